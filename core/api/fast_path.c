@@ -232,7 +232,7 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
 }
 
 /* Resolves a valid request into a cached acquisition. */
-WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr,
+WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr, const weir_set *set,
                                                   weir_acquisition *acquisition,
                                                   const struct weir_request *request)
 {
@@ -241,7 +241,7 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr,
     if (repr != REPR_INLINE)
         return fast_path_resolve_again(acquisition, request) ||
                fast_path_resolve_anew(acquisition, request);
-    if (!fast_path_resolve(repr, acquisition->set, request, PURPOSE_ACQUIRE, values))
+    if (!fast_path_resolve(repr, set, request, PURPOSE_ACQUIRE, values))
         return false;
     values[1] = values[0];
     return true;
@@ -261,7 +261,7 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
     if (!acquisition || !retacq)
         return false;
     request = request_validate(request);
-    if (!request || !fast_path_resolve_acquire(repr, acquisition, request))
+    if (!request || !fast_path_resolve_acquire(repr, set, acquisition, request))
         return false;
     if (repr != REPR_INLINE && mode != MODE_TRY && try_now_has_queue(set))
         return false;

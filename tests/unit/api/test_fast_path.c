@@ -116,6 +116,7 @@ static void sets_do_not_get_in_each_others_way(void **state)
         if (i % 2)
             release(a);
         release(b);
+        assert_int_equal(limit_stats(0).held, i % 2 ? 0 : 1);
         if (!(i % 2))
             release(a);
         assert_int_equal(weir_set_holders(weir_pool_set(other, 0), NULL, 0), 0);
