@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools: handles, and picking a set for a request. */
-#include "api/instance.h"
 #include "api/pool.h"
+#include "api/instance.h"
 #include "api/set_object.h"
 #include "base/hash.h"
 
