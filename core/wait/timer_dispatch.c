@@ -354,7 +354,8 @@ int timer_run(struct wait_timer *timer, bool *ret_failing)
     now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
     n = timer_run_until(timer, now, true);
-    *ret_failing |= timer->wake_fd.failing;
+    if (timer->wake_fd.failing)
+        *ret_failing = true;
     pthread_mutex_unlock(&timer->lock);
     return n;
 }

@@ -140,7 +140,7 @@ static void timer_thread_main(void *argument)
     weir *w = argument;
     struct instance_wait *iw = instance_wait(w);
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
-    bool failing;
+    bool failing = false;
 
     /* Checked after each turn, which may have consumed the signal to stop. */
     while (!atomic_load_explicit(&iw->timer_thread_stop, memory_order_seq_cst)) {
