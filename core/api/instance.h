@@ -30,13 +30,6 @@ static inline struct instance *instance_of(const weir *w)
     return (struct instance *)(uintptr_t)w;
 }
 
-/* Returns whether the instance's lock is held, by whichever thread. For invariants: it takes a free
- * lock. */
-static inline bool instance_is_locked(weir *w)
-{
-    return pthread_mutex_trylock(&w->lock) != 0;
-}
-
 /* ---- registry.c ---- */
 
 /* Adds a set of a kind and moves the plan's parts into it. The caller holds the lock. Returns 0, or

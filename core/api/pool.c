@@ -119,7 +119,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     weir_pool *pool = pool_make(w, definition);
     uint64_t seed;
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     if (!pool)
         return -ENOMEM;
     pthread_mutex_init(&pool->lock, NULL);
@@ -142,7 +142,7 @@ static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
     struct pool_plan plan = {0};
     int r = str_map_reserve(&instance_of(w)->pool_names, 1);
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     if (r < 0)
         return r;
     plan.sets = os_alloc(1, sizeof(*plan.sets));

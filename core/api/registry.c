@@ -65,7 +65,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set
     weir_set *set;
     int r = stable_array_reserve(&w->sets, number + 1);
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     if (r == 0)
         r = set_new(w, number, plan, ops, &set, reterr);
     if (r < 0)
@@ -120,7 +120,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **re
     struct instance_pool *pool = os_alloc(1, sizeof(*pool));
     int r = registry_reserve_pool(instance_of(w));
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     if (pool)
         pool->sets = os_alloc(n, sizeof(*pool->sets));
     if (r < 0 || !pool || !pool->sets)
@@ -148,7 +148,7 @@ static void registry_remove_last_set(weir *w)
     uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst) - 1;
     weir_set *set = instance_set(w, number);
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     str_map_remove(&instance_of(w)->set_names, set_name(set), set);
     thread_ctx_unprepare(w->spare_ctx, set);
     set_free(set);

@@ -90,7 +90,7 @@ void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
     struct weir_holder holder;
     uint32_t at = 0;
 
-    WEIR_INVARIANT(instance_is_locked(set->w));
+    WEIR_INVARIANT(instance_lock_is_held(set->w));
     while (set_holders_next(set, &at, &holder))
         for (uint32_t i = 0; !holder.waiting && i < set->limits.n; i++)
             ret[i] += record_load(&set_record(set, at)->amounts[i]);

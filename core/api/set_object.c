@@ -47,7 +47,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     weir_set *set = set_alloc(w, plan, ops);
     int r;
 
-    WEIR_INVARIANT(instance_is_locked(w));
+    WEIR_INVARIANT(instance_lock_is_held(w));
     if (!set)
         return -ENOMEM;
     set->w = w;
