@@ -3,7 +3,6 @@
  * every function that is not public holds the instance's lock. */
 #include "api/instance.h"
 #include "api/pool.h"
-#include "api/set_kinds.h"
 #include "api/set_object.h"
 #include "limit/limit_intern.h"
 

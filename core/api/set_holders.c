@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists the holders and waiters of a set from its records. */
-#include "api/set_holders.h"
+#include "api/set_object.h"
 #include "peer/peer_cleanup.h"
 
 #include "api/instance.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Per-subject sets: a template set without waiters, and the key sets of keyed/. */
-#include "api/set_holders.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 
 #include "keyed/key_set.h"
 #include "keyed/keyed.h"

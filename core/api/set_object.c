@@ -11,6 +11,11 @@
 #include <errno.h>
 #include <string.h>
 
+const struct set_ops *set_ops_for(const struct set_plan *plan)
+{
+    return plan->keyed.max_keys ? &keyed_set_ops : &plain_set_ops;
+}
+
 /* Allocates a set, with its name behind it and its limits interned. */
 static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct set_ops *ops)
 {

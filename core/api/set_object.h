@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets as the instance holds them: made from a plan, named, freed. */
+/* Sets as the instance holds them: their kinds, made from a plan, named, counted, freed. */
 #ifndef WEIR_CORE_API_SET_OBJECT_H
 #define WEIR_CORE_API_SET_OBJECT_H
 
@@ -7,6 +7,12 @@
 #include "set/set_ops.h"
 
 struct set_plan;
+
+/* The kinds: sets with one state, private or shared, and per-subject sets. */
+extern const struct set_ops plain_set_ops, keyed_set_ops;
+
+/* Returns the kind of set that a plan asks for. */
+const struct set_ops *set_ops_for(const struct set_plan *plan);
 
 /* Returns the name of the set; of a key set that of its template, which has its number. The string
  * belongs to that set. */
@@ -22,5 +28,22 @@ static inline const char *set_name(const weir_set *set)
 int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_ops *ops,
             weir_set **ret, struct weir_error *reterr);
 void set_free(weir_set *set);
+
+/* ---- operations of plain sets that per-subject sets share ---- */
+
+int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
+                       struct weir_limit_stats *limits, uint32_t n);
+bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
+void set_shutdown(struct thread_ctx *ctx, weir_set *set);
+
+/* ---- set_holders.c ---- */
+
+/* Returns how many acquisitions of a shared set are held and not empty. Its counters cannot tell: a
+ * process that dies between a grant or release and its counting leaves them apart for ever. */
+uint64_t set_holders_count(const weir_set *set);
+
+/* Adds what records hold of each limit to `ret`, over all keys of a keyed set. The caller holds the
+ * instance's lock. */
+void set_holders_add_amounts(const weir_set *set, uint64_t *ret);
 
 #endif

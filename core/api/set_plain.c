@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Plain sets, private or shared: one state, which the functions of set/ operate on. */
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 
 #include "set/instance_base.h"
 #include "set/set_storage.h"

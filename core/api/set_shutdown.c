@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Shuts a set down: dequeues its waiters and ends all grants. */
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"

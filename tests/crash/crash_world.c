@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The world of the crash tests: see world.h. */
 #include "crash_world.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 #include "config/plan.h"
 #include "state/version.h"
 

@@ -6,7 +6,7 @@
  *
  * Exits with 77 under ThreadSanitizer.
  */
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 #include "base/sched_point.h"
 #include "crash_world.h"
 #include "stepped.h"

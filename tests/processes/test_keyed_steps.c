@@ -10,7 +10,7 @@
  * sets every eighth. Exits with 77 under ThreadSanitizer.
  */
 #include "api/acquisition.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 #include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, closing with waiters in all forms, and fork. */
 #include "api/instance.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 #include "lib/world.h"
 #include <fcntl.h>
 #include <pthread.h>

@@ -4,7 +4,8 @@
  * would have it. Every public call serves it through its table of operations.
  */
 #include "api/instance.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
+#include "config/plan.h"
 #include "lib/world.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"
