@@ -4,7 +4,6 @@
 #include "limit/counters.h"
 #include "wait/instance_wait.h"
 
-#include "api/acquire_op.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"
@@ -22,17 +21,16 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
 
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < op.set->limits.n; i++)
-        if (op.amounts[i]) {
-            r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
-                                         : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
-            if (r < 0)
-                acquire_op_fill_refusal(retref, op.set, &op.decision);
-            return r;
-        }
-    counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
-    counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
-    return 0;
+    if (request_is_empty(op.set, op.amounts)) {
+        counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
+        counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
+        return 0;
+    }
+    r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
+                                 : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
+    if (r < 0)
+        acquire_op_fill_refusal(retref, op.set, &op.decision);
+    return r;
 }
 
 int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
@@ -41,11 +39,26 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
     struct acquire_op op;
     int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
-    if (r == 0)
-        r = acquire_op_try(&op, MODE_TRY, ret);
-    if (r == 0)
-        acquisition_mark_observed(*ret);
-    return r;
+    return r < 0 ? r : acquire_op_try(&op, MODE_TRY, ret);
+}
+
+int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                 uint64_t *ret_at_ns, struct weir_refusal *retref)
+{
+    struct acquire_op op;
+    int r =
+        ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
+
+    if (r < 0)
+        return r;
+    /* The time of a reservation of nothing, which the set does not decide. */
+    op.decision.forecast_ns = clock_now_ns(&op.set->w->clock);
+    r = acquire_op_try(&op, MODE_RESERVE, ret);
+    if (r < 0)
+        return r;
+    (*ret)->reserved = true;
+    *ret_at_ns = op.decision.forecast_ns;
+    return 0;
 }
 
 /* Publishes the deadline of a wait in a shared set and subscribes the instance to its events.
@@ -95,8 +108,7 @@ static void acquire_check_wait(weir_set *set, uint32_t waiter, uint64_t word)
     timer_notify(set->w, waiter, waiter_word(set->w, waiter));
 }
 
-/* Enqueues the acquisition with the instance's wait timer. Returns 0 (granted), 1 (waiting) or a
- * refusal; a refusal frees the acquisition. */
+/* Enqueues the acquisition with the instance's wait timer. */
 static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquisition)
 {
     weir *w = op->set->w;
@@ -104,15 +116,12 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
     enum record_state state;
     int result = acquire_register_waiter(op, acquisition);
 
-    if (result < 0) {
-        acquisition_free(op->ctx, acquisition);
+    if (result < 0)
         return result;
-    }
     word = record_next_word(waiter_word(w, acquisition->waiter), RECORD_WAITING);
     result = acquire_op_execute(op, acquisition->record, MODE_WAIT);
     if (result < 0) {
         timer_thread_forget(w, acquisition->waiter);
-        acquisition_free(op->ctx, acquisition);
         return result;
     }
     WEIR_INVARIANT(result == 0 || result == 1);
@@ -126,6 +135,31 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
     return result;
 }
 
+/* Enqueues the acquisition of a blocked thread. The timer thread watches the other processes of a
+ * shared set. */
+static int acquire_enqueue_blocked(struct acquire_op *op, const weir_acquisition *acquisition)
+{
+    int r = set_is_shared(op->set) ? timer_thread_start(op->set->w) : 0;
+
+    if (r == 0 && set_is_shared(op->set))
+        r = acquire_publish_wait(op, acquisition->record);
+    return r < 0 ? r : acquire_op_execute(op, acquisition->record, MODE_WAIT);
+}
+
+/* Enqueues the acquisition, with the instance's wait timer or of a thread that keeps the time.
+ * Returns 0 (granted), 1 (waiting) or a refusal; a refusal frees the acquisition. */
+static int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool with_timer)
+{
+    int r = with_timer ? acquire_enqueue_timed(op, acquisition)
+                       : acquire_enqueue_blocked(op, acquisition);
+
+    if (r < 0)
+        acquisition_free(op->ctx, acquisition);
+    else if (r == 0)
+        acquisition_mark_observed(acquisition);
+    return r;
+}
+
 int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                    struct weir_refusal *retref)
 {
@@ -137,11 +171,9 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
         return r;
     r = acquire_op_try(&op, MODE_PROBE, &acquisition);
     if (r == -EAGAIN)
-        r = acquire_enqueue_timed(&op, acquisition);
-    if (r < 0)
-        return r;
-    atomic_store_explicit(&acquisition->observed, r == 0, memory_order_seq_cst);
-    *ret = acquisition;
+        r = acquire_enqueue(&op, acquisition, true);
+    if (r >= 0)
+        *ret = acquisition;
     return r;
 }
 
@@ -170,78 +202,54 @@ static uint64_t acquire_next_check_ns(const struct acquire_op *op, uint64_t unti
     return until < deadline ? until : deadline;
 }
 
-/* Cleans up after dead peers of a shared set. The timer thread alone does not suffice: it watches
- * the peers found at the last cleanup, and fewer if descriptors run out. */
-static void acquire_reap_peers(struct thread_ctx *ctx, weir_set *set)
-{
-    if (set_is_shared(set))
-        peer_reap(ctx, set);
-}
-
-/* Waits on the record's word without a timer: this thread ends the wait at its deadline and, at the
- * head of the wait queue, grants when the time has come. */
-static void acquire_wait_self_timed(struct acquire_op *op, weir_acquisition *acquisition)
+/*
+ * Does what a wait timer would do for a blocked thread: ends the wait at its deadline and, at the
+ * head of the wait queue, grants when the time has come. Returns how long to sleep then; 0: not.
+ */
+static uint64_t acquire_keep_time(struct acquire_op *op, uint32_t record, uint64_t word)
 {
     weir_set *set = op->set;
     enum record_state state;
-    uint64_t deadline = acquire_op_deadline(op, op->decision.now_ns, &state);
+    uint64_t deadline = acquire_op_deadline(op, op->decision.now_ns, &state), until;
 
-    WEIR_INVARIANT(acquisition->record);
+    /* A fresh reading even without a deadline: poll_head() uses it. */
+    if (clock_now_fresh(&set->w->clock) >= deadline) {
+        set->ops->cancel_wait(op->ctx, set, record, 0, state);
+        return 0;
+    }
+    /* The timer thread watches only the peers found at the last cleanup, and fewer if descriptors
+     * run out. */
+    if (set_is_shared(set))
+        peer_reap(op->ctx, set);
+    until = set->ops->poll_head(op->ctx, set, record);
+    if (set_is_shared(set) && until == WEIR_FOREVER)
+        stall_check_run(op->ctx, set, record, word);
+    return until ? acquire_next_check_ns(op, until, deadline) : 0;
+}
+
+/* Waits on the record's word. With an injected clock the wait timer keeps the time; of a shared set
+ * this thread checks that the instance is open and the set not broken. */
+static void acquire_block(struct acquire_op *op, const weir_acquisition *acquisition)
+{
+    weir_set *set = op->set;
+    uint32_t record = acquisition->record;
+
     for (;;) {
-        uint64_t word = set_record_word(set, acquisition->record), until;
+        uint64_t word = set_record_word(set, record), until = WEIR_FOREVER;
 
         if (record_state(word) != RECORD_WAITING)
             return;
         if (set_is_shared(set) && instance_is_closed(set->w)) {
-            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
+            set->ops->cancel_wait(op->ctx, set, record, 0, RECORD_SHUT_DOWN);
             continue;
         }
-        /* A fresh reading even without a deadline: poll_head() uses it. */
-        if (clock_now_fresh(&set->w->clock) >= deadline) {
-            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, state);
-            continue;
-        }
-        acquire_reap_peers(op->ctx, set);
-        until = set->ops->poll_head(op->ctx, set, acquisition->record);
-        if (set_is_shared(set) && until == WEIR_FOREVER)
-            stall_check_run(op->ctx, set, acquisition->record, word);
+        if (!acquisition->is_timed)
+            until = acquire_keep_time(op, record, word);
+        else if (set_is_shared(set))
+            until = os_now_ns() + STALL_CHECK_NS;
         if (until)
-            acquire_sleep_until(set, acquisition->record, word,
-                                acquire_next_check_ns(op, until, deadline));
+            acquire_sleep_until(set, record, word, until);
     }
-}
-
-/* Waits on the record's word with an injected clock. The wait timer keeps the time; of a shared set
- * this thread checks that the instance is open and the set not broken. */
-static void acquire_wait_timed(struct acquire_op *op, weir_acquisition *acquisition)
-{
-    weir_set *set = op->set;
-
-    WEIR_INVARIANT(acquisition->is_timed);
-    for (;;) {
-        uint64_t word = set_record_word(set, acquisition->record);
-
-        if (record_state(word) != RECORD_WAITING)
-            return;
-        if (set_is_shared(set) && instance_is_closed(set->w))
-            set->ops->cancel_wait(op->ctx, set, acquisition->record, 0, RECORD_SHUT_DOWN);
-        else
-            acquire_sleep_until(set, acquisition->record, word,
-                                set_is_shared(set) ? os_now_ns() + STALL_CHECK_NS : WEIR_FOREVER);
-    }
-}
-
-/* Starts the timer thread of a shared set before blocking: it watches the other processes. */
-static int acquire_prepare_to_block(const struct acquire_op *op,
-                                    const weir_acquisition *acquisition)
-{
-    weir_set *set = op->set;
-    int r;
-
-    if (!set_is_shared(set))
-        return 0;
-    r = timer_thread_start(set->w);
-    return r < 0 ? r : acquire_publish_wait(op, acquisition->record);
 }
 
 static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acquisition,
@@ -252,18 +260,11 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
 
     WEIR_INVARIANT(acquisition->record);
     acquisition->has_blocked_thread = injected;
-    if (injected)
-        r = acquire_enqueue_timed(op, acquisition);
-    else if ((r = acquire_prepare_to_block(op, acquisition)) < 0)
-        acquisition_free(op->ctx, acquisition);
-    else if ((r = acquire_op_execute(op, acquisition->record, MODE_WAIT)) < 0)
-        acquisition_free(op->ctx, acquisition);
+    r = acquire_enqueue(op, acquisition, injected);
     if (r < 0)
         return r;
-    if (r == 1 && injected)
-        acquire_wait_timed(op, acquisition);
-    else if (r == 1)
-        acquire_wait_self_timed(op, acquisition);
+    if (r == 1)
+        acquire_block(op, acquisition);
     r = weir_acquisition_result(acquisition);
     WEIR_INVARIANT(set_is_shared(op->set) || r != -EINPROGRESS);
     if (r == 0) {
@@ -305,10 +306,8 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
         return r;
     w = op.set->w;
     r = acquire_op_try(&op, MODE_PROBE, &acquisition);
-    if (r == 0) {
-        acquisition_mark_observed(acquisition);
+    if (r == 0)
         *ret = acquisition;
-    }
     if (r != -EAGAIN)
         return r;
     acquire_enter_blocked(w);

@@ -1,9 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-/* Slow paths of the acquiring calls, for any set. fast_path.c tries the fast path first. */
+/* Acquiring: one operation from the caller's request to the set's decision, and the slow paths of
+ * the acquiring calls. fast_path.c tries the fast path first. */
 #ifndef WEIR_CORE_API_ACQUIRE_H
 #define WEIR_CORE_API_ACQUIRE_H
 
-#include <weir/acquisition.h>
+#include "api/acquisition.h"
+#include "set/set_ops.h"
+
+/* ---- acquire_op.c ---- */
+
+/* Picks a set, resolves the request to amounts and finds the thread's context. Returns 0 or an
+ * error of the request or of the instance. A refusal of a key is counted and stored in `retref`. */
+int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
+                       enum purpose purpose, struct weir_refusal *retref);
+
+/* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
+void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
+
+/* Submits the operation and fills the caller's refusal. A probe fills none unless the result is
+ * -ERANGE, because its caller comes back to wait. */
+int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+
+/*
+ * Makes an acquisition and submits the operation: MODE_TRY, MODE_PROBE or MODE_RESERVE. Returns 0
+ * and the acquisition if it is granted. After -EAGAIN from a probe `*ret` is the acquisition to
+ * wait with; every other failure frees it.
+ */
+int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition **ret);
+
+/* Schedules the checks of a waiter of a shared set. Its record was enqueued and became `word`.
+ * Stalled or dead peers cannot hold it up from here on. */
+void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word);
+
+/* Publishes when the wait of a record ends, before the record is enqueued in a shared set. Peers
+ * end the wait if this process is stopped. */
+void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record);
+
+/* Fills the refusal from a decision. `ret` may be NULL. */
+void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
+                             const struct decision *decision);
+
+/* Forecasts the decision on the amounts of a record, which it copies to `op`. */
+void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
+
+/* Returns when a wait that begins at `now` ends, and the record's state from then on: at the
+ * earlier of timeout and max_wait. If both pass at once, the wait times out. */
+uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
+                             enum record_state *ret_state);
+
+/* ---- acquire.c: the slow paths, for any set ---- */
 
 /* Any of the slow paths below that make an acquisition. */
 typedef int slow_path_fn(weir_pool *pool, const struct weir_request *request,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquire operations: from a request to the set's decision, for every call that acquires. */
-#include "api/acquire_op.h"
+#include "api/acquire.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
 #include "limit/counters.h"
 
-#include "api/acquisition_cache.h"
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -33,6 +32,38 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
         wait =
             decision->forecast_ns > decision->now_ns ? decision->forecast_ns - decision->now_ns : 0;
     acquire_op_store_refusal(ret, set, decision->limiting ? decision->limiting->key : NULL, wait);
+}
+
+void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+{
+    const struct acq_record *r = record_at(op->set->region, record);
+
+    WEIR_INVARIANT(record);
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        op->amounts[i] = record_load(&r->amounts[i]);
+    op->set->ops->forecast(op, record, walk);
+}
+
+int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
+{
+    weir_set *set = acquisition->set;
+    int result = weir_acquisition_result(acquisition);
+    struct acquire_op op = {.set = set};
+
+    if (result == -ECHILD)
+        return result;
+    if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS)
+        return -EINVAL;
+    if (!ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
+        return -ENOMEM;
+    acquire_op_forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
+    if (set_is_broken(set))
+        return -EUCLEAN;
+    acquire_op_fill_refusal(ret, set, &op.decision);
+    return 0;
 }
 
 static int acquire_op_identify(struct acquire_op *op)

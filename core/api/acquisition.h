@@ -69,4 +69,20 @@ enum record_state acquisition_state(const weir_acquisition *acquisition);
 int acquisition_release(weir_acquisition *acquisition);
 /* Frees the acquisition and its record, which must be FREE. */
 void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition);
+
+/*
+ * ---- fast_path.c: acquisitions that a thread keeps for its next calls ----
+ *
+ * One that came and went on the fast path stays in its thread's cache with its record. The record
+ * is FREE and keeps what does not change from one use to the next: its owner and its wait target.
+ * `set` is NULL for cached acquisitions without a record.
+ */
+
+/* Returns whether the fast path supports a set: inline state or a small version. */
+bool fast_path_supports(const weir_set *set);
+/* Marks an acquisition that was granted at once with a record filled by `ctx` for the fast path. */
+void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisition);
+/* Caches a refused acquisition with a record filled by `ctx`. False: it cannot be cached. */
+bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition);
+
 #endif

@@ -3,7 +3,7 @@
 #include "set/waiter.h"
 #include "wait/cq.h"
 
-#include "api/acquire_op.h"
+#include "api/acquire.h"
 #include "base/invariant.h"
 #include "wait/peer_events.h"
 #include <errno.h>
@@ -39,12 +39,9 @@ static void cq_push_back(weir_queue *queue, uint32_t record)
 static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                             struct weir_refusal *ret)
 {
-    const struct acq_record *r = record_at(set->region, record);
     struct acquire_op op = {.ctx = ctx, .set = set};
 
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        op.amounts[i] = record_load(&r->amounts[i]);
-    set->ops->forecast(&op, record, FORECAST_SHORT_QUEUE);
+    acquire_op_forecast(&op, record, FORECAST_SHORT_QUEUE);
     acquire_op_fill_refusal(ret, set, &op.decision);
 }
 

@@ -4,7 +4,7 @@
 #include "set/waiter.h"
 #include "wait/cq.h"
 
-#include "api/acquire_op.h"
+#include "api/acquire.h"
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"

@@ -13,8 +13,6 @@
  * decision depends on them.
  */
 #include "api/acquire.h"
-#include "api/acquire_op.h"
-#include "api/acquisition_cache.h"
 #include "api/pool.h"
 #include "limit/counters.h"
 #include "set/lease.h"

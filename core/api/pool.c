@@ -5,7 +5,7 @@
 #include "api/set_object.h"
 #include "base/hash.h"
 
-#include "api/acquisition_cache.h"
+#include "api/acquisition.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer_cleanup.h"

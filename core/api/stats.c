@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics of sets: definitions and counters. */
-#include "api/set_holders.h"
+/* What a set tells of itself: definitions, counters, and when it would grant a request. */
+#include "api/acquire.h"
 #include "api/set_object.h"
 #include "config/plan.h"
 #include "limit/counters.h"
@@ -126,4 +126,31 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return r;
     stats_add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
+}
+
+int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
+{
+    struct acquire_op op = {.set = set};
+    const char *key;
+    int r;
+
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    op.request = request_validate(request);
+    if (!op.request)
+        return -EINVAL;
+    r = set->ops->identify ? set->ops->identify(&op) : 0;
+    if (r == 0)
+        r = request_resolve(set, op.request, PURPOSE_FORECAST, op.amounts, &key);
+    if (r < 0)
+        return r;
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
+        return -ENOMEM;
+    if (set->limits.n)
+        set->ops->forecast(&op, 0, FORECAST_ANY_QUEUE);
+    if (set_is_broken(set))
+        return -EUCLEAN;
+    *ret_ns = set->limits.n ? op.decision.forecast_ns : clock_now_ns(&set->w->clock);
+    return 0;
 }

@@ -13,9 +13,9 @@
  * Where two threads are stopped, each at any of its steps, every STRIDE-th pair is tried; 1 is all.
  * Exits with 77 under ThreadSanitizer.
  */
-#include "api/acquire_op.h"
+#include "api/acquire.h"
 #include "api/instance.h"
-#include "api/set_kinds.h"
+#include "api/set_object.h"
 #include "config/plan.h"
 #include "crash_world.h"
 #include "keyed/key_set.h"
