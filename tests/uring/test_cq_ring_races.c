@@ -18,7 +18,8 @@
 
 #define PATIENCE (10 * SECOND)
 
-enum { RELEASERS = 2, WAITERS = 64 };
+/* ENOUGH: outcomes of each kind after which a meeting may end, if it has taken PATIENCE. */
+enum { RELEASERS = 2, WAITERS = 64, ENOUGH = 50 };
 
 static unsigned kind;
 static weir *w;
@@ -146,17 +147,25 @@ static uint64_t rounds_wanted(void)
     return number_from("WEIR_ROUNDS", number_from("WEIR_GRANTS", 4000));
 }
 
+/* Where both threads share a processor, a round takes as long as the kernel lets one run. */
+static bool is_enough(const struct outcomes *outcomes, uint64_t since_ns)
+{
+    return outcomes->posted >= ENOUGH && outcomes->given_up >= ENOUGH &&
+           clock_now() - since_ns > PATIENCE;
+}
+
 /* `give_up` returns whether the acquisition was granted all the same, and releases it. */
 static struct outcomes meet(bool (*give_up)(weir_acquisition *acquisition, uint64_t user_data))
 {
     uint64_t rounds = rounds_wanted(), random = random_case(test_seed, 1);
+    uint64_t since_ns = clock_now();
     uint64_t delay = 300; /* moves to where both are equally often first */
     struct meeting meeting = {.held = NULL};
     struct outcomes outcomes = {0, 0};
     pthread_t thread;
 
     require(pthread_create(&thread, NULL, run_releaser, &meeting) == 0);
-    for (uint64_t i = 1; i <= rounds; i++) {
+    for (uint64_t i = 1; i <= rounds && !is_enough(&outcomes, since_ns); i++) {
         weir_acquisition *acquisition;
 
         meeting.held = take();
