@@ -60,8 +60,9 @@ struct segment {
     struct segment_layout layout;
     int fd, directory_fd;
     bool while_used;
-    struct siphash_secret secret;          /* of a keyed set */
-    char file_stem[SEGMENT_DIR_FILE_SIZE]; /* encoded name of the set, without a suffix */
+    struct siphash_secret secret; /* of a keyed set */
+    /* The encoded name of the set, and the name of the file. */
+    char file_stem[SEGMENT_DIR_FILE_SIZE], file_name[SEGMENT_DIR_FILE_SIZE];
 };
 
 /* Computes the layout. Returns 0; -EINVAL (invalid shape); -E2BIG (counters too large, or more keys

@@ -114,21 +114,19 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
 
 /* Sizes the file and allocates what the first user needs: the header, the definition, the set's
  * version block; of a keyed set all parts but the key sets. */
-static int segment_size_file(struct segment_file *file, const struct segment_layout *layout)
+static int segment_size_file(const struct segment_file *file, const struct segment_layout *layout)
 {
-    int r = os_ftruncate(file->fd, layout->size);
+    int fd = file->segment->fd, r = os_ftruncate(fd, layout->size);
 
     if (r == 0)
-        r = segment_fallocate(file->fd, 0, SEGMENT_DEFINITION_AT + strlen(file->definition) + 1);
+        r = segment_fallocate(fd, 0, SEGMENT_DEFINITION_AT + strlen(file->definition) + 1);
     if (r == 0)
-        r = segment_fallocate(file->fd, layout->blocks_at, segment_block_size(layout));
+        r = segment_fallocate(fd, layout->blocks_at, segment_block_size(layout));
     if (r == 0 && layout->keys_max)
-        r = segment_fallocate(file->fd, layout->keyed_at, SEGMENT_PAGE);
+        r = segment_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
     if (r == 0 && layout->keys_max)
-        r = segment_fallocate(file->fd, layout->keys_at, layout->size - layout->keys_at);
-    if (r < 0)
-        return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
-    return 0;
+        r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
+    return r;
 }
 
 static void segment_init(const struct segment_file *file, const struct segment_shape *shape)
@@ -147,22 +145,23 @@ static void segment_init(const struct segment_file *file, const struct segment_s
 static int segment_create(struct segment_file *file, const struct segment_shape *shape,
                           const struct segment_layout *layout)
 {
+    struct segment *segment = file->segment;
     int r;
 
     SCHED_POINT();
-    file->fd = os_open_tmpfile(file->directory_fd);
-    if (file->fd < 0)
-        return segment_error(file, file->fd, "cannot be created: %s", strerrordesc_np(-file->fd));
-    r = segment_file_describe(file, shape, layout);
+    r = segment->fd = os_open_tmpfile(segment->directory_fd);
+    if (r >= 0)
+        r = segment_file_describe(file, shape, layout);
     if (r == 0)
         r = segment_size_file(file, layout);
-    if (r == 0)
-        r = segment_file_map(file, layout, true);
+    if (r < 0)
+        return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
+    r = segment_file_map(file, layout, true);
     if (r < 0)
         return r;
     segment_init(file, shape);
     SCHED_POINT();
-    r = os_link_at(file->fd, file->directory_fd, file->name);
+    r = os_link_at(segment->fd, segment->directory_fd, segment->file_name);
     SCHED_POINT();
     if (r == 0 || r == -EEXIST)
         return r == 0 ? 0 : -EAGAIN;
@@ -257,7 +256,7 @@ static int segment_attach(struct segment_file *file, const struct segment_shape 
     int r = segment_file_check_usable(file);
 
     if (r == -ESTALE || (r == 0 && segment_file_is_removed(file))) {
-        r = segment_file_unlink(file->directory_fd, file->stem, file->fd);
+        r = segment_file_unlink(file->segment);
         return r == 0 ? -EAGAIN
                       : segment_error(file, r, "is obsolete, but cannot be removed: %s",
                                       strerrordesc_np(-r));
@@ -279,11 +278,11 @@ static int segment_attach_or_create(struct segment_file *file, const struct segm
     if (r == 0)
         r = segment_attach(file, shape, layout);
     if (r == -ENOENT && !shape->must_exist) {
-        segment_file_close(file);
+        segment_file_close(file->segment);
         r = segment_create(file, shape, layout);
     }
     if (r < 0)
-        segment_file_close(file);
+        segment_file_close(file->segment);
     return r;
 }
 

@@ -25,7 +25,8 @@ static int segment_file_read_host(struct segment_file *file)
 /* Sets the names. */
 static int segment_file_name(struct segment_file *file, const char *directory, const char *name)
 {
-    int r = segment_dir_encode(name, file->stem);
+    struct segment *segment = file->segment;
+    int r = segment_dir_encode(name, segment->file_stem);
 
     if (r == -ENAMETOOLONG)
         return error_set(&file->error, r,
@@ -34,8 +35,8 @@ static int segment_file_name(struct segment_file *file, const char *directory, c
                          error_text(name).text, SEGMENT_DIR_STEM_MAX);
     if (r < 0)
         return error_set(&file->error, r, "a shared set needs a name");
-    snprintf(file->name, sizeof(file->name), "%.*s" SEGMENT_SUFFIX, (int)SEGMENT_DIR_STEM_MAX,
-             file->stem);
+    snprintf(segment->file_name, sizeof(segment->file_name), "%.*s" SEGMENT_SUFFIX,
+             (int)SEGMENT_DIR_STEM_MAX, segment->file_stem);
     segment_dir_default(file->default_directory);
     file->directory = directory ? directory : file->default_directory;
     return 0;
@@ -45,14 +46,19 @@ int segment_file_locate(const char *directory, const char *name, bool make,
                         struct segment_file **ret, struct weir_error *reterr)
 {
     struct segment_file *file = os_alloc(1, sizeof(*file));
+    struct segment *segment = os_alloc(1, sizeof(*segment));
     int r;
 
-    if (!file)
+    if (!file || !segment) {
+        os_free(file);
+        os_free(segment);
         return error_set(reterr, -ENOMEM, "out of memory");
-    file->fd = file->directory_fd = -1;
+    }
+    segment->fd = segment->directory_fd = -1;
+    file->segment = segment;
     r = segment_file_name(file, directory, name);
     if (r == 0)
-        r = file->directory_fd = segment_dir_open(directory, make, &file->error);
+        r = segment->directory_fd = segment_dir_open(directory, make, &file->error);
     if (r >= 0)
         r = segment_file_read_host(file);
     if (r < 0)
@@ -64,12 +70,10 @@ int segment_file_locate(const char *directory, const char *name, bool make,
 int segment_file_finish(struct segment_file *file, int r, struct segment **ret,
                         struct weir_error *reterr)
 {
-    if (r == 0 && ret) {
+    if (r == 0 && ret)
         *ret = file->segment;
-    } else {
-        segment_file_close(file);
-        os_close(file->directory_fd);
-    }
+    else
+        segment_close(file->segment);
     if (r < 0 && reterr)
         *reterr = file->error;
     os_free(file);
@@ -80,7 +84,8 @@ static int segment_file_open_error(struct segment_file *file, int code)
 {
     if (code == -ENOENT)
         return error_set(&file->error, code, "there is no segment `%s` in `%s`",
-                         error_text(file->name).text, error_text(file->directory).text);
+                         error_text(file->segment->file_name).text,
+                         error_text(file->directory).text);
     if (code == -ELOOP || code == -EISDIR || code == -ENXIO)
         return segment_error(file, -EPERM, "is refused: it is %s",
                              code == -ELOOP    ? "a symbolic link"
@@ -91,7 +96,7 @@ static int segment_file_open_error(struct segment_file *file, int code)
 
 static int segment_file_check_owner(struct segment_file *file, struct stat *ret)
 {
-    int r = os_fstat(file->fd, ret);
+    int r = os_fstat(file->segment->fd, ret);
 
     if (r < 0)
         return segment_error(file, r, "cannot be checked: %s", strerrordesc_np(-r));
@@ -113,10 +118,9 @@ static int segment_file_check_owner(struct segment_file *file, struct stat *ret)
 static int segment_file_read_header(struct segment_file *file)
 {
     const size_t header_n = sizeof(file->header), definition_n = sizeof(file->definition);
-    int header = os_pread(file->fd, 0, &file->header, header_n);
+    int fd = file->segment->fd, header = os_pread(fd, 0, &file->header, header_n);
     int definition =
-        header < 0 ? header
-                   : os_pread(file->fd, SEGMENT_DEFINITION_AT, file->definition, definition_n);
+        header < 0 ? header : os_pread(fd, SEGMENT_DEFINITION_AT, file->definition, definition_n);
 
     if (definition < 0)
         return segment_error(file, definition, "cannot be read: %s", strerrordesc_np(-definition));
@@ -129,12 +133,13 @@ static int segment_file_read_header(struct segment_file *file)
 
 int segment_file_open(struct segment_file *file, bool writable)
 {
+    struct segment *segment = file->segment;
     struct stat found;
     int r;
 
-    file->fd = os_open_at(file->directory_fd, file->name, writable);
-    if (file->fd < 0)
-        return segment_file_open_error(file, file->fd);
+    segment->fd = os_open_at(segment->directory_fd, segment->file_name, writable);
+    if (segment->fd < 0)
+        return segment_file_open_error(file, segment->fd);
     r = segment_file_check_owner(file, &found);
     if (r < 0)
         return r;
@@ -145,55 +150,37 @@ int segment_file_open(struct segment_file *file, bool writable)
 
 int segment_file_map(struct segment_file *file, const struct segment_layout *layout, bool writable)
 {
-    struct segment *segment = os_alloc(1, sizeof(*segment));
+    struct segment *segment = file->segment;
     void *base = NULL;
     int r;
 
-    WEIR_INVARIANT(file->fd >= 0 && file->directory_fd >= 0 && !file->segment);
-    if (!segment)
-        return error_set(&file->error, -ENOMEM, "out of memory");
-    r = os_map_shared(file->fd, layout->size, writable, &base);
-    if (r < 0) {
-        os_free(segment);
+    WEIR_INVARIANT(segment->fd >= 0 && segment->directory_fd >= 0 && !segment->base);
+    r = os_map_shared(segment->fd, layout->size, writable, &base);
+    if (r < 0)
         return segment_error(file, r, "cannot be mapped: %s", strerrordesc_np(-r));
-    }
-    *segment = (struct segment){.base = base,
-                                .layout = *layout,
-                                .fd = file->fd,
-                                .directory_fd = file->directory_fd,
-                                .while_used = file->header.identity.while_used,
-                                .secret = file->header.identity.secret};
-    memcpy(segment->file_stem, file->stem, sizeof(segment->file_stem));
-    file->segment = segment;
+    segment->base = base;
+    segment->layout = *layout;
+    segment->while_used = file->header.identity.while_used;
+    segment->secret = file->header.identity.secret;
     return 0;
 }
 
-static void segment_unmap(struct segment *segment)
+void segment_file_close(struct segment *segment)
 {
-    os_unmap_shared(segment->base, segment->layout.size);
-    os_free(segment);
-}
-
-void segment_file_unmap(struct segment_file *file)
-{
-    if (file->segment)
-        segment_unmap(file->segment);
-    file->segment = NULL;
-}
-
-void segment_file_close(struct segment_file *file)
-{
-    segment_file_unmap(file);
-    os_close(file->fd);
-    file->fd = -1;
+    if (segment->base)
+        os_unmap_shared(segment->base, segment->layout.size);
+    os_close(segment->fd);
+    segment->base = NULL;
+    segment->fd = -1;
 }
 
 void segment_close(struct segment *segment)
 {
     if (!segment)
         return;
-    segment_close_in_child(segment);
-    segment_unmap(segment);
+    segment_file_close(segment);
+    os_close(segment->directory_fd);
+    os_free(segment);
 }
 
 void segment_close_in_child(const struct segment *segment)
@@ -202,40 +189,38 @@ void segment_close_in_child(const struct segment *segment)
     os_close(segment->directory_fd);
 }
 
-static int segment_file_unlink_locked(int directory_fd, const char *stem, int fd)
+static int segment_file_unlink_locked(const struct segment *segment)
 {
-    char name[SEGMENT_DIR_FILE_SIZE + sizeof(SEGMENT_SUFFIX)];
     struct stat of_name, of_file;
-    int r;
+    int r = os_stat_at(segment->directory_fd, segment->file_name, &of_name);
 
-    snprintf(name, sizeof(name), "%s" SEGMENT_SUFFIX, stem);
-    r = os_stat_at(directory_fd, name, &of_name);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    r = os_fstat(fd, &of_file);
+    r = os_fstat(segment->fd, &of_file);
     if (r < 0)
         return r;
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
-    (void)doorbell_remove_all(directory_fd, stem, 0); /* one that stays does no harm */
+    /* A doorbell that stays does no harm. */
+    (void)doorbell_remove_all(segment->directory_fd, segment->file_stem, 0);
     SCHED_POINT();
-    return os_unlink_at(directory_fd, name);
+    return os_unlink_at(segment->directory_fd, segment->file_name);
 }
 
-int segment_file_unlink(int directory_fd, const char *stem, int fd)
+int segment_file_unlink(const struct segment *segment)
 {
     struct stat found;
-    int r = os_fstat(fd, &found);
+    int r = os_fstat(segment->fd, &found);
 
-    WEIR_INVARIANT(fd >= 0 && directory_fd >= 0);
+    WEIR_INVARIANT(segment->fd >= 0 && segment->directory_fd >= 0);
     if (r < 0 || found.st_nlink == 0)
         return r;
-    r = os_file_lock(fd);
+    r = os_file_lock(segment->fd);
     if (r < 0)
         return r;
     SCHED_POINT();
-    r = segment_file_unlink_locked(directory_fd, stem, fd);
+    r = segment_file_unlink_locked(segment);
     SCHED_POINT();
-    os_file_unlock(fd);
+    os_file_unlock(segment->fd);
     return r;
 }

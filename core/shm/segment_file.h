@@ -15,11 +15,9 @@ struct segment_file {
     struct weir_error error;
     const char *directory; /* for messages */
     char default_directory[SEGMENT_DIR_PATH_SIZE];
-    char stem[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE]; /* without and with the suffix */
-    unsigned char boot_id[16];                                     /* of the machine */
-    uint64_t pid_namespace, time_namespace;                        /* of the calling process */
-    int directory_fd, fd;                                          /* negative: not open */
-    struct segment *segment;  /* the file as it is mapped, or NULL; shares the descriptors */
+    unsigned char boot_id[16];              /* of the machine */
+    uint64_t pid_namespace, time_namespace; /* of the calling process */
+    struct segment *segment;  /* its `fd` is negative and its `base` NULL until they are opened */
     uint64_t size, real_size; /* from here on: as of segment_file_open */
     struct segment_header header;
     char definition[SEGMENT_DEFINITION_MAX]; /* NUL-terminated */
@@ -27,37 +25,37 @@ struct segment_file {
 
 /* Fills the error and returns the code. Needs at least one argument after the format. */
 #define segment_error(file, code, format, ...)                                                     \
-    error_set(&(file)->error, code, "segment `%s` in `%s` " format, error_text((file)->name).text, \
-              error_text((file)->directory).text, __VA_ARGS__)
+    error_set(&(file)->error, code, "segment `%s` in `%s` " format,                                \
+              error_text((file)->segment->file_name).text, error_text((file)->directory).text,     \
+              __VA_ARGS__)
 
 /* Opens the directory (`make`: makes the default one), and reads the host. Returns 0, after which
  * the caller calls segment_file_finish; or a negative errno and the reason. */
 int segment_file_locate(const char *directory, const char *name, bool make,
                         struct segment_file **ret, struct weir_error *reterr);
 
-/* Frees the file and returns `r`. If that is 0 and `ret` is not NULL, the mapped segment becomes
- * the caller's; else it is closed. If `r` is negative, copies the reason. */
+/* Frees the file and returns `r`. If that is 0 and `ret` is not NULL, the segment becomes the
+ * caller's; else it is closed. If `r` is negative, copies the reason. */
 int segment_file_finish(struct segment_file *file, int r, struct segment **ret,
                         struct weir_error *reterr);
 
 /* Opens the file, checks owner and mode, and reads its beginning. Returns 0, -ENOENT, -EAGAIN (it
  * was removed at this moment), or another error. */
 int segment_file_open(struct segment_file *file, bool writable);
-/* Unmaps and closes the file, also after a failure. */
-void segment_file_close(struct segment_file *file);
-
 /* Maps a file of checked size. */
 int segment_file_map(struct segment_file *file, const struct segment_layout *layout, bool writable);
-void segment_file_unmap(struct segment_file *file);
+/* Unmaps and closes the file, also after a failure. The directory stays open. */
+void segment_file_close(struct segment *segment);
 
 /* Allocates memory of a file. Returns 0 or a negative errno, and then perhaps a part of it. */
 int segment_fallocate(int fd, size_t at, size_t size);
 
 /* Removes the set's doorbells and unlinks the file, unless another file has its name by now. Holds
  * the lock of the file meanwhile. */
-int segment_file_unlink(int directory_fd, const char *stem, int fd);
+int segment_file_unlink(const struct segment *segment);
 
-/* Writes the identity and the definition, into the copy. */
+/* Writes the identity and the definition, into the copy. The only function here that gives no
+ * reason for its error. */
 int segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
                           const struct segment_layout *layout);
 

@@ -132,7 +132,7 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
     if (layout->keys_max)
         r = siphash_secret_new(&identity->secret);
     if (r < 0)
-        return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
+        return r;
     memcpy(identity->magic, segment_magic, sizeof(segment_magic));
     memcpy(identity->boot_id, file->boot_id, sizeof(identity->boot_id));
     memcpy(identity->name, shape->name, strlen(shape->name));
@@ -228,7 +228,7 @@ static int segment_error_differs(struct segment_file *file, const char *there, c
                      "(segment `%s` in `%s`)",
                      definition_excerpt(there, at).text, definition_excerpt(here, at).text,
                      there[at] == here[at] ? ", with plugins of another version" : "",
-                     error_text(file->name).text, error_text(file->directory).text);
+                     error_text(file->segment->file_name).text, error_text(file->directory).text);
 }
 
 /* Checks the numbers of the identity and the file's size against the layout. */

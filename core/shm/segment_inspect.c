@@ -28,7 +28,8 @@ static int segment_read_peers(struct segment_file *file, struct segment_summary 
     struct peer_slot peers[BATCH_SIZE];
 
     for (uint32_t at = 0; at < SEGMENT_PEERS_MAX; at += BATCH_SIZE) {
-        int n = os_pread(file->fd, SEGMENT_PEERS_AT + at * sizeof(peers[0]), peers, sizeof(peers));
+        int n = os_pread(file->segment->fd, SEGMENT_PEERS_AT + at * sizeof(peers[0]), peers,
+                         sizeof(peers));
 
         if (n < 0)
             return segment_error(file, n, "cannot be read: %s", strerrordesc_np(-n));

@@ -34,11 +34,6 @@ bool segment_has_users(const struct segment *segment, void *unused)
     return false;
 }
 
-static int segment_unlink(const struct segment *segment)
-{
-    return segment_file_unlink(segment->directory_fd, segment->file_stem, segment->fd);
-}
-
 int segment_confirm_attach(const struct segment *segment)
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
@@ -50,7 +45,7 @@ int segment_confirm_attach(const struct segment *segment)
             return 0;
         value = shm_load_seq_cst(removal);
     }
-    r = segment_unlink(segment);
+    r = segment_file_unlink(segment);
     return r < 0 ? r : -ESTALE;
 }
 
@@ -87,7 +82,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
 
     if (!segment_mark_removed(segment, in_use, userdata))
         return 0;
-    r = segment_unlink(segment);
+    r = segment_file_unlink(segment);
     return r < 0 ? r : 1;
 }
 
@@ -109,7 +104,6 @@ int segment_file_try_remove(struct segment_file *file, const struct segment_layo
         if (r == 0 && in_use(file->segment, userdata))
             break;
     }
-    segment_file_unmap(file);
     return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
 
@@ -125,7 +119,7 @@ static int segment_file_remove(struct segment_file *file, bool force, segment_in
     }
     if (r != -ESTALE && !force)
         return r;
-    r = segment_file_unlink(file->directory_fd, file->stem, file->fd);
+    r = segment_file_unlink(file->segment);
     return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : 0;
 }
 
