@@ -151,10 +151,10 @@ static void segment_admin_describe(struct segment_entry *entry)
     struct weir_segment *segment = &entry->segment;
 
     segment->definition = summary->definition;
-    segment->lifetime = summary->while_used ? "users" : "boot";
-    segment->created_ns = summary->created_ns;
+    segment->lifetime = summary->identity.while_used ? "users" : "boot";
+    segment->created_ns = summary->identity.created_ns;
     segment->bytes = summary->real_size;
-    segment->creator = (uint32_t)summary->creator_pid;
+    segment->creator = (uint32_t)summary->identity.creator_pid;
     segment->users = segment_admin_count_users(summary->peer_ids, summary->peers_n);
 }
 

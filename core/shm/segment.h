@@ -86,13 +86,6 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
 int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
                  struct weir_error *reterr);
 
-/*
- * Maps an existing segment read-only for an observer, with the shape that its identity states. Only
- * functions that read may be called on it. Returns 0, -ENOENT, or an error of segment_open.
- */
-int segment_view(const char *directory, const char *name, struct segment **ret,
-                 struct weir_error *reterr);
-
 /* Unmaps the segment. The file stays. NULL: does nothing. */
 void segment_close(struct segment *segment);
 /* Closes the descriptors that a forked child has inherited. Unmaps nothing: other memory may be
@@ -153,12 +146,8 @@ enum segment_state {
 
 struct segment_summary {
     enum segment_state state;
-    char name[SEGMENT_NAME_SIZE]; /* name of the set */
-    uint64_t creator_pid;
-    uint64_t created_ns;      /* wall clock */
-    uint64_t size, real_size; /* of the file, bytes; bytes of it that are allocated */
-    uint32_t limits_n;
-    bool while_used;
+    struct segment_identity identity;
+    uint64_t real_size;                   /* bytes of the file that are allocated */
     uint32_t peers_n;                     /* peer slots in use, of living and dead processes */
     uint64_t peer_ids[SEGMENT_PEERS_MAX]; /* the first peers_n are valid */
     char definition[SEGMENT_DEFINITION_MAX];

@@ -156,7 +156,7 @@ static int segment_create(struct segment_file *file, const struct segment_shape 
         r = segment_size_file(file, layout);
     if (r < 0)
         return segment_error(file, r, "cannot be created: %s", strerrordesc_np(-r));
-    r = segment_file_map(file, layout, true);
+    r = segment_file_map(file, layout);
     if (r < 0)
         return r;
     segment_init(file, shape);
@@ -266,7 +266,7 @@ static int segment_attach(struct segment_file *file, const struct segment_shape 
     if (r == -EEXIST)
         r = segment_replace_unused(file, shape);
     if (r == 0)
-        r = segment_file_map(file, layout, true);
+        r = segment_file_map(file, layout);
     return r == 0 ? segment_check_state(file) : r;
 }
 

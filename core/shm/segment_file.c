@@ -148,14 +148,14 @@ int segment_file_open(struct segment_file *file, bool writable)
     return segment_file_read_header(file);
 }
 
-int segment_file_map(struct segment_file *file, const struct segment_layout *layout, bool writable)
+int segment_file_map(struct segment_file *file, const struct segment_layout *layout)
 {
     struct segment *segment = file->segment;
     void *base = NULL;
     int r;
 
     WEIR_INVARIANT(segment->fd >= 0 && segment->directory_fd >= 0 && !segment->base);
-    r = os_map_shared(segment->fd, layout->size, writable, &base);
+    r = os_map_shared(segment->fd, layout->size, true, &base);
     if (r < 0)
         return segment_error(file, r, "cannot be mapped: %s", strerrordesc_np(-r));
     segment->base = base;

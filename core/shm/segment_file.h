@@ -43,7 +43,7 @@ int segment_file_finish(struct segment_file *file, int r, struct segment **ret,
  * was removed at this moment), or another error. */
 int segment_file_open(struct segment_file *file, bool writable);
 /* Maps a file of checked size. */
-int segment_file_map(struct segment_file *file, const struct segment_layout *layout, bool writable);
+int segment_file_map(struct segment_file *file, const struct segment_layout *layout);
 /* Unmaps and closes the file, also after a failure. The directory stays open. */
 void segment_file_close(struct segment *segment);
 

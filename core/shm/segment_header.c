@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Identity of a segment: written when it is made, compared by every process that attaches. */
+/* Identity of a segment: written when it is made, compared by every process that attaches, and
+ * read by observers. */
 #include "base/atomic128.h"
 #include "base/hash.h"
 #include "limit/counters.h"
@@ -282,4 +283,63 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
     if (segment_layout_compute(&shape, ret) < 0)
         return segment_error_damaged(file, "its sizes are impossible");
     return segment_check_layout(file, ret);
+}
+
+/* ---- reading for observers ---- */
+
+/* Reads the peer slots with pread: a load from a mapped hole would allocate its page. */
+static int segment_read_peers(struct segment_file *file, struct segment_summary *ret)
+{
+    enum { BATCH_SIZE = 64 };
+    struct peer_slot peers[BATCH_SIZE];
+
+    for (uint32_t at = 0; at < SEGMENT_PEERS_MAX; at += BATCH_SIZE) {
+        int n = os_pread(file->segment->fd, SEGMENT_PEERS_AT + at * sizeof(peers[0]), peers,
+                         sizeof(peers));
+
+        if (n < 0)
+            return segment_error(file, n, "cannot be read: %s", strerrordesc_np(-n));
+        for (size_t i = 0; i < (size_t)n / sizeof(peers[0]); i++) {
+            uint64_t id = atomic_load_explicit(&peers[i].id, memory_order_seq_cst);
+
+            if (peer_id_pid(id))
+                ret->peer_ids[ret->peers_n++] = id;
+        }
+    }
+    return 0;
+}
+
+static int segment_summarize(struct segment_file *file, struct segment_summary *ret)
+{
+    struct segment_layout layout;
+    int r = segment_file_read_layout(file, &layout);
+
+    if (r < 0 && r != -ESTALE && r != -EXDEV)
+        return r;
+    ret->state = r == -ESTALE                    ? SEGMENT_STALE
+                 : r == -EXDEV                   ? SEGMENT_FOREIGN
+                 : segment_file_is_removed(file) ? SEGMENT_REMOVED
+                                                 : SEGMENT_USABLE;
+    ret->identity = file->header.identity;
+    memcpy(ret->definition, file->definition, sizeof(ret->definition));
+    ret->real_size = file->real_size;
+    ret->peers_n = 0;
+    return segment_read_peers(file, ret);
+}
+
+int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
+                    struct weir_error *reterr)
+{
+    struct segment_file *file;
+    int r = segment_file_locate(directory, name, false, &file, reterr);
+
+    if (r < 0)
+        return r;
+    r = segment_file_open(file, false);
+    if (r == -EAGAIN)
+        r = error_set(&file->error, -ENOENT, "the segment of the set `%s` is gone",
+                      error_text(name).text);
+    if (r == 0)
+        r = segment_summarize(file, ret);
+    return segment_file_finish(file, r, NULL, reterr);
 }

@@ -92,7 +92,7 @@ int segment_file_try_remove(struct segment_file *file, const struct segment_layo
                             bool force, segment_in_use_fn *in_use, void *userdata)
 {
     enum { TRIES = 100 };
-    int r = segment_file_map(file, layout, true);
+    int r = segment_file_map(file, layout);
 
     if (r < 0)
         return r;
