@@ -6,8 +6,7 @@
 
 #include "base/invariant.h"
 #include "os/os.h"
-#include "peer/peer_cleanup.h"
-#include "peer/stall_check.h"
+#include "peer/peer.h"
 #include "set/lease.h"
 #include "set/waiter.h"
 #include "shm/participant.h"

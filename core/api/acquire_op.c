@@ -8,8 +8,7 @@
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "peer/peer_cleanup.h"
-#include "peer/stall_check.h"
+#include "peer/peer.h"
 #include "set/waiter.h"
 #include <errno.h>
 

@@ -7,7 +7,7 @@
 #include "base/clock_tsc.h"
 #include "base/invariant.h"
 #include "os/os.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include "shm/segment_dir.h"

@@ -8,7 +8,7 @@
 #include "api/acquisition.h"
 #include "base/invariant.h"
 #include "os/os.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include <errno.h>
 
 /* Fills the views of the sets for a balancer that reads them. */

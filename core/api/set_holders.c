@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists the holders and waiters of a set from its records. */
 #include "api/set_object.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 
 #include "api/instance.h"
 #include "base/invariant.h"

@@ -4,7 +4,7 @@
 #include "api/set_object.h"
 #include "config/plan.h"
 #include "limit/counters.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds dead participants of a set and releases what they left behind. */
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "peer/thread_recovery.h"
 #include "set/instance_base.h"
 #include "shm/doorbell.h"
 #include "shm/participant.h"
 #include "shm/peer_id.h"
 #include <errno.h>
 
-#define PEER_SLOTS_CROWDED 32u /* slots beyond which peer_reap_crowded() looks */
+#define PEER_SLOTS_CROWDED    32u               /* slots beyond which peer_reap_crowded() looks */
+#define PEER_REAP_INTERVAL_NS UINT64_C(1000000) /* between two peer_reap_if_due() that look */
 
 /* Cleans up after one dead process. Any number of threads may do that at once, and one that dies
  * midway leaves the rest to the next. The slot goes last, because everything else names it. */
@@ -95,11 +95,14 @@ void peer_reap_crowded(weir *w, uint32_t first)
     }
 }
 
+/* Relaxed: the time is a hint. */
 int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns)
 {
-    WEIR_INVARIANT(set->participant);
-    if (!peer_reap_is_due(set, now_ns))
+    _Atomic uint64_t *last_reap_ns = &set->participant->last_reap_ns;
+    uint64_t before = atomic_load_explicit(last_reap_ns, memory_order_relaxed);
+
+    if (now_ns >= before && now_ns - before < PEER_REAP_INTERVAL_NS)
         return 0;
-    atomic_store_explicit(&set->participant->last_reap_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(last_reap_ns, now_ns, memory_order_relaxed);
     return peer_reap(ctx, set);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks a shared set on behalf of waiters, in case the head's process is stopped. */
-#include "peer/stall_check.h"
+#include "peer/peer.h"
 
 #include "base/invariant.h"
 #include "set/hooks.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
-#include "peer/thread_recovery.h"
+#include "peer/peer.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"

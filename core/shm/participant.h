@@ -5,7 +5,7 @@
  * A participant has a slot in the set's segment, which identifies its process. Thread contexts and
  * runs of records in the segment name that slot as their owner. State that is private to this
  * process stays in private memory. A process that leaves releases its slot and all that names it.
- * If a process dies, another participant does that for it (peer_cleanup.h).
+ * If a process dies, another participant does that for it (peer.h).
  */
 #ifndef WEIR_CORE_SHM_PARTICIPANT_H
 #define WEIR_CORE_SHM_PARTICIPANT_H

@@ -6,7 +6,7 @@
 
 #include "base/invariant.h"
 #include "os/os.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include "set/waiter.h"
 #include "shm/doorbell.h"
 #include "shm/participant.h"

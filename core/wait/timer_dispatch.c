@@ -5,7 +5,7 @@
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
-#include "peer/stall_check.h"
+#include "peer/peer.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include "wait/peer_events.h"

@@ -7,7 +7,7 @@
 
 #include "base/sched_point.h"
 #include "os/os.h"
-#include "peer/thread_recovery.h"
+#include "peer/peer.h"
 #include "set/inline_state.h"
 #include "set/txn.h"
 #include "spaced.h"

@@ -5,7 +5,7 @@
 
 #include "api/acquisition.h"
 #include "look.h"
-#include "peer/peer_cleanup.h"
+#include "peer/peer.h"
 #include "shm/participant.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
 #include "crash/system.h"
 #include "keyed/keyed.h"
 #include "look.h"
-#include "peer/stall_check.h"
+#include "peer/peer.h"
 #include "shared.h"
 #include "shm/participant.h"
 #include "stepping.h"
