@@ -18,8 +18,8 @@ struct instance {
 
     /* Under the instance's lock. */
     struct plugin_search *plugins;
-    struct instance_pool **pools;
-    size_t pools_n, pools_capacity;
+    struct stable_array pools; /* of struct instance_pool */
+    uint32_t pools_n;
     struct str_map set_names;
     struct str_map pool_names; /* includes sets opened as pools */
     uint64_t pool_handles;
@@ -38,8 +38,10 @@ int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, 
                      struct weir_error *reterr);
 /* Adds a set without limits. Without its name, it serves a pool that has no sets. */
 int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret);
-/* Adds an unnamed pool of existing sets. The caller holds the lock. Returns 0 or -ENOMEM. */
-int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **ret);
+/* Adds a pool of existing sets and its name; of `only_set` under the set's name. The caller holds
+ * the lock. Returns 0 or -ENOMEM. */
+int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
+                      struct instance_pool **ret);
 /* Adds everything that a plan defines, or nothing; `*ret` is its last pool. The caller holds the
  * lock. Returns 0 or the error of the first set or pool that failed. */
 int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
@@ -47,7 +49,7 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
 /* Numbers of sets and pools, to remove everything that was added since. */
 struct registry_mark {
     uint32_t sets_n;
-    size_t pools_n;
+    uint32_t pools_n;
 };
 struct registry_mark registry_mark(const weir *w);
 void registry_remove_since(weir *w, struct registry_mark mark);

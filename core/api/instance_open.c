@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Times stay below the marker of records; 292 years are enough. */
 void instance_ref(weir *w, uint64_t n)
 {
     WEIR_INVARIANT(atomic_load_explicit(&w->references, memory_order_relaxed) > 0);

@@ -136,30 +136,6 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     return 0;
 }
 
-/* Adds a pool of one set under the set's name, at its first use. */
-static int pool_of_set(weir *w, const weir_set *set, struct instance_pool **ret)
-{
-    struct pool_plan plan = {0};
-    int r = str_map_reserve(&instance_of(w)->pool_names, 1);
-
-    WEIR_INVARIANT(instance_lock_is_held(w));
-    if (r < 0)
-        return r;
-    plan.sets = os_alloc(1, sizeof(*plan.sets));
-    if (plan.sets)
-        plan.sets[0] = os_strdup(set_name(set));
-    if (!plan.sets || !plan.sets[0]) {
-        os_free(plan.sets);
-        return -ENOMEM;
-    }
-    plan.sets_n = 1;
-    r = registry_add_pool(w, &plan, ret);
-    pool_plan_free(&plan);
-    if (r == 0)
-        str_map_add(&instance_of(w)->pool_names, set_name(set), *ret);
-    return r;
-}
-
 static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
 {
     struct instance_pool *pool;
@@ -177,7 +153,7 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
     if (!set)
         r = registry_add_empty_set(w, name, true, &set);
     if (r == 0)
-        r = pool_of_set(w, set, &pool);
+        r = registry_add_pool(w, &(struct pool_plan){0}, set, &pool);
     return r < 0 ? r : pool_open_handle(ret, w, pool, worker);
 }
 

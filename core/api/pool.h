@@ -10,9 +10,9 @@
 /* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
 struct instance_pool {
     struct pool_plan plan;
-    weir_set **sets;
-    uint32_t sets_n;          /* at least 1 */
     _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
+    uint32_t sets_n;          /* at least 1 */
+    weir_set *sets[];
 };
 
 struct weir_pool {

@@ -11,18 +11,22 @@
 #include <errno.h>
 #include <string.h>
 
+static struct instance_pool *registry_pool(const weir *w, uint32_t i)
+{
+    return *stable_array_at(&instance_of(w)->pools, i);
+}
+
 static void registry_free_pool(struct instance_pool *pool)
 {
     pool_plan_free(&pool->plan);
-    os_free(pool->sets);
     os_free(pool);
 }
 
 void registry_free(weir *w)
 {
-    for (size_t i = 0; i < instance_of(w)->pools_n; i++)
-        registry_free_pool(instance_of(w)->pools[i]);
-    os_free(instance_of(w)->pools);
+    for (uint32_t i = 0; i < instance_of(w)->pools_n; i++)
+        registry_free_pool(registry_pool(w, i));
+    stable_array_free(&instance_of(w)->pools);
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         set_free(instance_set(w, i));
     stable_array_free(&w->sets);
@@ -39,21 +43,6 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool)
 
     *ret_is_pool = !is_set && str_map_find(&instance_of(w)->pool_names, name);
     return is_set || *ret_is_pool;
-}
-
-static int registry_reserve_pool(struct instance *instance)
-{
-    size_t capacity = instance->pools_capacity ? 2 * instance->pools_capacity : 16;
-    struct instance_pool **grown;
-
-    if (instance->pools_n < instance->pools_capacity)
-        return 0;
-    grown = os_realloc(instance->pools, capacity, sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    instance->pools = grown;
-    instance->pools_capacity = capacity;
-    return 0;
 }
 
 /* Adds a set without adding its name. */
@@ -113,33 +102,53 @@ int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **
     return r;
 }
 
-int registry_add_pool(weir *w, struct pool_plan *plan, struct instance_pool **ret)
+/* Makes a pool of `n` sets. NULL: out of memory. */
+static struct instance_pool *registry_new_pool(struct instance *instance, uint32_t n)
 {
-    uint32_t n = plan->sets_n ? plan->sets_n : 1;
-    struct instance_pool *pool = os_alloc(1, sizeof(*pool));
-    int r = registry_reserve_pool(instance_of(w));
+    struct instance_pool *pool = NULL;
 
-    WEIR_INVARIANT(instance_lock_is_held(w));
+    if (stable_array_reserve(&instance->pools, instance->pools_n + 1) == 0 &&
+        str_map_reserve(&instance->pool_names, 1) == 0)
+        pool = os_alloc(1, sizeof(*pool) + n * sizeof(*pool->sets));
     if (pool)
-        pool->sets = os_alloc(n, sizeof(*pool->sets));
-    if (r < 0 || !pool || !pool->sets)
-        goto fail;
+        pool->sets_n = n;
+    return pool;
+}
+
+/* Fills in the sets of a pool. Returns 0 or -ENOMEM. */
+static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *only_set,
+                              struct instance_pool *pool)
+{
     for (uint32_t i = 0; i < plan->sets_n; i++)
         if (!(pool->sets[i] = registry_find_set(w, plan->sets[i])))
-            goto fail;
-    if (!plan->sets_n && registry_add_empty_set(w, plan->name, false, &pool->sets[0]) < 0)
-        goto fail;
-    pool->sets_n = n;
+            return -ENOMEM;
+    if (!plan->sets_n && !only_set)
+        return registry_add_empty_set(w, plan->name, false, pool->sets);
+    if (only_set)
+        pool->sets[0] = only_set;
+    return 0;
+}
+
+int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
+                      struct instance_pool **ret)
+{
+    struct instance *instance = instance_of(w);
+    struct instance_pool *pool = registry_new_pool(instance, plan->sets_n ? plan->sets_n : 1);
+    const char *name = only_set ? set_name(only_set) : plan->name;
+
+    WEIR_INVARIANT(instance_lock_is_held(w));
+    WEIR_INVARIANT(!only_set || !plan->sets_n);
+    if (!pool || registry_fill_pool(w, plan, only_set, pool) < 0) {
+        os_free(pool);
+        return -ENOMEM;
+    }
     pool->plan = *plan;
     *plan = (struct pool_plan){0};
-    instance_of(w)->pools[instance_of(w)->pools_n++] = pool;
+    *stable_array_at(&instance->pools, instance->pools_n++) = pool;
+    if (name)
+        str_map_add(&instance->pool_names, name, pool);
     *ret = pool;
     return 0;
-fail:
-    if (pool)
-        os_free(pool->sets);
-    os_free(pool);
-    return -ENOMEM;
 }
 
 static void registry_remove_last_set(weir *w)
@@ -156,7 +165,7 @@ static void registry_remove_last_set(weir *w)
 
 static void registry_remove_last_pool(weir *w)
 {
-    struct instance_pool *pool = instance_of(w)->pools[--instance_of(w)->pools_n];
+    struct instance_pool *pool = registry_pool(w, --instance_of(w)->pools_n);
 
     if (pool->plan.name)
         str_map_remove(&instance_of(w)->pool_names, pool->plan.name, pool);
@@ -184,24 +193,21 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
 {
     struct registry_mark before = registry_mark(w);
     weir_set *set;
-    int r = str_map_reserve(&instance_of(w)->pool_names, plan->pools_n);
+    int r = 0;
 
     for (size_t i = 0; i < plan->sets_n && r == 0; i++)
         r = registry_add_set(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
-    for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
-        r = registry_add_pool(w, &plan->pools[i], ret);
-        if (r == 0 && (*ret)->plan.name)
-            str_map_add(&instance_of(w)->pool_names, (*ret)->plan.name, *ret);
-    }
+    for (size_t i = 0; i < plan->pools_n && r == 0; i++)
+        r = registry_add_pool(w, &plan->pools[i], NULL, ret);
     if (r < 0)
         registry_remove_since(w, before);
     return r;
 }
 
 /* Returns the name of a set. The empty set of a pool without sets bears the pool's and has none. */
-static const char *registry_set_name(const weir *w, size_t i)
+static const char *registry_set_name(const weir *w, uint32_t i)
 {
-    const weir_set *set = instance_set(w, (uint32_t)i);
+    const weir_set *set = instance_set(w, i);
 
     return registry_find_set(w, set_name(set)) == set ? set_name(set) : NULL;
 }
@@ -209,14 +215,15 @@ static const char *registry_set_name(const weir *w, size_t i)
 /* Stores the names of the first `n` sets or pools that have one. Returns how many have. */
 static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
 {
-    size_t found = 0, all;
+    size_t found = 0;
+    uint32_t all;
 
     if (instance_is_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->lock);
     all = pools ? instance_of(w)->pools_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
-    for (size_t i = 0; i < all; i++) {
-        const char *name = pools ? instance_of(w)->pools[i]->plan.name : registry_set_name(w, i);
+    for (uint32_t i = 0; i < all; i++) {
+        const char *name = pools ? registry_pool(w, i)->plan.name : registry_set_name(w, i);
 
         if (name && found < n)
             ret[found] = name;
