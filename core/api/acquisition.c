@@ -156,20 +156,6 @@ const char *weir_acquisition_config(const weir_acquisition *acquisition, const c
     return weir_set_config(acquisition->set, name);
 }
 
-/* Returns the limits with this key, by the memory of the fast path if it has granted them. */
-static uint64_t acquisition_limits_of(const weir_acquisition *acquisition, const char *key)
-{
-    const struct limits *limits = &acquisition->set->limits;
-    uint64_t matching = 0; /* bit i: limit i */
-
-    if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
-        return acquisition->named_limits;
-    for (uint32_t i = 0; i < limits->n; i++)
-        if (request_key_equal(limits->items[i].key, key))
-            matching |= UINT64_C(1) << i;
-    return matching;
-}
-
 static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
 {
     uint64_t amount = acquisition_amounts(acquisition)[i];
@@ -217,7 +203,10 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
     /* `fast_ctx` implies HELD. */
     if (!key || (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD))
         return -EINVAL;
-    matching = acquisition_limits_of(acquisition, key);
+    if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
+        matching = acquisition->named_limits; /* by the memory of the fast path */
+    else
+        matching = request_limits_named(&acquisition->set->limits, key);
     if (!matching)
         return acquisition_skip_update(acquisition, key);
     for (uint64_t left = matching; left; left &= left - 1) {

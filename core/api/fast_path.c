@@ -173,18 +173,6 @@ WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *c
     return acquisition;
 }
 
-/* Returns all limits with the only key of the request, or 0 if it names none or several. */
-static uint8_t fast_path_named_limits(const weir_set *set, const struct weir_request *request)
-{
-    uint8_t named_limits = 0;
-
-    WEIR_INVARIANT(set->limits.n <= ACQUISITION_LIMITS);
-    for (uint32_t i = 0; i < set->limits.n && request->amounts_n == 1; i++)
-        if (request_key_equal(set->limits.items[i].key, request->amounts->key))
-            named_limits |= (uint8_t)(1u << i);
-    return named_limits;
-}
-
 /* Resolves the request to several limits into a cached acquisition and its record. */
 WEIR_NOINLINE bool fast_path_resolve_anew(weir_acquisition *acquisition,
                                           const struct weir_request *request)
@@ -201,7 +189,9 @@ WEIR_NOINLINE bool fast_path_resolve_anew(weir_acquisition *acquisition,
         values[set->limits.n + i] = values[i];
         record_store(&r->amounts[i], values[i]);
     }
-    acquisition->named_limits = fast_path_named_limits(set, request);
+    if (request->amounts_n == 1)
+        acquisition->named_limits =
+            (uint8_t)request_limits_named(&set->limits, request->amounts->key);
     return true;
 }
 

@@ -45,6 +45,16 @@ static inline bool request_key_equal(const char *a, const char *b)
     return false;
 }
 
+/* Returns the limits with this key: bit i is limit i. */
+static inline uint64_t request_limits_named(const struct limits *limits, const char *key)
+{
+    uint64_t named = 0;
+
+    for (uint32_t i = 0; i < limits->n; i++)
+        named |= (uint64_t)request_key_equal(limits->items[i].key, key) << i;
+    return named;
+}
+
 /* Fills `amounts`, one per limit of the set. Returns 0; or -EINVAL, -ERANGE or -ENOENT and in
  * `*ret_key` the key at fault. */
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
