@@ -97,40 +97,22 @@ static bool cq_reap_one(weir *w, uint32_t record, struct weir_completion *ret)
     return completed;
 }
 
-/* Pops at most `n` completions. Lock held. */
-static unsigned cq_pop_some(weir_queue *queue, uint32_t *ret, unsigned n)
+/* Pops at most `n` completions, after a run of the timer if `is_first`. */
+static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool is_first)
 {
+    weir *w = queue->timer.w;
+    uint64_t injected_ns = is_first && w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
     unsigned popped = 0;
 
-    while (popped < n && queue->to_reap.first)
+    pthread_mutex_lock(&queue->timer.lock);
+    if (is_first) {
+        queue->timer.wake_fd.reader_active = true; /* completions of this run cost no signal */
+        timer_run_locked(&queue->timer, injected_ns);
+    }
+    while (popped < n && popped < CQ_REAP_BATCH && queue->to_reap.first)
         ret[popped++] = cq_pop(queue);
     queue->timer.wake_fd.reader_active = false;
     cq_update_wake_fd(queue);
-    return popped;
-}
-
-/* Runs the timer and pops the first batch of a reap. `reader_active` is set first, so that
- * completions of that run cost no signal. */
-static unsigned cq_pop_first(weir_queue *queue, uint32_t *ret, unsigned n)
-{
-    weir *w = queue->timer.w;
-    uint64_t injected_ns = w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
-    unsigned popped;
-
-    pthread_mutex_lock(&queue->timer.lock);
-    queue->timer.wake_fd.reader_active = true;
-    timer_run_locked(&queue->timer, injected_ns);
-    popped = cq_pop_some(queue, ret, n);
-    pthread_mutex_unlock(&queue->timer.lock);
-    return popped;
-}
-
-static unsigned cq_pop_more(weir_queue *queue, uint32_t *ret, unsigned n)
-{
-    unsigned popped;
-
-    pthread_mutex_lock(&queue->timer.lock);
-    popped = cq_pop_some(queue, ret, n);
     pthread_mutex_unlock(&queue->timer.lock);
     return popped;
 }
@@ -166,11 +148,6 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
     return done;
 }
 
-static unsigned cq_min(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
 int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
 {
     uint32_t records[CQ_REAP_BATCH];
@@ -184,14 +161,12 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
     if (n > INT32_MAX)
         n = INT32_MAX;
     peer_events_handle(&queue->timer);
-    popped = cq_pop_first(queue, records, cq_min(n, CQ_REAP_BATCH));
-    cq_ring_report_loss(queue);
-    while (popped > 0) {
-        done += cq_reap_batch(queue, records, popped, out + done, &r);
+    do {
+        popped = cq_pop_batch(queue, records, n - done, done == 0);
+        cq_ring_report_loss(queue);
+        if (popped > 0)
+            done += cq_reap_batch(queue, records, popped, out + done, &r);
         WEIR_INVARIANT(done <= n);
-        if (r < 0 || popped < CQ_REAP_BATCH || done == n)
-            break;
-        popped = cq_pop_more(queue, records, cq_min(n - done, CQ_REAP_BATCH));
-    }
+    } while (r == 0 && popped == CQ_REAP_BATCH && done < n);
     return done ? (int)done : r;
 }

@@ -9,54 +9,36 @@
 #include "wait/instance_wait.h"
 #include <errno.h>
 
-/* What a release has to do. */
-struct release_effect {
-    bool changes_set;    /* false: freeing the record suffices */
-    bool update_missing; /* a required update is missing */
-};
-
-static struct release_effect acquisition_release_effect(weir_acquisition *acquisition, bool unused)
-{
-    struct release_effect effect = {false, false};
-
-    for (uint32_t i = 0; i < acquisition->set->limits.n; i++) {
-        uint64_t amount = acquisition_amounts(acquisition)[i];
-
-        if (!amount)
-            continue;
-        effect.update_missing |= acquisition_lacks_update(acquisition, i);
-        effect.changes_set |= acquisition->set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
-                              unused || acquisition_used(acquisition)[i] != amount;
-    }
-    effect.update_missing &= !unused;
-    return effect;
-}
-
 static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                      bool unused)
 {
-    struct counters *counters = thread_ctx_counters(ctx, acquisition->set->number);
-    struct release_effect effect = acquisition_release_effect(acquisition, unused);
+    weir_set *set = acquisition->set;
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
+    const struct release_args args = {.amounts = acquisition_amounts(acquisition),
+                                      .used = acquisition_used(acquisition),
+                                      .return_all = unused};
+    bool changes_set = false, update_missing = false;
 
     WEIR_INVARIANT(acquisition->record);
-    if (effect.changes_set) {
-        const struct release_args args = {.amounts = acquisition_amounts(acquisition),
-                                          .used = acquisition_used(acquisition),
-                                          .return_all = unused};
-
-        acquisition->set->ops->release(
-            ctx, acquisition->set, acquisition->record,
-            record_load(&set_record(acquisition->set, acquisition->record)->word), true, &args);
-    } else {
-        set_free_record(acquisition->set, acquisition->record);
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        if (!args.amounts[i])
+            continue;
+        update_missing |= !unused && acquisition_lacks_update(acquisition, i);
+        changes_set |= unused || set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
+                       args.used[i] != args.amounts[i];
+    }
+    if (changes_set) {
+        set->ops->release(ctx, set, acquisition->record,
+                          record_load(&set_record(set, acquisition->record)->word), true, &args);
+    } else { /* freeing the record suffices */
+        set_free_record(set, acquisition->record);
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
-    WEIR_INVARIANT(set_is_shared(acquisition->set) ||
-                   acquisition_record_is(acquisition, RECORD_FREE));
-    if (effect.update_missing)
+    WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
+    if (update_missing)
         counter_add(&counters->missing_update, 1);
-    return effect.update_missing ? -EPROTO : 0;
+    return update_missing ? -EPROTO : 0;
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
@@ -156,19 +138,22 @@ int weir_cancel(weir_acquisition *acquisition)
 /* Ends an acquisition in any state. Its record is FREE afterwards. */
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    int r = 0;
+    enum record_state state = acquisition_state(acquisition);
+    bool unused;
 
     WEIR_INVARIANT(acquisition->record);
-    acquisition_cancel_wait(ctx, acquisition);
-    if (acquisition_state(acquisition) == RECORD_HELD) {
-        bool unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
-                      !acquisition->reserved && !acquisition_was_signaled(acquisition);
-
-        r = acquisition_release_grant(ctx, acquisition, unused);
-    } else if (acquisition_state(acquisition) != RECORD_FREE) {
-        set_free_record(acquisition->set, acquisition->record);
+    if (state == RECORD_WAITING) {
+        acquisition_cancel_wait(ctx, acquisition);
+        state = acquisition_state(acquisition);
     }
-    return r;
+    if (state == RECORD_HELD) {
+        unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
+                 !acquisition->reserved && !acquisition_was_signaled(acquisition);
+        return acquisition_release_grant(ctx, acquisition, unused);
+    }
+    if (state != RECORD_FREE)
+        set_free_record(acquisition->set, acquisition->record);
+    return 0;
 }
 
 static void acquisition_close_fd(const weir_acquisition *acquisition)
@@ -177,31 +162,17 @@ static void acquisition_close_fd(const weir_acquisition *acquisition)
         os_close(acquisition->fd);
 }
 
-/* Removes the acquisition from the wait timer and closes its descriptor. */
-static void acquisition_end_notify(weir_acquisition *acquisition)
-{
-    weir *w = acquisition->set->w;
-
-    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
-    if (acquisition->is_timed)
-        timer_thread_forget(w, acquisition->waiter);
-    acquisition_close_fd(acquisition);
-}
-
-static int acquisition_release_in_child(weir_acquisition *acquisition)
-{
-    acquisition_close_fd(acquisition);
-    os_free(acquisition);
-    return -ECHILD;
-}
-
 int acquisition_release(weir_acquisition *acquisition)
 {
+    weir *w = acquisition->set->w;
     struct thread_ctx *ctx;
     int r = 0;
 
-    if (instance_is_forked(acquisition->set->w))
-        return acquisition_release_in_child(acquisition);
+    if (instance_is_forked(w)) {
+        acquisition_close_fd(acquisition);
+        os_free(acquisition);
+        return -ECHILD;
+    }
     cq_forget_acquisition(acquisition);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     ctx = thread_ctx_borrow(acquisition->set);
@@ -209,7 +180,10 @@ int acquisition_release(weir_acquisition *acquisition)
         r = acquisition_end(ctx, acquisition);
     else if (!acquisition->canceled)
         counter_add(&thread_ctx_counters(ctx, acquisition->set->number)->released, 1);
-    acquisition_end_notify(acquisition);
+    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
+    if (acquisition->is_timed)
+        timer_thread_forget(w, acquisition->waiter);
+    acquisition_close_fd(acquisition);
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);
     return r;
