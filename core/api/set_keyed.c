@@ -2,7 +2,6 @@
 /* Per-subject sets: a template set without waiters, and the key sets of keyed/. */
 #include "api/set_object.h"
 
-#include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "set/instance_base.h"
 #include "set/set_storage.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Bindings of key sets, as their versions say: key, number, phase, binder; and how they change. */
-#include "keyed/key_set_internal.h"
+#include "keyed/keyed_internal.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases to wherever the key's word points at that time. */
 #include "base/backoff.h"
-#include "keyed/key_set_internal.h"
+#include "keyed/keyed_internal.h"
 #include "set/try_now.h"
 
 #include "base/invariant.h"

@@ -5,7 +5,7 @@
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "keyed/key_set.h"
+#include "keyed/keyed.h"
 #include "set/detectable_cas.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"

@@ -18,7 +18,7 @@
 #include "api/set_object.h"
 #include "config/plan.h"
 #include "crash_world.h"
-#include "keyed/key_set.h"
+#include "keyed/keyed.h"
 #include "os/os.h"
 #include "state/stack_version.h"
 #include "stepped.h"

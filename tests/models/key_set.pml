@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of key sets (core/keyed/key_set.h): how the state of a key moves from its word in the
+ * A model of key sets (core/keyed/keyed.h): how the state of a key moves from its word in the
  * table to a key set and back, how key sets are bound to one key after another, and what a death
  * leaves behind. Threads ask for one unit of a key, wait in the wait queue of its key set or give
  * up, and give back. key_table.pml models searches and claims of the table, version.pml how a

@@ -3,7 +3,6 @@
 #include "look.h"
 #include "state/version.h"
 
-#include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "lib/require.h"
 #include "shm/key_table.h"

@@ -12,7 +12,6 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "fleet.h"
-#include "keyed/key_set.h"
 #include "keyed/keyed.h"
 #include "lib/clock.h"
 #include "lib/history.h"

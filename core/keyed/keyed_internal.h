@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared parts of this folder: slots of keys, key sets and their bindings. */
-#ifndef WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
-#define WEIR_CORE_KEYED_KEY_SET_INTERNAL_H
+#ifndef WEIR_CORE_KEYED_KEYED_INTERNAL_H
+#define WEIR_CORE_KEYED_KEYED_INTERNAL_H
 
 #include "base/invariant.h"
-#include "keyed/key_set.h"
+#include "keyed/keyed.h"
 
 /* ---- keyed_slot.c ---- */
 
@@ -99,11 +99,6 @@ bool key_states_are_new(const struct limits *limits, const uint64_t *states,
 enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant);
 
-/* ---- keyed_open.c ---- */
-
-/* Returns the approximate memory of one key set, in bytes. */
-size_t key_set_size(const weir_set *set);
-
 /* ---- key_set.c ---- */
 
 void key_sets_free(struct keyed *keyed);
@@ -111,9 +106,15 @@ void key_sets_free(struct keyed *keyed);
 /* Marks a record, and its proxy record in this process, as belonging to `set`: a key set or its
  * template set. `thread` is the kernel id stored with it. */
 void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread);
-/* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
- * or -ESHUTDOWN; in a segment, the error of the system. */
-int key_set_make(struct keyed *keyed, uint32_t number);
+
+/* Binds a key set to the key of a slot as key_set_begin() does. Returns 1; -ESTALE if another
+ * thread was faster: find the key again; -ENOBUFS (no room for another key set, and no key gives up
+ * its own); -ENOMEM; -ESHUTDOWN; -EUCLEAN; or, in a segment, the error of the system. After an
+ * error the claim is withdrawn. */
+int key_set_bind(struct keyed_slot *slot);
+
+/* Pushes a key set onto the stack of unbound ones, unless it is listed already. */
+void key_set_push_unbound(struct keyed *keyed, uint32_t number);
 
 /* ---- key_set_binding.c: the steps of the protocol ---- */
 
@@ -142,16 +143,5 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set);
 /* Repairs the disagreement of an entry and its key set by finishing another thread's work; the
  * caller finds the key again. Returns false if the set is broken: the content was impossible. */
 bool key_set_repair(struct keyed_slot *slot);
-
-/* ---- key_set_bind.c ---- */
-
-/* Binds a key set to the key of a slot as key_set_begin() does. Returns 1; -ESTALE if another
- * thread was faster: find the key again; -ENOBUFS (no room for another key set, and no key gives up
- * its own); -ENOMEM; -ESHUTDOWN; -EUCLEAN; or, in a segment, the error of the system. After an
- * error the claim is withdrawn. */
-int key_set_bind(struct keyed_slot *slot);
-
-/* Pushes a key set onto the stack of unbound ones, unless it is listed already. */
-void key_set_push_unbound(struct keyed *keyed, uint32_t number);
 
 #endif

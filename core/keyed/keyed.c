@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes and frees keyed sets, and hashes subjects into keys. */
+/* Makes and frees keyed sets, hashes subjects into keys, and counts the keys. */
 #include "config/plan.h"
 #include "shm/segment.h"
 
 #include "base/invariant.h"
-#include "keyed/key_set_internal.h"
+#include "keyed/keyed_internal.h"
 #include "os/os.h"
 #include "set/instance_base.h"
 #include <errno.h>
@@ -16,7 +16,8 @@ static bool keyed_is_shared(const weir_set *set)
     return set->backend == BACKEND_PROCESS && !set->w->private_only;
 }
 
-size_t key_set_size(const weir_set *set)
+/* Returns the approximate memory of one key set, in bytes. */
+static size_t key_set_size(const weir_set *set)
 {
     size_t block_size = (size_t)1 << block_class_for(set_content_max(set));
 
@@ -166,4 +167,42 @@ void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key
     WEIR_INVARIANT(set->is_keyed);
     record_store(&r->amounts[set->limits.n], key->buckets);
     record_store(&r->amounts[set->limits.n + 1], key->id);
+}
+
+/* ---- sums over all keys ---- */
+
+int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
+{
+    static const char *const policies[] = {
+        [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
+    const struct keyed *keyed = set->is_keyed ? keyed_of(set) : NULL;
+    struct key_entry entry;
+    uint64_t keys = 0, key_sets = 0;
+
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    if (!ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (!keyed)
+        return 0;
+    for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
+        bool is_used = key_table_at(&keyed->table, i, &entry);
+
+        keys += is_used;
+        key_sets += is_used && key_word_is_key_set(entry.word);
+    }
+    *ret = (struct weir_subjects_stats){
+        .size = sizeof(*ret),
+        .known = keys,
+        .live = key_sets,
+        .max = keyed->max_keys,
+        .room = keyed->capacity,
+        .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
+        .memory_max = keyed->memory_max,
+        .evict = policies[keyed->eviction],
+        .forgotten = atomic_load_explicit(&keyed->shared_state->forgotten, memory_order_relaxed),
+        .evicted = atomic_load_explicit(&keyed->shared_state->evicted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&keyed->shared_state->refused, memory_order_relaxed),
+    };
+    return 1;
 }
