@@ -29,11 +29,6 @@ static void set_keyed_close(weir_set *set)
     participant_close(set->participant);
 }
 
-static void set_keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
-{
-    keyed_write_key(op->set, r, &op->key);
-}
-
 /* Cancels a wait in the key set that the record is of. */
 static bool set_keyed_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                   uint64_t expected, enum record_state state)
@@ -95,7 +90,7 @@ const struct set_ops keyed_set_ops = {
     .open = set_keyed_open,
     .close = set_keyed_close,
     .identify = keyed_hash,
-    .fill_record = set_keyed_fill_record,
+    .fill_record = keyed_fill_record,
     .acquire = keyed_acquire,
     .release = keyed_release,
     .cancel_wait = set_keyed_cancel_wait,

@@ -148,25 +148,6 @@ struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *s
 
 /* ---- the set that a record names ---- */
 
-/* In a segment the record names the key set by its number, which is valid in all processes.
- * Otherwise the record has the instance's id of the set. */
-void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
-{
-    struct acq_record *r = record_at(set->region, record);
-    uint64_t id = set->id;
-    uint32_t waiter;
-
-    WEIR_INVARIANT(record);
-    if (set_is_shared(set)) {
-        waiter = participant_waiter(set->participant, record);
-        if (waiter)
-            record_store(&waiter_at(set->w, waiter)->set, id << 32);
-        if (set_is_key_set(set))
-            id = KEY_SET_ID_BIT | ((const struct key_set *)set)->number;
-    }
-    record_store(&r->set, id << 32 | thread);
-}
-
 weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, struct key_set *storage)
 {
     uint32_t id = record_set_number(r);
@@ -189,22 +170,10 @@ void key_sets_free(struct keyed *keyed)
 
 /* ---- unbound key sets: a stack, which is only a hint where to look first (Treiber 1986) ---- */
 
-/* The links of a key set in the stack. */
-struct unbound_link {
-    _Atomic uint32_t *unbound_next, *unbound_listed;
-};
-
-static struct unbound_link key_set_unbound_link(const struct keyed *keyed, uint32_t number)
+static struct unbound_link *key_set_unbound_link(const struct keyed *keyed, uint32_t number)
 {
-    struct segment_key_set *shared;
-    struct key_set *key_set;
-
-    if (keyed->segment) {
-        shared = segment_key_set(keyed->segment, number);
-        return (struct unbound_link){&shared->unbound_next, &shared->unbound_listed};
-    }
-    key_set = *stable_array_at(&keyed->key_sets, number);
-    return (struct unbound_link){&key_set->unbound_next, &key_set->unbound_listed};
+    return keyed->segment ? &segment_key_set(keyed->segment, number)->unbound
+                          : &key_set_known(keyed, number)->unbound;
 }
 
 /* Replaces the first of the stack. The tag in the upper half of the word guards against ABA. */
@@ -216,27 +185,27 @@ static bool key_set_swap_first(struct keyed *keyed, uint64_t top, uint32_t first
 
 void key_set_push_unbound(struct keyed *keyed, uint32_t number)
 {
-    struct unbound_link link = key_set_unbound_link(keyed, number);
+    struct unbound_link *link = key_set_unbound_link(keyed, number);
     uint64_t top;
 
     WEIR_INVARIANT(number < keyed->key_sets_max);
-    if (atomic_exchange_explicit(link.unbound_listed, 1, memory_order_seq_cst))
+    if (atomic_exchange_explicit(&link->is_listed, 1, memory_order_seq_cst))
         return;
     SCHED_POINT();
     do {
         top = atomic_load_explicit(&keyed->shared_state->unbound_list, memory_order_seq_cst);
-        atomic_store_explicit(link.unbound_next, (uint32_t)top, memory_order_seq_cst);
+        atomic_store_explicit(&link->next, (uint32_t)top, memory_order_seq_cst);
     } while (!key_set_swap_first(keyed, top, number + 1));
 }
 
 /*
- * A thread that pops a key set clears `unbound_listed`, then checks whether the key set is unbound.
+ * A thread that pops a key set clears `is_listed`, then checks whether the key set is unbound.
  * A thread that ends a binding commits first, then pushes the key set unless it is listed. So an
  * unbound key set is listed, or a thread is about to bind it.
  */
 static bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
 {
-    struct unbound_link link;
+    struct unbound_link *link;
     uint64_t top;
     uint32_t next;
 
@@ -246,10 +215,10 @@ static bool key_set_pop_unbound(struct keyed *keyed, uint32_t *ret)
         if (*ret >= key_sets_n(keyed))
             return false;
         link = key_set_unbound_link(keyed, *ret);
-        next = atomic_load_explicit(link.unbound_next, memory_order_seq_cst);
+        next = atomic_load_explicit(&link->next, memory_order_seq_cst);
         SCHED_POINT();
     } while (!key_set_swap_first(keyed, top, next));
-    atomic_store_explicit(link.unbound_listed, 0, memory_order_seq_cst);
+    atomic_store_explicit(&link->is_listed, 0, memory_order_seq_cst);
     return true;
 }
 

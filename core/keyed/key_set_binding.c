@@ -16,31 +16,25 @@ enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
 #define PHASE_BITS 2u
 #define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
 
-static inline uint64_t *key_set_words(const struct txn *txn)
+static inline struct key_binding *key_set_words(const struct txn *txn)
 {
     WEIR_INVARIANT(txn->set->limits.state_words >= KEY_SET_WORDS);
-    return txn_states(txn) + txn->set->limits.state_words - KEY_SET_WORDS;
+    return key_binding_behind(txn->set, txn_states(txn));
 }
 
 static inline enum key_set_phase key_set_phase_of(const struct txn *txn)
 {
-    return (enum key_set_phase)(key_set_words(txn)[KEY_SET_WORD_BINDING] & PHASE_MASK);
-}
-
-static struct key_digest key_set_key(const struct txn *txn)
-{
-    return (struct key_digest){key_set_words(txn)[KEY_SET_WORD_PLACE],
-                               key_set_words(txn)[KEY_SET_WORD_ID]};
+    return (enum key_set_phase)(key_set_words(txn)->binding & PHASE_MASK);
 }
 
 static uint64_t key_set_binding(const struct txn *txn)
 {
-    return key_set_words(txn)[KEY_SET_WORD_BINDING] >> PHASE_BITS & BINDING_MASK;
+    return key_set_words(txn)->binding >> PHASE_BITS & BINDING_MASK;
 }
 
 static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
 {
-    key_set_words(txn)[KEY_SET_WORD_BINDING] = (binding & BINDING_MASK) << PHASE_BITS | phase;
+    key_set_words(txn)->binding = (binding & BINDING_MASK) << PHASE_BITS | phase;
 }
 
 /* Returns the word that names a binding of the key set. */
@@ -50,22 +44,19 @@ static uint64_t key_set_word(const struct key_set *key_set, uint64_t binding)
     return KEY_SET_BIT | (uint64_t)key_set->number << BINDING_BITS | (binding & BINDING_MASK);
 }
 
-/* Returns whether the key is in the table with the word that names this binding. */
-static bool key_set_find_entry(const struct txn *txn, uint64_t binding, struct key_entry *ret)
+/* Returns whether the word of the version's key names this binding; then `*ret` is the key's
+ * entry. */
+static bool key_set_is_named_as(const struct txn *txn, uint64_t binding, struct key_entry *ret)
 {
     const struct key_set *key_set = key_set_of(txn->set);
-    const struct key_digest key = key_set_key(txn);
 
-    return key_table_find(&key_set->keyed->table, &key, ret) &&
+    return binding && key_table_find(&key_set->keyed->table, &key_set_words(txn)->key, ret) &&
            ret->word == key_set_word(key_set, binding);
 }
 
-/*
- * Returns whether the word of the version's key names this binding; then `*ret` is the key's entry.
- */
 static bool key_set_is_named(const struct txn *txn, struct key_entry *ret)
 {
-    return key_set_binding(txn) && key_set_find_entry(txn, key_set_binding(txn), ret);
+    return key_set_is_named_as(txn, key_set_binding(txn), ret);
 }
 
 /* Returns whether the binder has died and was recovered. Always false in a private set: its threads
@@ -73,7 +64,7 @@ static bool key_set_is_named(const struct txn *txn, struct key_entry *ret)
 static bool key_set_is_abandoned(const struct txn *txn)
 {
     const struct segment *segment = key_set_of(txn->set)->keyed->segment;
-    uint64_t binder = key_set_words(txn)[KEY_SET_WORD_BINDER];
+    uint64_t binder = key_set_words(txn)->binder;
     uint32_t i;
 
     if (!segment)
@@ -92,7 +83,7 @@ static void key_set_help(const struct txn *txn)
     uint64_t binding = key_set_binding(txn);
     struct key_entry entry;
 
-    if (key_set_phase_of(txn) == PHASE_BINDING && key_set_find_entry(txn, binding - 1, &entry))
+    if (key_set_phase_of(txn) == PHASE_BINDING && key_set_is_named_as(txn, binding - 1, &entry))
         key_entry_swap(&entry, key_set_word(key_set_of(txn->set), binding));
 }
 
@@ -115,8 +106,7 @@ static bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *
 
 bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content)
 {
-    uint64_t *word =
-        content + CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS + KEY_SET_WORD_BINDING;
+    uint64_t *word = &key_binding_behind(set, content + CONTENT_STATES)->binding;
 
     if ((*word >> PHASE_BITS & BINDING_MASK) != ctx->binding ||
         (*word & PHASE_MASK) == PHASE_UNBOUND)
@@ -136,17 +126,6 @@ static uint64_t key_set_binder(const struct txn *txn)
 
     return (uint64_t)unit << 32 |
            (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed);
-}
-
-/* Writes the next binding into the private version. Returns the word that names it. */
-static uint64_t key_set_begin_binding(const struct txn *txn)
-{
-    uint64_t binding = key_set_binding(txn) + 1;
-
-    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
-    key_set_set_binding(txn, binding, PHASE_BINDING);
-    key_set_words(txn)[KEY_SET_WORD_BINDER] = key_set_binder(txn);
-    return key_set_word(key_set_of(txn->set), binding);
 }
 
 /* Commits the end of the binding, after which no operation is admitted. Returns false if the key
@@ -192,16 +171,33 @@ static void key_set_fill(struct txn *txn, const struct keyed_slot *slot)
         WEIR_INVARIANT(n == 1);
         *states = slot->entry.word;
     }
-    key_set_words(txn)[KEY_SET_WORD_PLACE] = slot->key->buckets;
-    key_set_words(txn)[KEY_SET_WORD_ID] = slot->key->id;
+    key_set_words(txn)->key = *slot->key;
     forecast_invalidate(txn);
+}
+
+/* Commits the next binding, then lets the key's word name it. Returns 1; 0 if the key set has
+ * changed; -ESTALE if the key has: the binding has ended then. */
+static int key_set_commit_binding(struct txn *txn, struct keyed_slot *slot)
+{
+    struct key_set *key_set = key_set_of(txn->set);
+    uint64_t binding = key_set_binding(txn) + 1, word = key_set_word(key_set, binding);
+
+    WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
+    key_set_set_binding(txn, binding, PHASE_BINDING);
+    key_set_words(txn)->binder = key_set_binder(txn);
+    if (!txn_commit(txn))
+        return 0;
+    /* Another thread may have helped. */
+    if (keyed_slot_swap(slot, word) == KEY_SWAPPED || slot->entry.word == word)
+        return 1;
+    key_set_unbind(key_set, txn->ctx, word);
+    return -ESTALE;
 }
 
 int key_set_begin(struct keyed_slot *slot, struct key_set *key_set)
 {
     struct key_entry entry;
     struct txn txn;
-    uint64_t word;
 
     WEIR_INVARIANT(key_set->keyed == slot->keyed);
     txn_begin(&txn, slot->ctx, &key_set->set);
@@ -213,13 +209,7 @@ int key_set_begin(struct keyed_slot *slot, struct key_set *key_set)
         key_set_is_named(&txn, &entry))
         return 0;
     key_set_fill(&txn, slot);
-    word = key_set_begin_binding(&txn);
-    if (!txn_commit(&txn))
-        return 0;
-    if (keyed_slot_swap(slot, word) == KEY_SWAPPED)
-        return 1;
-    key_set_unbind(key_set, slot->ctx, word);
-    return -ESTALE;
+    return key_set_commit_binding(&txn, slot);
 }
 
 /* ---- keys that do without their key sets ---- */
@@ -240,7 +230,9 @@ static bool key_set_fits_word(const struct txn *txn)
 
 static bool key_set_is_as_new(const struct txn *txn)
 {
-    return key_states_are_new(&txn->set->limits, txn_states(txn), &txn->at);
+    uint64_t instant;
+
+    return key_states_use(&txn->set->limits, txn_states(txn), &txn->at, &instant) == KEY_AS_NEW;
 }
 
 /* Returns whether the key can do without the key set: no waiter or reservation prevents it, and the
@@ -269,13 +261,13 @@ static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry
     return true;
 }
 
-void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
+void key_set_unbind_if_idle(struct thread_ctx *ctx, weir_set *set)
 {
     struct key_entry entry;
     struct txn txn;
 
-    WEIR_INVARIANT(ctx->w == key_set->set.w);
-    txn_begin(&txn, ctx, &key_set->set);
+    WEIR_INVARIANT(ctx->w == set->w);
+    txn_begin(&txn, ctx, set);
     if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_can_unbind(&txn))
         return;
     if (!key_set_is_named(&txn, &entry))
@@ -283,12 +275,7 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set)
     if (!key_set_end_binding(&txn)) /* commits here */
         return;
     if (key_set_restore_entry(&txn, &entry))
-        key_set_push_unbound(key_set->keyed, key_set->number);
-}
-
-void key_set_record_freed(struct thread_ctx *ctx, weir_set *set)
-{
-    key_set_unbind_if_idle(ctx, key_set_of(set));
+        key_set_push_unbound(key_set_of(set)->keyed, key_set_of(set)->number);
 }
 
 /* ---- keys that make room for others ---- */
@@ -368,19 +355,6 @@ enum key_use key_set_reclaim(struct thread_ctx *ctx, struct key_set *key_set,
 
 /* ---- repair ---- */
 
-/* Rebinds a key set to the key that still names it. If the swap fails and the word is still not the
- * new one, the key has moved on. */
-static void key_set_rebind(struct txn *txn, struct key_entry *entry)
-{
-    uint64_t word = key_set_begin_binding(txn);
-
-    if (!txn_commit(txn))
-        return;
-    if (key_entry_swap(entry, word) == KEY_SWAPPED || entry->word == word)
-        return;
-    key_set_unbind(key_set_of(txn->set), txn->ctx, word);
-}
-
 bool key_set_repair(struct keyed_slot *slot)
 {
     const weir_set *set = slot->keyed->set;
@@ -393,7 +367,7 @@ bool key_set_repair(struct keyed_slot *slot)
             participant_mark_broken(set->participant); /* no correct process writes this */
     } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
                !key_set_restore_entry(&txn, &slot->entry)) {
-        key_set_rebind(&txn, &slot->entry);
+        key_set_commit_binding(&txn, slot); /* to the key that still names it */
     }
     return !set_is_broken(set);
 }

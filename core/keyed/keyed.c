@@ -162,11 +162,13 @@ int keyed_hash(struct acquire_op *op)
     return 0;
 }
 
-void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key)
+void keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
-    WEIR_INVARIANT(set->is_keyed);
-    record_store(&r->amounts[set->limits.n], key->buckets);
-    record_store(&r->amounts[set->limits.n + 1], key->id);
+    uint32_t n = op->set->limits.n;
+
+    WEIR_INVARIANT(op->set->is_keyed);
+    record_store(&r->amounts[n], op->key.buckets);
+    record_store(&r->amounts[n + 1], op->key.id);
 }
 
 /* ---- sums over all keys ---- */

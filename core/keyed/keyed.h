@@ -11,9 +11,9 @@
 #include "set/set_ops.h"
 #include "set/txn.h"
 #include "shm/key_table.h"
+#include "shm/segment_layout.h"
 
 struct segment;
-struct segment_keyed;
 struct set_plan;
 
 #define KEY_SET_BIT (UINT64_C(1) << 63)
@@ -58,9 +58,6 @@ static inline struct keyed *keyed_of(const weir_set *set)
     return ((const struct keyed_set *)set)->keyed;
 }
 
-/* Words behind the states in a version of a keyed set or key set. */
-#define KEY_SET_WORDS 4u
-
 /* Words behind the amounts in a record of a keyed set: the key. */
 #define KEYED_RECORD_WORDS 2u
 
@@ -91,7 +88,7 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
 
 /* Writes the key behind the amounts of a record that is being filled. */
-void keyed_write_key(const weir_set *set, struct acq_record *r, const struct key_digest *key);
+void keyed_fill_record(const struct acquire_op *op, struct acq_record *r);
 
 /*
  * ---- key sets: full sets that hold the state of keys for which one word is not enough ----
@@ -108,8 +105,7 @@ struct key_set {
     weir_set set; /* first: see key_set_of(); settings are the template set's */
     struct keyed *keyed;
     uint32_t number;
-    _Atomic uint32_t unbound_next,
-        unbound_listed; /* of a private key set: as in struct segment_key_set */
+    struct unbound_link unbound; /* of a private key set */
 };
 
 /* Returns the key set of a set for which set_is_key_set() is true. */
@@ -130,6 +126,20 @@ static inline weir_set *key_set_template(weir_set *set)
 weir_set *key_set_of_record(weir_set *template, const struct acq_record *r,
                             struct key_set *storage);
 
+/* What a version of a key set has behind its states; that of a template set has room for it. */
+struct key_binding {
+    struct key_digest key;
+    uint64_t binding; /* number:39 | phase:2 */
+    uint64_t binder;  /* thread that bound it: unit:32 | generation of its thread head:32 */
+};
+
+#define KEY_SET_WORDS (sizeof(struct key_binding) / sizeof(uint64_t))
+
+static inline struct key_binding *key_binding_behind(const weir_set *set, uint64_t *states)
+{
+    return (struct key_binding *)(states + set->limits.state_words - KEY_SET_WORDS);
+}
+
 /* Returns the binding that the word names. */
 static inline uint64_t key_word_binding(uint64_t word)
 {
@@ -142,9 +152,6 @@ static inline uint64_t key_word_binding(uint64_t word)
  * the word names no key set (in a segment, damage) or, without `storage`, if memory is short.
  */
 struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage);
-
-/* Words of a key set's version, behind the states. */
-enum { KEY_SET_WORD_PLACE, KEY_SET_WORD_ID, KEY_SET_WORD_BINDING, KEY_SET_WORD_BINDER };
 
 /* Returns the number of key sets made so far. */
 uint32_t key_sets_n(const struct keyed *keyed);

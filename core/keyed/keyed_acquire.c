@@ -7,7 +7,7 @@
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "set/instance_base.h"
+#include "set/waiter.h"
 #include <errno.h>
 #include <string.h>
 
@@ -34,6 +34,26 @@ static bool keyed_decide(struct keyed_acquire_op *acq, int result)
     return true;
 }
 
+/* Marks a record, and its proxy record in this process, as belonging to a key set or its template
+ * set. In a segment the record names the key set by its number, which is valid in all processes.
+ * Otherwise the record has the instance's id of the set. `thread`: kernel id stored with it. */
+static void keyed_mark_record(const weir_set *set, uint32_t record, uint32_t thread)
+{
+    struct acq_record *r = record_at(set->region, record);
+    uint64_t id = set->id;
+    uint32_t waiter;
+
+    WEIR_INVARIANT(record);
+    if (set_is_shared(set)) {
+        waiter = participant_waiter(set->participant, record);
+        if (waiter)
+            record_store(&waiter_at(set->w, waiter)->set, id << 32);
+        if (set_is_key_set(set))
+            id = KEY_SET_ID_BIT | ((const struct key_set *)set)->number;
+    }
+    record_store(&r->set, id << 32 | thread);
+}
+
 /* Moves the record, and the acquisition that has it, to this set. */
 static void keyed_move_to(const struct keyed_acquire_op *acq, weir_set *set)
 {
@@ -44,7 +64,7 @@ static void keyed_move_to(const struct keyed_acquire_op *acq, weir_set *set)
     if (op->acquisition_set)
         *op->acquisition_set = set;
     if (acq->record)
-        key_set_mark_record(set, acq->record, op->ctx->thread);
+        keyed_mark_record(set, acq->record, op->ctx->thread);
 }
 
 /* Refuses for lack of room for a key or a key set, or because the set is broken. Undecided if dead
@@ -90,7 +110,7 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
     if (r == -ESTALE)
         return !key_set && keyed_refuse_room(acq, -ENOMEM);
     if (r < 0 || acq->slot.keyed->fits_inline)
-        key_set_unbind_if_idle(op->ctx, key_set);
+        key_set_unbind_if_idle(op->ctx, &key_set->set);
     return keyed_decide(acq, r);
 }
 

@@ -80,7 +80,7 @@ static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
     return !set_is_shared(keyed->set) || keyed_check_word(keyed, word);
 }
 
-/* Returns the key of a record, which keyed_write_key() wrote. */
+/* Returns the key of a record, which keyed_fill_record() wrote. */
 static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t record)
 {
     const struct acq_record *r = record_at(set->region, record);
@@ -90,22 +90,15 @@ static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t r
                                record_load(&r->amounts[set->limits.n + 1])};
 }
 
-/* Returns whether limits with these states decide like new ones, now and later. */
-bool key_states_are_new(const struct limits *limits, const uint64_t *states,
-                        const struct weir_instant *at);
-
-/* Classifies a key with these states for a key policy. `*ret_instant` is the instant at which all
- * limits will have recovered, for KEY_EVICTABLE. A resource with held units pins the key. */
+/* Classifies a key with these states. KEY_AS_NEW: all limits decide like new ones, now and later.
+ * `*ret_instant` is the instant at which all of them will have recovered, for KEY_EVICTABLE. A
+ * resource with held units pins the key. */
 enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant);
 
 /* ---- key_set.c ---- */
 
 void key_sets_free(struct keyed *keyed);
-
-/* Marks a record, and its proxy record in this process, as belonging to `set`: a key set or its
- * template set. `thread` is the kernel id stored with it. */
-void key_set_mark_record(const weir_set *set, uint32_t record, uint32_t thread);
 
 /* Binds a key set to the key of a slot as key_set_begin() does. Returns 1; -ESTALE if another
  * thread was faster: find the key again; -ENOBUFS (no room for another key set, and no key gives up
@@ -135,10 +128,6 @@ enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t w
  * true no operation is admitted any more, and the caller replaces the entry at once. */
 bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,
                         enum key_use use);
-
-/* Unbinds the key set from its key if the state fits the key's word or is as good as new. A waiter
- * or a reservation prevents that. */
-void key_set_unbind_if_idle(struct thread_ctx *ctx, struct key_set *key_set);
 
 /* Repairs the disagreement of an entry and its key set by finishing another thread's work; the
  * caller finds the key again. Returns false if the set is broken: the content was impossible. */

@@ -62,36 +62,26 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     return keyed_slot_swap(slot, state) == KEY_SWAPPED ? RELEASE_DONE : RELEASE_AGAIN;
 }
 
-/* Returns whether plain resources are returned exactly as granted, in a private set. Then no
- * algorithm is called. The record may be freed first, because threads do not die one by one. */
-static bool keyed_release_is_simple(const struct keyed_release_op *rel)
-{
-    const struct release_args *args = &rel->args;
-    uint64_t different = 0;
-
-    for (uint32_t i = 0; i < rel->set->limits.n; i++)
-        different |= args->used[i] ^ args->amounts[i];
-    return !rel->set->is_robust && !args->return_all && !different &&
-           !rel->set->limits.has_opaque_resources;
-}
-
-/* Releases to a key set. Returns 1; 0 if another thread did it; -ESTALE (another binding). */
-static int keyed_release_to_key_set(struct keyed_release_op *rel, struct key_set *key_set)
+/* Releases to a key set, as set_release_inflated(). In a private set the record may be freed first,
+ * because threads do not die one by one. */
+static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
 {
     struct release_op op = {.args = &rel->args,
                             .record = rel->record,
                             .record_word = rel->word,
                             .record_freed = rel->record_freed};
 
-    if (keyed_release_is_simple(rel)) {
-        enum try_result r = try_now_release(rel->slot.ctx, &key_set->set, &op);
+    if (!set->is_robust && !set_release_uses_algorithm(set, &rel->args)) {
+        enum try_result r = try_now_release(rel->slot.ctx, set, &op);
 
         rel->record_freed = op.record_freed;
         if (r != TRY_SLOW)
             return r == TRY_DONE;
     }
-    return set_release_key_set(rel->slot.ctx, &key_set->set, rel->record, rel->word, &rel->args,
-                               rel->record_freed);
+    op.use_algorithm = true;
+    if (op.record_freed)
+        op.record = 0;
+    return set_release_inflated(rel->slot.ctx, set, &op);
 }
 
 /* Releases to the key set that the key's word names. */
@@ -105,11 +95,11 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 
     ctx->binding = key_word_binding(word);
     if (key_set)
-        r = keyed_release_to_key_set(rel, key_set);
+        r = keyed_release_to_key_set(rel, &key_set->set);
     ctx->binding = outer_binding;
     if (r == -ESTALE)
         return key_set_repair(&rel->slot) ? RELEASE_AGAIN : RELEASE_DONE;
-    key_set_unbind_if_idle(ctx, key_set);
+    key_set_unbind_if_idle(ctx, &key_set->set);
     return r == 0 ? RELEASE_LOST : RELEASE_DONE;
 }
 

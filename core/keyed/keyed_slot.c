@@ -28,15 +28,6 @@ bool keyed_check_word(const struct keyed *keyed, uint64_t word)
 
 /* ---- keys that may make room ---- */
 
-bool key_states_are_new(const struct limits *limits, const uint64_t *states,
-                        const struct weir_instant *at)
-{
-    for (uint32_t i = 0; i < limits->n; i++)
-        if (!limit_is_new(&limits->items[i], states + limits->items[i].state_offset, at))
-            return false;
-    return true;
-}
-
 enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant)
 {
@@ -82,16 +73,6 @@ static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use u
     return !key_word_is_key_set(word) || key_set_may_remove(args->ctx, args->keyed, word, use);
 }
 
-static void keyed_add_stats(struct keyed *keyed, const struct probe_stats *stats)
-{
-    if (stats->forgotten)
-        atomic_fetch_add_explicit(&keyed->shared_state->forgotten, stats->forgotten,
-                                  memory_order_relaxed);
-    if (stats->evicted)
-        atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats->evicted,
-                                  memory_order_relaxed);
-}
-
 bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
 {
     struct keyed *keyed = slot->keyed;
@@ -101,7 +82,12 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     enum key_claim claim = key_table_claim(&keyed->table, slot->key, &policy,
                                            &slot->ctx->nonce_source, &slot->entry, &stats);
 
-    keyed_add_stats(keyed, &stats);
+    if (stats.forgotten)
+        atomic_fetch_add_explicit(&keyed->shared_state->forgotten, stats.forgotten,
+                                  memory_order_relaxed);
+    if (stats.evicted)
+        atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats.evicted,
+                                  memory_order_relaxed);
     slot->is_claim = claim == KEY_CLAIMED;
     if (slot->is_claim)
         *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.reads_wall);

@@ -45,7 +45,8 @@ int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 /* Returns whether the version of a key set with this content is of the binding that `ctx->binding`
  * names. Then `content` says that the binding is in use. */
 bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content);
-/* A record that was entered in a key set is free again. */
-void key_set_record_freed(struct thread_ctx *ctx, weir_set *set);
+/* Unbinds a key set from its key if the state fits the key's word or is as good as new. A waiter or
+ * a reservation prevents that. Call when a record that was entered in it is free again. */
+void key_set_unbind_if_idle(struct thread_ctx *ctx, weir_set *set);
 
 #endif

@@ -146,7 +146,7 @@ static inline void record_pool_put(struct thread_ctx *ctx, const weir_set *set, 
     WEIR_INVARIANT(record && record_is_unused(set, record));
     WEIR_INVARIANT(!magazine->n || magazine->records[magazine->n - 1] != record);
     if (set_is_key_set(set))
-        key_set_record_freed(ctx, instance_set(set->w, set->id));
+        key_set_unbind_if_idle(ctx, instance_set(set->w, set->id));
     if (magazine->n == MAGAZINE_SIZE)
         magazine_drain(set, magazine);
     WEIR_INVARIANT(magazine->n < MAGAZINE_SIZE);

@@ -155,12 +155,6 @@ uint64_t set_record_word(const weir_set *set, uint32_t record);
 bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                  bool is_owner, const struct release_args *args);
 
-/* Releases a record to a key set (key_set.h) that is bound as ctx->binding says; counts nothing.
- * Returns 1; 0 if another thread did it; -ESTALE if the binding has changed. `record_freed`:
- * already FREE. */
-int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                        const struct release_args *args, bool record_freed);
-
 /* Returns units that no record holds to the set. Counts nothing and cannot fail. */
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
 

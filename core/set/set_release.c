@@ -212,8 +212,7 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
     return true;
 }
 
-/* Releases on the slow path. Returns 1; 0 if another thread did it; -ESTALE of a key set. */
-static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
+int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
     struct txn txn;
     unsigned turn = 0;
@@ -240,18 +239,6 @@ static int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct re
     return r;
 }
 
-/* Returns true if an algorithm takes part in the release. */
-static bool set_release_uses_algorithm(const weir_set *set, const struct release_args *args)
-{
-    uint64_t different = 0;
-
-    if (args->return_all || set->limits.has_opaque_resources)
-        return true; /* if there is one */
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        different |= args->used[i] ^ args->amounts[i];
-    return different;
-}
-
 bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                  bool is_owner, const struct release_args *args)
 {
@@ -273,19 +260,6 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
     else if (!set_is_broken(set))
         set_release_count(thread_ctx_counters(ctx, set->number), args);
     return true;
-}
-
-int set_release_key_set(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                        const struct release_args *args, bool record_freed)
-{
-    struct release_op rel = {.args = args,
-                             .record = record_freed ? 0 : record,
-                             .record_word = word,
-                             .record_freed = record_freed,
-                             .use_algorithm = true};
-
-    WEIR_INVARIANT(set_is_key_set(set) && (record_freed || record));
-    return set_release_inflated(ctx, set, &rel);
 }
 
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)

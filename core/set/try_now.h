@@ -444,4 +444,20 @@ enum try_result try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t am
  * not serve. */
 enum try_result try_now_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
 
+/* Returns true if an algorithm takes part in the release. */
+static inline bool set_release_uses_algorithm(const weir_set *set, const struct release_args *args)
+{
+    uint64_t different = 0;
+
+    if (args->return_all || set->limits.has_opaque_resources)
+        return true; /* if there is one */
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        different |= args->used[i] ^ args->amounts[i];
+    return different;
+}
+
+/* Releases on the slow path; counts nothing. Returns 1; 0 if another thread did it; -ESTALE if a
+ * key set is no longer bound as ctx->binding says. */
+int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
+
 #endif

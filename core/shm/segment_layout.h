@@ -85,11 +85,16 @@ struct segment_keyed {
     _Atomic uint64_t refused;                         /* requests, for lack of room */
 };
 
+/* Link of a key set in the list of unbound ones. */
+struct unbound_link {
+    _Atomic uint32_t next;      /* number + 1, or 0 */
+    _Atomic uint32_t is_listed; /* whether it is in unbound_list */
+};
+
 /* Key set: a set that is bound to one key after another. */
 struct segment_key_set {
-    struct set_head head;                       /* first: its unit is that of the whole */
-    _Alignas(64) _Atomic uint32_t unbound_next; /* next unbound key set: number + 1, or 0 */
-    _Atomic uint32_t unbound_listed;            /* whether it is in unbound_list */
+    struct set_head head; /* first: its unit is that of the whole */
+    _Alignas(64) struct unbound_link unbound;
 };
 
 /* Offsets that do not depend on the shape. */
@@ -107,7 +112,7 @@ _Static_assert(offsetof(struct segment_thread, head) == 0, "found by the number 
 _Static_assert(sizeof(struct segment_keyed) <= SEGMENT_PAGE, "has a page");
 _Static_assert(sizeof(struct segment_key_set) == 128, "two lines");
 _Static_assert(offsetof(struct segment_key_set, head) == 0, "found by the number of its unit");
-_Static_assert(offsetof(struct segment_key_set, unbound_next) == 64, "apart from the word");
+_Static_assert(offsetof(struct segment_key_set, unbound) == 64, "apart from the word");
 _Static_assert(SEGMENT_THREADS_AT % SEGMENT_PAGE == 0, "parts begin with a page");
 
 #endif

@@ -184,11 +184,10 @@ static void read_live(uint32_t key, struct truth *ret)
     struct key_set *key_set = key_set_at(keyed_of(set), ret->word, NULL);
     const struct version_block *block = block_of(key_set);
     const _Atomic uint64_t *states = &block->content[CONTENT_STATES];
-    const _Atomic uint64_t *words = states + kind->limits_n;
-    uint64_t binding = atomic_load(&words[KEY_SET_WORD_BINDING]);
+    const struct key_binding *words = (const void *)(uintptr_t)(states + kind->limits_n);
+    uint64_t binding = words->binding;
 
-    require(atomic_load(&words[KEY_SET_WORD_PLACE]) == key_at(key).buckets);
-    require(atomic_load(&words[KEY_SET_WORD_ID]) == key_at(key).id);
+    require(words->key.buckets == key_at(key).buckets && words->key.id == key_at(key).id);
     require(binding >> 2 == key_word_binding(ret->word) ||
             (binding >> 2 == key_word_binding(ret->word) + 1 && (binding & 3) == 1));
     ret->idle = (binding & 3) == 0;
@@ -282,11 +281,10 @@ static struct thread_ctx *context_of(const struct user *user)
 static void fill_record(const struct user *user)
 {
     struct acq_record *r = record_at(set->region, user->record);
-    const struct key_digest key = key_at(user->key);
 
     for (uint32_t i = 0; i < kind->limits_n; i++)
         record_store(&r->amounts[i], 1);
-    keyed_write_key(set, r, &key);
+    keyed_fill_record(&user->asking, r);
     record_store(&r->owner, (uint64_t)context_of(user)->unit << 32);
     record_store(&r->set, (uint64_t)set->id << 32 | context_of(user)->thread);
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
@@ -296,9 +294,9 @@ static void enter(struct user *user)
 {
     user->record = record_pool_get(context_of(user), set);
     require(user->record);
-    fill_record(user);
     user->asking =
         (struct acquire_op){.set = set, .ctx = context_of(user), .key = key_at(user->key)};
+    fill_record(user);
     for (uint32_t i = 0; i < kind->limits_n; i++)
         user->asking.amounts[i] = 1;
     user->result = keyed_acquire(&user->asking, user->record, MODE_WAIT, UINT64_MAX);

@@ -507,14 +507,14 @@ static void say_live(weir_set *set)
     uint64_t content[64];
     struct version version = {
         .content = content, .content_capacity = 64, .inline_format = set->inline_format};
-    const uint64_t *words = content + CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS;
+    const struct key_binding *words = key_binding_behind(set, content + CONTENT_STATES);
 
     version_read(set->region, set->head_unit, &version);
     fprintf(stderr,
             "  key set %" PRIu32 ": %s, binding %" PRIu64 ", %" PRIu32 "waiters, state %" PRIx64
             "\n",
-            key_set_of(set)->number, phases[words[KEY_SET_WORD_BINDING] & 3],
-            words[KEY_SET_WORD_BINDING] >> 2, waitq_length(&version), content[CONTENT_STATES]);
+            key_set_of(set)->number, phases[words->binding & 3], words->binding >> 2,
+            waitq_length(&version), content[CONTENT_STATES]);
 }
 
 static void say_key_sets(struct keyed *keyed)
