@@ -31,7 +31,7 @@ int acquisition_signal(weir_acquisition *acquisition)
     if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD)
         return 0;
     /* Adding 1 to an eventfd fails only if the program closed the descriptor. */
-    r = os_eventfd_signal(acquisition->fd);
+    r = os_eventfd_add(acquisition->fd, 1);
     acquisition->signaled = r == 0;
     return r;
 }
@@ -104,7 +104,7 @@ static int acquisition_check_eventfd(int fd)
         return r;
     if (found.st_mode & S_IFMT)
         return -EINVAL;
-    return os_eventfd_probe(fd);
+    return os_eventfd_add(fd, 0);
 }
 
 /* Attaches the program's eventfd. The caller holds the wait timer's lock. */

@@ -55,9 +55,11 @@ int os_epoll_add_edge(int epoll_fd, int fd, uint64_t data); /* edge-triggered */
 void os_epoll_remove(int epoll_fd, int fd);
 int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many are ready */
 int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n); /* does not block; returns how many */
-int os_eventfd_signal(int fd);                              /* adds 1 */
-int os_eventfd_probe(int fd);                               /* adds 0; -EINVAL: not an eventfd */
-int os_fd_drain(int fd); /* resets an eventfd or timerfd; returns its count */
+int os_eventfd_add(int fd, uint64_t n);                     /* -EINVAL: not an eventfd */
+/* Read and write eventfds, timerfds and FIFOs. A read returns the number of bytes, 0 if there are
+ * none. A write of a few bytes writes all, or returns -EAGAIN if they have no room. */
+int os_read(int fd, void *buffer, size_t size);
+int os_write(int fd, const void *data, size_t size);
 void os_close(int fd);
 
 /* Futex words. os_futex_wait returns 0 (woken, perhaps spuriously), -EAGAIN (the word differs from
@@ -95,6 +97,7 @@ int os_dir_open_list(int directory_fd, void **ret); /* for os_dir_next */
 int os_open_at(int directory_fd, const char *name, bool writable);
 int os_stat_at(int directory_fd, const char *name, struct stat *ret);
 int os_unlink_at(int directory_fd, const char *name);
+int os_fifo_make(int directory_fd, const char *name); /* mode 0600; os_open_at opens both ends */
 int os_open_tmpfile(int directory_fd); /* unnamed, mode 0600; closing deletes it unless linked */
 int os_link_at(int fd, int directory_fd, const char *name); /* names an unnamed file */
 int os_fstat(int fd, struct stat *ret);
@@ -111,11 +114,6 @@ void os_unmap_shared(void *memory, size_t size);
 /* Id of the current boot, and of a namespace of this process ("pid", "time"; 0: not supported). */
 int os_boot_id(unsigned char ret[16]);
 int os_namespace_id(const char *kind, uint64_t *ret);
-
-/* FIFOs in an open directory; os_open_at opens both ends. */
-int os_fifo_make(int directory_fd, const char *name);     /* mode 0600 */
-int os_fifo_read(int fd, void *buffer, size_t size);      /* number of bytes; 0: empty */
-int os_fifo_write(int fd, const void *data, size_t size); /* a few bytes whole, or -EAGAIN: full */
 
 /* Processes. os_process_exists: 0, -ESRCH, or -EPERM (it exists and belongs to another user).
  * os_pidfd_open: a descriptor that becomes readable when all threads of the process have ended. */

@@ -169,19 +169,3 @@ int os_fifo_make(int directory_fd, const char *name)
 {
     return os_result(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
 }
-
-int os_fifo_read(int fd, void *buffer, size_t size)
-{
-    int r;
-
-    OS_RETRY(r, syscall(SYS_read, fd, buffer, size));
-    return r == -EAGAIN ? 0 : r;
-}
-
-int os_fifo_write(int fd, const void *data, size_t size)
-{
-    int r;
-
-    OS_RETRY(r, syscall(SYS_write, fd, data, size));
-    return r < 0 ? r : 0;
-}

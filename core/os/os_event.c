@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Event descriptors (eventfd, timerfd) and epoll. */
 #include "os/os_internal.h"
-#include <limits.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -107,33 +106,25 @@ int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
     return os_epoll_collect(epoll_fd, ret_data, n, 0);
 }
 
-static int os_eventfd_add(int fd, uint64_t n)
+int os_eventfd_add(int fd, uint64_t n)
+{
+    return os_write(fd, &n, sizeof(n));
+}
+
+int os_read(int fd, void *buffer, size_t size)
 {
     int r;
 
-    OS_RETRY(r, syscall(SYS_write, fd, &n, sizeof(n)));
+    OS_RETRY(r, syscall(SYS_read, fd, buffer, size));
+    return r == -EAGAIN ? 0 : r;
+}
+
+int os_write(int fd, const void *data, size_t size)
+{
+    int r;
+
+    OS_RETRY(r, syscall(SYS_write, fd, data, size));
     return r < 0 ? r : 0;
-}
-
-int os_eventfd_signal(int fd)
-{
-    return os_eventfd_add(fd, 1);
-}
-
-int os_eventfd_probe(int fd)
-{
-    return os_eventfd_add(fd, 0);
-}
-
-int os_fd_drain(int fd)
-{
-    uint64_t count;
-    int r;
-
-    OS_RETRY(r, syscall(SYS_read, fd, &count, sizeof(count)));
-    if (r < 0)
-        return r == -EAGAIN ? 0 : r;
-    return count < INT_MAX ? (int)count : INT_MAX;
 }
 
 void os_close(int fd)

@@ -78,7 +78,7 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
     if (fd < 0)
         return fd;
     SCHED_POINT();
-    r = os_fifo_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
+    r = os_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
     os_close(fd);
     return r == -EAGAIN ? 0 : r;
 }
@@ -91,14 +91,14 @@ static int doorbell_drain(int fd)
     int n = 1;
 
     for (int turn = 0; turn < DOORBELL_DRAIN_MAX && n > 0; turn++)
-        n = os_fifo_read(fd, unused, sizeof(unused));
+        n = os_read(fd, unused, sizeof(unused));
     return n;
 }
 
 int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
 {
     size_t wanted = (n < DOORBELL_READ_MAX ? n : DOORBELL_READ_MAX) * sizeof(*ret);
-    int size = os_fifo_read(fd, ret, wanted);
+    int size = os_read(fd, ret, wanted);
 
     WEIR_INVARIANT(size < 0 || (size_t)size <= wanted);
     if (size < 0)

@@ -112,7 +112,7 @@ bool wake_fd_claim(struct wake_fd *wake_fd)
 int wake_fd_write(const struct wake_fd *wake_fd)
 {
     WEIR_INVARIANT(wake_fd_is_open(wake_fd));
-    return wake_fd->event_fd >= 0 ? os_eventfd_signal(wake_fd->event_fd)
+    return wake_fd->event_fd >= 0 ? os_eventfd_add(wake_fd->event_fd, 1)
                                   : os_timerfd_expire(wake_fd->timer_fd);
 }
 
@@ -163,12 +163,14 @@ static void wake_fd_restore_timer(struct wake_fd *wake_fd)
 
 void wake_fd_clear(struct wake_fd *wake_fd)
 {
+    int fd = wake_fd->event_fd >= 0 ? wake_fd->event_fd : wake_fd->timer_fd;
     bool late = wake_fd_has_late_signal(wake_fd);
+    uint64_t count;
 
     wake_fd->signaled = false;
     if (!wake_fd->maybe_readable)
         return;
-    if (os_fd_drain(wake_fd->event_fd >= 0 ? wake_fd->event_fd : wake_fd->timer_fd) >= 0) {
+    if (os_read(fd, &count, sizeof(count)) >= 0) {
         wake_fd_mark_clear(wake_fd, late);
         wake_fd_restore_timer(wake_fd);
     }

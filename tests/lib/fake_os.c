@@ -28,9 +28,9 @@
 #define os_epoll_add_edge  real_os_epoll_add_edge
 #define os_epoll_remove    real_os_epoll_remove
 #define os_epoll_wait      real_os_epoll_wait
-#define os_eventfd_signal  real_os_eventfd_signal
-#define os_eventfd_probe   real_os_eventfd_probe
-#define os_fd_drain        real_os_fd_drain
+#define os_eventfd_add     real_os_eventfd_add
+#define os_read            real_os_read
+#define os_write           real_os_write
 #define os_close           real_os_close
 #define os_futex_wait      real_os_futex_wait
 #define os_futex_wake      real_os_futex_wake
@@ -73,8 +73,6 @@
 #define os_futex_wait_shared real_os_futex_wait_shared
 #define os_futex_wake_shared real_os_futex_wake_shared
 #define os_fifo_make         real_os_fifo_make
-#define os_fifo_read         real_os_fifo_read
-#define os_fifo_write        real_os_fifo_write
 #define os_process_exists    real_os_process_exists
 #define os_pidfd_open        real_os_pidfd_open
 
@@ -109,8 +107,6 @@
 #undef os_futex_wait_shared
 #undef os_futex_wake_shared
 #undef os_fifo_make
-#undef os_fifo_read
-#undef os_fifo_write
 #undef os_process_exists
 #undef os_pidfd_open
 
@@ -139,9 +135,9 @@
 #undef os_epoll_add_edge
 #undef os_epoll_remove
 #undef os_epoll_wait
-#undef os_eventfd_signal
-#undef os_eventfd_probe
-#undef os_fd_drain
+#undef os_eventfd_add
+#undef os_read
+#undef os_write
 #undef os_close
 #undef os_futex_wait
 #undef os_futex_wake
@@ -728,25 +724,25 @@ int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
     return code != 0 ? code : real_os_epoll_poll(epoll_fd, ret_data, n);
 }
 
-int os_eventfd_signal(int fd)
+int os_eventfd_add(int fd, uint64_t n)
 {
     int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_os_eventfd_signal(fd);
+    return code != 0 ? code : real_os_eventfd_add(fd, n);
 }
 
-int os_eventfd_probe(int fd)
-{
-    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
-
-    return code != 0 ? code : real_os_eventfd_probe(fd);
-}
-
-int os_fd_drain(int fd)
+int os_read(int fd, void *buffer, size_t size)
 {
     int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_os_fd_drain(fd);
+    return code != 0 ? code : real_os_read(fd, buffer, size);
+}
+
+int os_write(int fd, const void *data, size_t size)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_os_write(fd, data, size);
 }
 
 void os_close(int fd)
@@ -1035,20 +1031,6 @@ int os_fifo_make(int directory_fd, const char *name)
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     return code != 0 ? code : real_os_fifo_make(directory_fd, name);
-}
-
-int os_fifo_read(int fd, void *buffer, size_t size)
-{
-    int code = fails(DRAIN, FAKE_EVENT, -ENOMEM);
-
-    return code != 0 ? code : real_os_fifo_read(fd, buffer, size);
-}
-
-int os_fifo_write(int fd, const void *data, size_t size)
-{
-    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
-
-    return code != 0 ? code : real_os_fifo_write(fd, data, size);
 }
 
 /* ---- processes ---- */
