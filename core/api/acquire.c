@@ -182,10 +182,7 @@ static void acquire_sleep_until(const weir_set *set, uint32_t record, uint64_t w
     const uint32_t *futex = record_futex(record_at(set->region, record));
 
     WEIR_INVARIANT(record && record_state(word) == RECORD_WAITING);
-    if (set_is_shared(set))
-        os_futex_wait_shared(futex, (uint32_t)word, until);
-    else
-        os_futex_wait(futex, (uint32_t)word, until);
+    os_futex_wait(futex, set_is_shared(set), (uint32_t)word, until);
 }
 
 /* Returns when a blocked waiter wakes up if no notification arrives. */
@@ -289,7 +286,7 @@ static void acquire_leave_blocked(weir *w)
     WEIR_INVARIANT(atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
         atomic_load_explicit(&w->closed, memory_order_seq_cst))
-        os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, 1);
+        os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, false);
     instance_unref(w, 1);
 }
 

@@ -13,10 +13,7 @@ static void acquisition_wake_blocked(const weir_acquisition *acquisition)
     const uint32_t *futex = record_futex(set_record(acquisition->set, acquisition->record));
 
     WEIR_INVARIANT(acquisition->record);
-    if (set_is_shared(acquisition->set))
-        os_futex_wake_shared(futex, 1);
-    else
-        os_futex_wake(futex, 1);
+    os_futex_wake(futex, set_is_shared(acquisition->set));
 }
 
 int acquisition_signal(weir_acquisition *acquisition)

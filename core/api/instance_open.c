@@ -274,7 +274,7 @@ static void instance_await_blocked(weir *w)
 
     while ((blocked = atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_seq_cst)) !=
            0)
-        os_futex_wait(futex, blocked, WEIR_FOREVER);
+        os_futex_wait(futex, false, blocked, WEIR_FOREVER);
 }
 
 static weir *instance_close_in_child(weir *w)

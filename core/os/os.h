@@ -62,13 +62,11 @@ int os_read(int fd, void *buffer, size_t size);
 int os_write(int fd, const void *data, size_t size);
 void os_close(int fd);
 
-/* Futex words. os_futex_wait returns 0 (woken, perhaps spuriously), -EAGAIN (the word differs from
- * `expected`) or -ETIMEDOUT. */
-int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
-int os_futex_wake(const uint32_t *word, int n);
-/* Variants for a word in memory shared by processes: a little slower. */
-int os_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns);
-int os_futex_wake_shared(const uint32_t *word, int n);
+/* Futex words; `shared`: in memory shared by processes, which is a little slower. os_futex_wait
+ * returns 0 (woken, perhaps spuriously), -EAGAIN (the word differs from `expected`) or -ETIMEDOUT.
+ * os_futex_wake wakes one thread, and returns how many it woke. */
+int os_futex_wait(const uint32_t *word, bool shared, uint32_t expected, uint64_t until_ns);
+int os_futex_wake(const uint32_t *word, bool shared);
 
 /* Threads, started with all signals blocked. os_thread_join frees the handle, one allocation. */
 struct os_thread;

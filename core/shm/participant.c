@@ -226,7 +226,7 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
     uint32_t target = record_wait_target(r), peer_key = participant_owner_key(participant, record);
 
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
-        os_futex_wake_shared(record_futex(r), 1);
+        os_futex_wake(record_futex(r), true);
     else if (peer_key)
         doorbell_ring(participant->segment->directory_fd, participant->segment->file_stem, peer_key,
                       wait_target_cq(target), record);

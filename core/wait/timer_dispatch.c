@@ -185,7 +185,7 @@ void timer_notify(weir *w, uint32_t record, uint64_t word)
     if (record_state(word) == RECORD_FREE)
         return;
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
-        os_futex_wake(record_futex(r), 1);
+        os_futex_wake(record_futex(r), false);
     else
         timer_deliver(timer_at(w, wait_target_cq(target)), record, word);
 }

@@ -148,7 +148,7 @@ static void timer_thread_main(void *argument)
             os_epoll_wait(wake_fd_pollable(&iw->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX);
 
         if (timer_thread_iterate(w, events, n))
-            os_futex_wait((const uint32_t *)(uintptr_t)&iw->timer_thread_stop, 0,
+            os_futex_wait((const uint32_t *)(uintptr_t)&iw->timer_thread_stop, false, 0,
                           os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
     timer_thread_service_all(w, &failing); /* posts what weir_close() decided */

@@ -85,7 +85,7 @@ void wake_fd_leave(struct wake_fd *wake_fd)
     WEIR_INVARIANT(atomic_load_explicit(&wake_fd->users, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&wake_fd->users, 1, memory_order_seq_cst) == 1 &&
         atomic_load_explicit(&wake_fd->closing, memory_order_seq_cst))
-        os_futex_wake((const uint32_t *)(uintptr_t)&wake_fd->users, 1);
+        os_futex_wake((const uint32_t *)(uintptr_t)&wake_fd->users, false);
 }
 
 void wake_fd_await_users(struct wake_fd *wake_fd)
@@ -95,7 +95,7 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
 
     atomic_store_explicit(&wake_fd->closing, true, memory_order_seq_cst);
     while ((users = atomic_load_explicit(&wake_fd->users, memory_order_seq_cst)) != 0)
-        os_futex_wait(futex, users, WEIR_FOREVER);
+        os_futex_wait(futex, false, users, WEIR_FOREVER);
 }
 
 /* ---- signals ---- */

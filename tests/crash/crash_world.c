@@ -351,7 +351,7 @@ void world_wait(uint32_t a, uint32_t s, uint32_t i)
             return;
         until = set_poll_head(world.threads[a], world.sets[s], world.records[a][s][i]);
         if (until)
-            os_futex_wait(record_futex(r), (uint32_t)word, until);
+            os_futex_wait(record_futex(r), true, (uint32_t)word, until);
     }
 }
 
@@ -413,7 +413,7 @@ static void wait_watched(uint32_t a, uint32_t s, uint32_t i)
         until = set_poll_head(world.threads[a], world.sets[s], world.records[a][s][i]);
         if (!until)
             continue;
-        if (os_futex_wait(record_futex(r), (uint32_t)word, until < limit ? until : limit) ==
+        if (os_futex_wait(record_futex(r), true, (uint32_t)word, until < limit ? until : limit) ==
                 -ETIMEDOUT &&
             until > limit && record_load(&r->word) != word)
             atomic_fetch_add(&shared->overslept, 1);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The system under the crash tests: see system.h. */
-#include "system.h"
-
 #define os_vm_reserve      real_os_vm_reserve
 #define os_vm_commit       real_os_vm_commit
 #define os_vm_free         real_os_vm_free
@@ -14,7 +12,6 @@
 #include "os/os_clock.c"
 #include "os/os_futex.c"
 #include "os/os_memory.c"
-#include <signal.h>
 #undef os_vm_reserve
 #undef os_vm_commit
 #undef os_vm_free
@@ -24,6 +21,8 @@
 #undef os_now_coarse_ns
 #undef os_futex_wait
 #undef os_futex_wake
+#include "system.h"
+#include <signal.h>
 
 #define REGION_MAX ((size_t)16 << 20)
 
@@ -35,8 +34,8 @@ void *os_wipe_page_alloc(void);
 void os_wipe_page_free(void *page);
 uint64_t os_now_ns(void);
 uint64_t os_now_coarse_ns(void);
-int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns);
-int os_futex_wake(const uint32_t *word, int n);
+int os_futex_wait(const uint32_t *word, bool shared_word, uint32_t expected, uint64_t until_ns);
+int os_futex_wake(const uint32_t *word, bool shared_word);
 void sched_point(void);
 
 struct shared *shared;
@@ -121,11 +120,12 @@ uint64_t os_now_coarse_ns(void)
     return os_now_ns();
 }
 
-int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
+int os_futex_wait(const uint32_t *word, bool shared_word, uint32_t expected, uint64_t until_ns)
 {
     struct timespec until = os_timespec(until_ns);
     long r;
 
+    (void)shared_word; /* each is in memory that the tests share */
     if (wait_hook)
         return wait_hook(word, expected, until_ns);
     do {
@@ -135,11 +135,12 @@ int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
     return r < 0 ? -errno : 0;
 }
 
-int os_futex_wake(const uint32_t *word, int n)
+int os_futex_wake(const uint32_t *word, bool shared_word)
 {
+    (void)shared_word;
     if (wake_hook)
         wake_hook(word);
     else
-        syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
+        syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
     return 0;
 }

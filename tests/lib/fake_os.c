@@ -50,31 +50,29 @@
 #define os_random          real_os_random
 #define os_random_secret   real_os_random_secret
 
-#define os_mkdir             real_os_mkdir
-#define os_dir_open_fd       real_os_dir_open_fd
-#define os_dir_open_list     real_os_dir_open_list
-#define os_open_at           real_os_open_at
-#define os_stat_at           real_os_stat_at
-#define os_unlink_at         real_os_unlink_at
-#define os_open_tmpfile      real_os_open_tmpfile
-#define os_link_at           real_os_link_at
-#define os_fstat             real_os_fstat
-#define os_pread             real_os_pread
-#define os_ftruncate         real_os_ftruncate
-#define os_fallocate         real_os_fallocate
-#define os_file_lock         real_os_file_lock
-#define os_file_unlock       real_os_file_unlock
-#define os_map_shared        real_os_map_shared
-#define os_unmap_shared      real_os_unmap_shared
-#define os_boot_id           real_os_boot_id
-#define os_namespace_id      real_os_namespace_id
-#define os_process_id        real_os_process_id
-#define os_epoll_poll        real_os_epoll_poll
-#define os_futex_wait_shared real_os_futex_wait_shared
-#define os_futex_wake_shared real_os_futex_wake_shared
-#define os_fifo_make         real_os_fifo_make
-#define os_process_exists    real_os_process_exists
-#define os_pidfd_open        real_os_pidfd_open
+#define os_mkdir          real_os_mkdir
+#define os_dir_open_fd    real_os_dir_open_fd
+#define os_dir_open_list  real_os_dir_open_list
+#define os_open_at        real_os_open_at
+#define os_stat_at        real_os_stat_at
+#define os_unlink_at      real_os_unlink_at
+#define os_open_tmpfile   real_os_open_tmpfile
+#define os_link_at        real_os_link_at
+#define os_fstat          real_os_fstat
+#define os_pread          real_os_pread
+#define os_ftruncate      real_os_ftruncate
+#define os_fallocate      real_os_fallocate
+#define os_file_lock      real_os_file_lock
+#define os_file_unlock    real_os_file_unlock
+#define os_map_shared     real_os_map_shared
+#define os_unmap_shared   real_os_unmap_shared
+#define os_boot_id        real_os_boot_id
+#define os_namespace_id   real_os_namespace_id
+#define os_process_id     real_os_process_id
+#define os_epoll_poll     real_os_epoll_poll
+#define os_fifo_make      real_os_fifo_make
+#define os_process_exists real_os_process_exists
+#define os_pidfd_open     real_os_pidfd_open
 
 #include "os/os_clock.c"
 #include "os/os_dir.c"
@@ -104,8 +102,6 @@
 #undef os_namespace_id
 #undef os_process_id
 #undef os_epoll_poll
-#undef os_futex_wait_shared
-#undef os_futex_wake_shared
 #undef os_fifo_make
 #undef os_process_exists
 #undef os_pidfd_open
@@ -584,15 +580,14 @@ int os_timerfd_set(int fd, uint64_t at_ns)
     return code;
 }
 
-static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), const uint32_t *word,
-                           uint32_t expected, uint64_t until_ns)
+int os_futex_wait(const uint32_t *word, bool is_shared, uint32_t expected, uint64_t until_ns)
 {
     if (fails(FUTEX_WAITS, FAKE_FUTEX, -1))
         return 0;
     if (atomic_load(&clock_ns) == CLOCK_REAL || until_ns == WEIR_FOREVER)
-        return wait(word, expected, kernel_deadline(until_ns));
+        return real_os_futex_wait(word, is_shared, expected, kernel_deadline(until_ns));
     while (atomic_load(&clock_ns) < until_ns) {
-        int r = wait(word, expected, real_os_now_ns() + SLICE_NS);
+        int r = real_os_futex_wait(word, is_shared, expected, real_os_now_ns() + SLICE_NS);
 
         if (r != -ETIMEDOUT)
             return r;
@@ -600,26 +595,10 @@ static int fake_futex_wait(int (*wait)(const uint32_t *, uint32_t, uint64_t), co
     return -ETIMEDOUT;
 }
 
-int os_futex_wait(const uint32_t *word, uint32_t expected, uint64_t until_ns)
-{
-    return fake_futex_wait(real_os_futex_wait, word, expected, until_ns);
-}
-
-int os_futex_wait_shared(const uint32_t *word, uint32_t expected, uint64_t until_ns)
-{
-    return fake_futex_wait(real_os_futex_wait_shared, word, expected, until_ns);
-}
-
-int os_futex_wake(const uint32_t *word, int n)
+int os_futex_wake(const uint32_t *word, bool is_shared)
 {
     made(FUTEX_WAKES);
-    return real_os_futex_wake(word, n);
-}
-
-int os_futex_wake_shared(const uint32_t *word, int n)
-{
-    made(FUTEX_WAKES);
-    return real_os_futex_wake_shared(word, n);
+    return real_os_futex_wake(word, is_shared);
 }
 
 /* ---- descriptors ---- */

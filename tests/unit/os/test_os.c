@@ -236,7 +236,7 @@ static void test_futex_is_not_interrupted(void **state)
 
     (void)state;
     interrupt(true);
-    assert_int_equal(os_futex_wait(&word, 5, until), -ETIMEDOUT);
+    assert_int_equal(os_futex_wait(&word, false, 5, until), -ETIMEDOUT);
     interrupt(false);
     assert_true(os_now_ns() >= until);
     assert_interrupted();
@@ -408,7 +408,7 @@ static void wake_later(void *argument)
     (void)argument;
     nanosleep(&pause, NULL);
     atomic_store(&word, 1);
-    os_futex_wake(futex_word(), 1);
+    os_futex_wake(futex_word(), false);
 }
 
 static void test_futex(void **state)
@@ -417,13 +417,13 @@ static void test_futex(void **state)
 
     (void)state;
     atomic_store(&word, 0);
-    assert_int_equal(os_futex_wake(futex_word(), 1), 0);
-    assert_int_equal(os_futex_wait(futex_word(), 1, WEIR_FOREVER), -EAGAIN);
-    assert_int_equal(os_futex_wait(futex_word(), 0, 0), -ETIMEDOUT);
-    assert_int_equal(os_futex_wait(futex_word(), 0, os_now_ns()), -ETIMEDOUT);
+    assert_int_equal(os_futex_wake(futex_word(), false), 0);
+    assert_int_equal(os_futex_wait(futex_word(), false, 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(os_futex_wait(futex_word(), false, 0, 0), -ETIMEDOUT);
+    assert_int_equal(os_futex_wait(futex_word(), false, 0, os_now_ns()), -ETIMEDOUT);
     assert_int_equal(os_thread_start(&thread, wake_later, NULL, "waker"), 0);
     while (atomic_load(&word) == 0)
-        os_futex_wait(futex_word(), 0, WEIR_FOREVER);
+        os_futex_wait(futex_word(), false, 0, WEIR_FOREVER);
     os_thread_join(thread);
 }
 
@@ -481,15 +481,15 @@ static void test_shared_futex(void **state)
 
     (void)state;
     assert_true(words != MAP_FAILED);
-    assert_int_equal(os_futex_wake_shared(futex, 1), 0);
-    assert_int_equal(os_futex_wait_shared(futex, 1, WEIR_FOREVER), -EAGAIN);
-    assert_int_equal(os_futex_wait_shared(futex, 0, os_now_ns() + MS), -ETIMEDOUT);
+    assert_int_equal(os_futex_wake(futex, true), 0);
+    assert_int_equal(os_futex_wait(futex, true, 1, WEIR_FOREVER), -EAGAIN);
+    assert_int_equal(os_futex_wait(futex, true, 0, os_now_ns() + MS), -ETIMEDOUT);
     child = fork();
     if (child == 0)
-        _exit(os_futex_wait_shared(futex, 0, os_now_ns() + 10000 * MS) == 0 ? 0 : 1);
+        _exit(os_futex_wait(futex, true, 0, os_now_ns() + 10000 * MS) == 0 ? 0 : 1);
     for (int i = 0; i < 10000 && woken == 0; i++) {
         nanosleep(&moment, NULL);
-        woken = os_futex_wake_shared(futex, 1);
+        woken = os_futex_wake(futex, true);
     }
     assert_int_equal(woken, 1);
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -833,7 +833,7 @@ static void test_fake_fails_every_kind(void **state)
     assert_int_equal(os_timerfd_set(-1, 0), -ENOMEM);
     assert_int_equal(os_epoll_wait(-1, &data, 1), -ENOMEM);
     atomic_store(&word, 3);
-    assert_int_equal(os_futex_wait(futex_word(), 3, WEIR_FOREVER), 0); /* for nothing */
+    assert_int_equal(os_futex_wait(futex_word(), false, 3, WEIR_FOREVER), 0); /* for nothing */
 }
 
 static void test_fake_counts(void **state)
@@ -850,7 +850,7 @@ static void test_fake_counts(void **state)
     os_eventfd_add(fd, 1);
     os_eventfd_add(fd, 1);
     os_close(fd);
-    os_futex_wake(futex_word(), 1);
+    os_futex_wake(futex_word(), false);
     counts = fake_os_counts();
     assert_int_equal(counts.alloc, 1);
     assert_int_equal(counts.free, 1);
@@ -899,7 +899,7 @@ static void test_fake_knows_what_is_live(void **state)
 
 static void wait_a_second(void *ret)
 {
-    *(int *)ret = os_futex_wait(futex_word(), 0, 3 * 1000 * MS);
+    *(int *)ret = os_futex_wait(futex_word(), false, 0, 3 * 1000 * MS);
 }
 
 static void test_fake_clock(void **state)
