@@ -53,9 +53,8 @@ int os_epoll_create(void);
 int os_epoll_add(int epoll_fd, int fd, uint64_t data);
 int os_epoll_add_edge(int epoll_fd, int fd, uint64_t data); /* edge-triggered */
 void os_epoll_remove(int epoll_fd, int fd);
-int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n); /* blocks; returns how many are ready */
-int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n); /* does not block; returns how many */
-int os_eventfd_add(int fd, uint64_t n);                     /* -EINVAL: not an eventfd */
+int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n, bool blocks); /* how many are ready */
+int os_eventfd_add(int fd, uint64_t n); /* -EINVAL: not an eventfd */
 /* Read and write eventfds, timerfds and FIFOs. A read returns the number of bytes, 0 if there are
  * none. A write of a few bytes writes all, or returns -EAGAIN if they have no room. */
 int os_read(int fd, void *buffer, size_t size);

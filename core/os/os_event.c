@@ -84,26 +84,16 @@ void os_epoll_remove(int epoll_fd, int fd)
     epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &unused);
 }
 
-static int os_epoll_collect(int epoll_fd, uint64_t *ret_data, int n, int timeout_ms)
+int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n, bool blocks)
 {
     enum { BATCH_SIZE = 16 };
     struct epoll_event events[BATCH_SIZE];
     int ready;
 
-    OS_RETRY(ready, epoll_wait(epoll_fd, events, n < BATCH_SIZE ? n : BATCH_SIZE, timeout_ms));
+    OS_RETRY(ready, epoll_wait(epoll_fd, events, n < BATCH_SIZE ? n : BATCH_SIZE, blocks ? -1 : 0));
     for (int i = 0; i < ready; i++)
         ret_data[i] = events[i].data.u64;
     return ready;
-}
-
-int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
-{
-    return os_epoll_collect(epoll_fd, ret_data, n, -1);
-}
-
-int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
-{
-    return os_epoll_collect(epoll_fd, ret_data, n, 0);
 }
 
 int os_eventfd_add(int fd, uint64_t n)

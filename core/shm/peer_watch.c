@@ -124,7 +124,7 @@ static int peer_watch_next_event(struct peer_watch *watch, uint32_t *ret_slot, u
     uint64_t slot;
     int r;
 
-    while ((r = os_epoll_poll(watch->epoll_fd, &slot, 1)) > 0)
+    while ((r = os_epoll_wait(watch->epoll_fd, &slot, 1, false)) > 0)
         if (peer_watch_take_dead(watch, (uint32_t)slot, ret_slot, ret_id))
             return 1;
     return r;

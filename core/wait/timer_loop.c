@@ -144,8 +144,8 @@ static void timer_thread_main(void *argument)
 
     /* Checked after each turn, which may have consumed the signal to stop. */
     while (!atomic_load_explicit(&iw->timer_thread_stop, memory_order_seq_cst)) {
-        int n =
-            os_epoll_wait(wake_fd_pollable(&iw->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX);
+        int n = os_epoll_wait(wake_fd_pollable(&iw->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX,
+                              true);
 
         if (timer_thread_iterate(w, events, n))
             os_futex_wait((const uint32_t *)(uintptr_t)&iw->timer_thread_stop, false, 0,

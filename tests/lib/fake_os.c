@@ -69,7 +69,6 @@
 #define os_boot_id        real_os_boot_id
 #define os_namespace_id   real_os_namespace_id
 #define os_process_id     real_os_process_id
-#define os_epoll_poll     real_os_epoll_poll
 #define os_fifo_make      real_os_fifo_make
 #define os_process_exists real_os_process_exists
 #define os_pidfd_open     real_os_pidfd_open
@@ -101,7 +100,6 @@
 #undef os_boot_id
 #undef os_namespace_id
 #undef os_process_id
-#undef os_epoll_poll
 #undef os_fifo_make
 #undef os_process_exists
 #undef os_pidfd_open
@@ -689,18 +687,11 @@ void os_epoll_remove(int epoll_fd, int fd)
     real_os_epoll_remove(epoll_fd, fd);
 }
 
-int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n)
+int os_epoll_wait(int epoll_fd, uint64_t *ret_data, int n, bool blocks)
 {
     int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
 
-    return code != 0 ? code : real_os_epoll_wait(epoll_fd, ret_data, n);
-}
-
-int os_epoll_poll(int epoll_fd, uint64_t *ret_data, int n)
-{
-    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
-
-    return code != 0 ? code : real_os_epoll_poll(epoll_fd, ret_data, n);
+    return code != 0 ? code : real_os_epoll_wait(epoll_fd, ret_data, n, blocks);
 }
 
 int os_eventfd_add(int fd, uint64_t n)

@@ -251,7 +251,7 @@ static void test_epoll_is_not_interrupted(void **state)
     assert_int_equal(os_epoll_add(epoll, timer, UINT64_C(1) << 63 | 7), 0);
     assert_int_equal(os_timerfd_set(timer, until), 0);
     interrupt(true);
-    assert_int_equal(os_epoll_wait(epoll, &data, 1), 1);
+    assert_int_equal(os_epoll_wait(epoll, &data, 1, true), 1);
     interrupt(false);
     assert_true(data == (UINT64_C(1) << 63 | 7));
     assert_true(os_now_ns() >= until);
@@ -378,14 +378,14 @@ static void test_epoll(void **state)
     assert_int_equal(os_epoll_add(epoll, second, 2), 0);
     assert_int_equal(os_epoll_add(epoll, second, 2), -EEXIST);
     assert_int_equal(os_epoll_add(epoll, -1, 2), -EBADF);
-    assert_int_equal(os_epoll_poll(epoll, data, 4), 0);
+    assert_int_equal(os_epoll_wait(epoll, data, 4, false), 0);
     os_eventfd_add(second, 1);
-    assert_int_equal(os_epoll_wait(epoll, data, 4), 1);
+    assert_int_equal(os_epoll_wait(epoll, data, 4, true), 1);
     assert_int_equal(data[0], 2);
     os_eventfd_add(first, 1);
-    assert_int_equal(os_epoll_wait(epoll, data, 4), 2);
+    assert_int_equal(os_epoll_wait(epoll, data, 4, true), 2);
     assert_int_equal(data[0] + data[1], 3);
-    assert_int_equal(os_epoll_poll(epoll, data, 1), 1);
+    assert_int_equal(os_epoll_wait(epoll, data, 1, false), 1);
     os_close(first);
     os_close(second);
     os_close(epoll);
@@ -831,7 +831,7 @@ static void test_fake_fails_every_kind(void **state)
     fake_os_fail_kind_from(1, FAKE_THREAD | FAKE_EVENT | FAKE_FUTEX, 0);
     assert_int_equal(os_thread_start(&thread, look_around, NULL, "x"), -EAGAIN);
     assert_int_equal(os_timerfd_set(-1, 0), -ENOMEM);
-    assert_int_equal(os_epoll_wait(-1, &data, 1), -ENOMEM);
+    assert_int_equal(os_epoll_wait(-1, &data, 1, true), -ENOMEM);
     atomic_store(&word, 3);
     assert_int_equal(os_futex_wait(futex_word(), false, 3, WEIR_FOREVER), 0); /* for nothing */
 }
