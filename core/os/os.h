@@ -78,8 +78,8 @@ int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size
 int os_file_read_part(const char *path, uint64_t offset, void *buffer,
                       size_t size); /* returns the number of bytes read */
 int os_stat(const char *path, struct stat *ret);
-int os_dir_open(const char *path, void **ret);
-int os_dir_next(void *directory, char *ret_name, size_t size); /* 1: an entry; 0: the end */
+int os_dir_open(int directory_fd, const char *path, void **ret); /* relative to the directory */
+int os_dir_next(void *directory, char *ret_name, size_t size);   /* 1: an entry; 0: the end */
 void os_dir_close(void *directory);
 int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size); /* NOW | LOCAL */
 void *os_dlsym(void *library, const char *name);
@@ -88,9 +88,8 @@ void *os_dlsym(void *library, const char *name);
  * Files in an open directory. They are opened close-on-exec, without following links and without
  * blocking. Names contain no slashes.
  */
-int os_mkdir(const char *path);                     /* mode 0700 */
-int os_dir_open_fd(const char *path);               /* refuses a symbolic link */
-int os_dir_open_list(int directory_fd, void **ret); /* for os_dir_next */
+int os_mkdir(const char *path);       /* mode 0700 */
+int os_dir_open_fd(const char *path); /* refuses a symbolic link */
 int os_open_at(int directory_fd, const char *name, bool writable);
 int os_stat_at(int directory_fd, const char *name, struct stat *ret);
 int os_unlink_at(int directory_fd, const char *name);

@@ -18,9 +18,9 @@ int os_dir_open_fd(const char *path)
     return os_open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 }
 
-static int os_dir_open_stream(int directory_fd, const char *name, void **ret)
+int os_dir_open(int directory_fd, const char *path, void **ret)
 {
-    int fd = os_open_retry(directory_fd, name, O_RDONLY | O_DIRECTORY, 0), r;
+    int fd = os_open_retry(directory_fd, path, O_RDONLY | O_DIRECTORY, 0), r;
     DIR *directory;
 
     if (fd < 0)
@@ -33,16 +33,6 @@ static int os_dir_open_stream(int directory_fd, const char *name, void **ret)
     }
     *ret = directory;
     return 0;
-}
-
-int os_dir_open(const char *path, void **ret)
-{
-    return os_dir_open_stream(AT_FDCWD, path, ret);
-}
-
-int os_dir_open_list(int directory_fd, void **ret)
-{
-    return os_dir_open_stream(directory_fd, ".", ret);
 }
 
 int os_dir_next(void *directory, char *ret_name, size_t size)

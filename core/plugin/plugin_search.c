@@ -7,6 +7,7 @@
 #include "base/str_map.h"
 #include "os/os.h"
 #include "plugin/plugin_file.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,7 @@ static int plugin_dir_list(const char *dir, struct text_array *ret)
 
     if (strcmp(dir, PLUGIN_BUILTIN_DIR) == 0)
         return plugin_builtins_list(ret);
-    r = os_dir_open(dir, &directory);
+    r = os_dir_open(AT_FDCWD, dir, &directory);
     if (r < 0)
         return r;
     while ((r = os_dir_next(directory, name, sizeof(name))) > 0) {

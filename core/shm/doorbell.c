@@ -134,7 +134,7 @@ int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot)
 
     if (n < 0 || (size_t)n >= sizeof(prefix))
         return -ENAMETOOLONG;
-    r = os_dir_open_list(directory_fd, &list);
+    r = os_dir_open(directory_fd, ".", &list);
     if (r < 0)
         return r;
     while ((r = os_dir_next(list, name, sizeof(name))) > 0) {

@@ -143,7 +143,7 @@ int segment_dir_list(const char *path, int (*found)(void *userdata, const char *
 
     if (fd < 0)
         return fd;
-    more = os_dir_open_list(fd, &directory);
+    more = os_dir_open(fd, ".", &directory);
     os_close(fd);
     if (more == 0) {
         while (r == 0 && (more = os_dir_next(directory, file, sizeof(file))) > 0)

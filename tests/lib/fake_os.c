@@ -52,7 +52,6 @@
 
 #define os_mkdir          real_os_mkdir
 #define os_dir_open_fd    real_os_dir_open_fd
-#define os_dir_open_list  real_os_dir_open_list
 #define os_open_at        real_os_open_at
 #define os_stat_at        real_os_stat_at
 #define os_unlink_at      real_os_unlink_at
@@ -83,7 +82,6 @@
 
 #undef os_mkdir
 #undef os_dir_open_fd
-#undef os_dir_open_list
 #undef os_open_at
 #undef os_stat_at
 #undef os_unlink_at
@@ -801,12 +799,12 @@ int os_stat(const char *path, struct stat *ret)
     return code != 0 ? code : real_os_stat(path, ret);
 }
 
-int os_dir_open(const char *path, void **ret)
+int os_dir_open(int directory_fd, const char *path, void **ret)
 {
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     if (code == 0)
-        code = real_os_dir_open(path, ret);
+        code = real_os_dir_open(directory_fd, path, ret);
     if (code == 0)
         atomic_fetch_add(&live.directories, 1);
     return code;
@@ -866,17 +864,6 @@ int os_dir_open_fd(const char *path)
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
     return code != 0 ? code : descriptor_made(real_os_dir_open_fd(path));
-}
-
-int os_dir_open_list(int directory_fd, void **ret)
-{
-    int code = fails(FILES, FAKE_FILE, -EIO);
-
-    if (code == 0)
-        code = real_os_dir_open_list(directory_fd, ret);
-    if (code == 0)
-        atomic_fetch_add(&live.directories, 1);
-    return code;
 }
 
 int os_open_at(int directory_fd, const char *name, bool writable)

@@ -717,18 +717,18 @@ static void test_directory(void **state)
     write_file(file, 3);
     assert_int_equal(os_stat(file, &status), 0);
     assert_int_equal(status.st_size, 3);
-    assert_int_equal(os_dir_open(path, &directory), 0);
+    assert_int_equal(os_dir_open(AT_FDCWD, path, &directory), 0);
     assert_int_equal(os_dir_next(directory, name, sizeof(name)), 1);
     assert_string_equal(name, "entry");
     assert_int_equal(os_dir_next(directory, name, sizeof(name)), 0);
     os_dir_close(directory);
-    assert_int_equal(os_dir_open(path, &directory), 0);
+    assert_int_equal(os_dir_open(AT_FDCWD, path, &directory), 0);
     assert_int_equal(os_dir_next(directory, name, 5), -ENAMETOOLONG);
     os_dir_close(directory);
     os_dir_close(NULL);
     unlink(file);
     rmdir(path);
-    assert_int_equal(os_dir_open(path, &directory), -ENOENT);
+    assert_int_equal(os_dir_open(AT_FDCWD, path, &directory), -ENOENT);
     assert_int_equal(os_stat(path, &status), -ENOENT);
 }
 
@@ -878,7 +878,7 @@ static void test_fake_knows_what_is_live(void **state)
     block = os_alloc_aligned(64, 100);
     region = os_vm_reserve(1 << 20);
     page = os_wipe_page_alloc();
-    assert_int_equal(os_dir_open("/", &directory), 0);
+    assert_int_equal(os_dir_open(AT_FDCWD, "/", &directory), 0);
     assert_int_equal(os_thread_start(&thread, nothing, NULL, "x"), 0);
     now = fake_os_live();
     assert_int_equal(now.blocks - before.blocks, 1);
