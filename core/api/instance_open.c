@@ -121,10 +121,12 @@ static int instance_configure(weir *w, const struct weir_options *options,
                               struct complaints *complaints)
 {
     struct instance_pool *pool;
-    struct plan plan = {0};
+    struct config_ast ast;
+    struct plan plan;
     struct weir_error error = {0};
-    int r = plan_from_options(options, instance_of(w)->plugins, &plan, complaints);
+    int r = config_yaml_load(options, &ast, complaints);
 
+    r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
     instance_of(w)->configured = options->text || complaints->file[0] != '\0';
     if (r == 0 && options->only)
         plan_select(&plan, options->only);

@@ -178,9 +178,11 @@ static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *sp
     struct known_names known = {registry_has_name, w};
     struct registry_mark before = registry_mark(w);
     struct instance_pool *definition;
-    struct plan plan = {0};
-    int r = plan_from_spec(spec, instance_of(w)->plugins, &known, &plan, complaints);
+    struct config_ast ast;
+    struct plan plan;
+    int r = config_spec_read(spec, &ast, complaints);
 
+    r = plan_resolve(r, &ast, instance_of(w)->plugins, &known, &plan);
     if (r == 0)
         r = registry_add_plan(w, &plan, &definition, reterr);
     if (r == 0) {

@@ -70,7 +70,9 @@ struct config_ast {
     struct config_value *plugin_dirs;
     size_t plugin_dirs_n;
     struct config_value version, process_dir, clock;
-    struct ast_chunk *memory; /* all of the above lives here */
+    struct complaints *complaints; /* where errors are reported */
+    struct ast_memory *memory;     /* all of the above lives here */
+    bool memory_failed;            /* an allocation failed */
 };
 
 /* Bounds on everything that a configuration may hold. */
@@ -83,12 +85,12 @@ struct config_ast {
 #define CONFIG_DIRS_MAX      ((size_t)64)       /* plugin_dirs */
 #define CONFIG_SPEC_SIZE_MAX ((size_t)4096)     /* bytes of one struct of a specification */
 
-/* Allocate memory that is freed as a whole with the AST. Return NULL if out of memory. */
+/* Allocate memory that is freed as a whole with the AST, zeroed. Return NULL if out of memory. */
 void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size);
 char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length);
-/* Appends one zeroed item to the `*n` items. Returns the array, which may have moved, or NULL if
- * out of memory. */
-void *config_ast_append(struct config_ast *ast, void *items, size_t *n, size_t size);
+/* Appends a zeroed item to the array of `*n` items at which the pointer `*array` points. The array
+ * may move. Returns the item, or NULL if out of memory. */
+void *config_ast_append(struct config_ast *ast, void *array, size_t *n, size_t size);
 void config_ast_free(struct config_ast *ast);
 
 /*

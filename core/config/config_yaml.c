@@ -99,21 +99,17 @@ static void *schema_at_offset(void *target, size_t offset)
 /* Appends a zeroed item. Returns it, or NULL if the reading has ended. */
 static void *schema_append(struct yaml_reader *yaml, const struct schema_field *field, void *target)
 {
-    void *items, *array = schema_at_offset(target, field->offset);
+    void *item, *array = schema_at_offset(target, field->offset);
     size_t *n = schema_at_offset(target, field->n_offset);
     if (*n == field->most) {
         complain(yaml->complaints, yaml->mark, "more than %zu entries here", field->most);
         yaml_reader_abort(yaml, -EBADMSG);
         return NULL;
     }
-    memcpy(&items, array, sizeof(items));
-    items = config_ast_append(yaml->ast, items, n, field->size);
-    if (!items) {
+    item = config_ast_append(yaml->ast, array, n, field->size);
+    if (!item)
         yaml_reader_abort(yaml, -ENOMEM);
-        return NULL;
-    }
-    memcpy(array, &items, sizeof(items));
-    return schema_at_offset(items, (*n - 1) * field->size);
+    return item;
 }
 
 /* Reads a text into `*value`. For anything else, complains and leaves only a mark. */
@@ -257,22 +253,19 @@ static void config_yaml_check_version(struct yaml_reader *yaml, struct mark mark
                  error_text(version->text).text);
 }
 
-static void config_yaml_read_document(struct yaml_reader *yaml)
+/* Reads the root of a document. */
+static void config_yaml_read_root(struct yaml_reader *yaml, const struct yaml_node *root)
 {
-    struct yaml_node node = {.kind = YAML_NULL, .value.mark = {1, 1}};
-    if (yaml_document_begin(yaml))
-        yaml_node_read(yaml, &node);
-    if (node.kind == YAML_MAPPING)
+    if (root->kind == YAML_MAPPING)
         schema_read(yaml, &root_schema, yaml->ast);
-    else if (node.kind != YAML_NULL && node.kind != YAML_INVALID)
-        complain(yaml->complaints, node.value.mark,
+    else if (root->kind != YAML_NULL && root->kind != YAML_INVALID)
+        complain(yaml->complaints, root->value.mark,
                  "a configuration is a mapping that begins with `version: 1`, not %s",
-                 yaml_kind_name(node.kind));
-    if (yaml->r == 0 && (node.kind == YAML_MAPPING || node.kind == YAML_NULL))
-        config_yaml_check_version(yaml, node.value.mark);
+                 yaml_kind_name(root->kind));
+    if (yaml->r == 0 && (root->kind == YAML_MAPPING || root->kind == YAML_NULL))
+        config_yaml_check_version(yaml, root->value.mark);
     else
-        yaml_node_skip(yaml, &node);
-    yaml_document_end(yaml);
+        yaml_node_skip(yaml, root);
 }
 
 int config_yaml_parse(const char *text, size_t length, struct config_ast *ret,
@@ -280,16 +273,12 @@ int config_yaml_parse(const char *text, size_t length, struct config_ast *ret,
 {
     uint32_t before = complaints->total;
     struct yaml_reader yaml;
-    *ret = (struct config_ast){0};
-    int r = yaml_reader_open(&yaml, text, length, ret, complaints);
-    if (r == 0) {
-        config_yaml_read_document(&yaml);
-        r = yaml.r;
-    }
-    yaml_reader_close(&yaml);
-    if (r == 0 && complaints->total > before)
-        r = -EINVAL;
-    return r;
+    struct yaml_node root;
+    *ret = (struct config_ast){.complaints = complaints};
+    yaml_reader_open(&yaml, text, length, ret, &root);
+    config_yaml_read_root(&yaml, &root);
+    int r = yaml_reader_close(&yaml);
+    return r == 0 && complaints->total > before ? -EINVAL : r;
 }
 
 int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
@@ -299,7 +288,7 @@ int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
     size_t length = 0;
     int r;
 
-    *ret = (struct config_ast){0};
+    *ret = (struct config_ast){.complaints = complaints};
     if (options->text) {
         complaints->file = options->text_name ? options->text_name : "<text>";
         return config_yaml_parse(options->text, strlen(options->text), ret, complaints);

@@ -1,54 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans: made from a text or from specifications in code, selected from, and freed. */
+/* Plans: selected from, and freed. */
 #include "config/plan.h"
 #include "os/os.h"
 #include <string.h>
 
 const char *const limit_type_names[] = {NULL, "rate", "call", "resource"};
 const char *const evict_names[] = {"oldest", "random", "none"};
-
-/* Resolves what was understood, and reports all complaints. Frees the AST. */
-static int plan_finish(int r, struct config_ast *ast, struct plugin_search *plugins,
-                       const struct known_names *known, struct plan *ret,
-                       struct complaints *complaints)
-{
-    if (r == 0 || r == -EINVAL)
-        plan_resolve(ast, plugins, known, ret, complaints);
-    config_ast_free(ast);
-    if (r == -ENOMEM)
-        complaints->memory_failed = true;
-    r = complaints_report(complaints);
-    if (r < 0)
-        plan_free(ret);
-    return r;
-}
-
-int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
-                   struct complaints *complaints)
-{
-    struct config_ast ast;
-    *ret = (struct plan){0};
-    int r = config_yaml_parse(text, length, &ast, complaints);
-    return plan_finish(r, &ast, plugins, NULL, ret, complaints);
-}
-
-int plan_from_options(const struct weir_options *options, struct plugin_search *plugins,
-                      struct plan *ret, struct complaints *complaints)
-{
-    struct config_ast ast;
-    *ret = (struct plan){0};
-    int r = config_yaml_load(options, &ast, complaints);
-    return plan_finish(r, &ast, plugins, NULL, ret, complaints);
-}
-
-int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
-                   const struct known_names *known, struct plan *ret, struct complaints *complaints)
-{
-    struct config_ast ast;
-    *ret = (struct plan){0};
-    int r = config_spec_read(spec, &ast, complaints);
-    return plan_finish(r, &ast, plugins, known, ret, complaints);
-}
 
 void limit_free(struct limit *limit)
 {

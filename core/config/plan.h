@@ -80,26 +80,16 @@ struct known_names {
     void *userdata;
 };
 
-/* Resolves a config AST to an empty plan, which is complete if there is no complaint. `known` tells
- * which names are taken and which sets pools may name; NULL: none. */
-void plan_resolve(struct config_ast *ast, struct plugin_search *plugins,
-                  const struct known_names *known, struct plan *ret, struct complaints *complaints);
-
 /*
- * Read and resolve a text, the configuration that weir_open() reads with these options, or
- * specifications, and report the complaints; complaints->first is the first. Return 0; -ENOMEM; or
- * the code of the first complaint: -EINVAL or -ENOEXEC, for specifications also -ENOENT and
- * -EEXIST, for options also the error of reading the file. On failure `ret` is empty. A plan of
- * specifications has one pool. Without a configuration the plan is empty, and complaints->file,
- * too.
+ * Resolves what was read into a config AST with the result `r`, reports all complaints and frees
+ * the AST; complaints->first is the first complaint. `known` tells which names are taken and which
+ * sets pools may name; NULL: none. Returns 0; -ENOMEM; or the code of the first complaint: -EINVAL
+ * or -ENOEXEC, for specifications also -ENOENT and -EEXIST, for options also the error of reading
+ * the file. On failure `ret` is empty. A plan of specifications has one pool. Without a
+ * configuration the plan is empty, and complaints->file, too.
  */
-int plan_from_text(const char *text, size_t length, struct plugin_search *plugins, struct plan *ret,
-                   struct complaints *complaints);
-int plan_from_options(const struct weir_options *options, struct plugin_search *plugins,
-                      struct plan *ret, struct complaints *complaints);
-int plan_from_spec(const struct weir_pool_spec *spec, struct plugin_search *plugins,
-                   const struct known_names *known, struct plan *ret,
-                   struct complaints *complaints);
+int plan_resolve(int r, struct config_ast *ast, struct plugin_search *plugins,
+                 const struct known_names *known, struct plan *ret);
 
 /* Removes everything but the set of this name, or the pool of this name and its sets. */
 void plan_select(struct plan *plan, const char *name);

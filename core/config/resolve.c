@@ -161,17 +161,27 @@ static void resolve_all(struct resolver *resolver)
         resolve_pool(resolver, &ast->pools[plan->pools_n], &plan->pools[plan->pools_n]);
 }
 
-void plan_resolve(struct config_ast *ast, struct plugin_search *plugins,
-                  const struct known_names *known, struct plan *ret, struct complaints *complaints)
+int plan_resolve(int r, struct config_ast *ast, struct plugin_search *plugins,
+                 const struct known_names *known, struct plan *ret)
 {
+    struct complaints *complaints = ast->complaints;
     struct resolver resolver = {.ast = ast,
                                 .plugins = plugins,
                                 .known_names = known,
                                 .plan = ret,
                                 .complaints = complaints};
-    resolve_all(&resolver);
+    *ret = (struct plan){0};
+    if (r == 0 || r == -EINVAL)
+        resolve_all(&resolver);
     str_map_free(&resolver.set_names);
     str_map_free(&resolver.pool_names);
     for (size_t i = 0; i < PLUGIN_KINDS; i++)
         str_map_free(&resolver.lookups[i]);
+    config_ast_free(ast);
+    if (r == -ENOMEM)
+        complaints->memory_failed = true;
+    r = complaints_report(complaints);
+    if (r < 0)
+        plan_free(ret);
+    return r;
 }

@@ -243,26 +243,6 @@ bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
 
 /* ---- the document ---- */
 
-bool yaml_document_begin(struct yaml_reader *yaml)
-{
-    yaml_advance(yaml);
-    yaml_skip_event(yaml, FYET_STREAM_START);
-    if (yaml_peek(yaml) == FYET_STREAM_END)
-        return false;
-    yaml_skip_event(yaml, FYET_DOCUMENT_START);
-    return true;
-}
-
-void yaml_document_end(struct yaml_reader *yaml)
-{
-    yaml_skip_event(yaml, FYET_DOCUMENT_END);
-    if (yaml_peek(yaml) == FYET_DOCUMENT_START) {
-        complain(yaml->complaints, yaml->mark,
-                 "a second document begins here: a configuration is a single one");
-        yaml_reader_abort(yaml, -EBADMSG);
-    }
-}
-
 /* Returns the line and column of a byte; columns count characters. */
 static struct mark yaml_mark_at(const char *text, size_t at)
 {
@@ -355,20 +335,30 @@ static int yaml_create_parser(struct yaml_reader *yaml, const char *text, size_t
     return 0;
 }
 
-int yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
-                     struct config_ast *ast, struct complaints *complaints)
+void yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
+                      struct config_ast *ast, struct yaml_node *ret)
 {
-    *yaml = (struct yaml_reader){.ast = ast, .complaints = complaints, .mark = {1, 1}};
-    if (yaml_check_text(text, length, complaints) < 0)
-        return -EBADMSG;
-    return yaml_create_parser(yaml, text, length);
+    *yaml = (struct yaml_reader){.ast = ast, .complaints = ast->complaints, .mark = {1, 1}};
+    *ret = (struct yaml_node){.kind = YAML_NULL, .value.mark = yaml->mark};
+    yaml->r = yaml_check_text(text, length, yaml->complaints) < 0
+                  ? -EBADMSG
+                  : yaml_create_parser(yaml, text, length);
+    yaml_advance(yaml);
+    yaml_skip_event(yaml, FYET_STREAM_START);
+    if (yaml_skip_event(yaml, FYET_DOCUMENT_START))
+        yaml_node_read(yaml, ret);
 }
 
-void yaml_reader_close(struct yaml_reader *yaml)
+int yaml_reader_close(struct yaml_reader *yaml)
 {
-    yaml_reader_abort(yaml, 0);
+    yaml_skip_event(yaml, FYET_DOCUMENT_END);
+    if (yaml_peek(yaml) == FYET_DOCUMENT_START)
+        complain(yaml->complaints, yaml->mark,
+                 "a second document begins here: a configuration is a single one");
+    yaml_reader_abort(yaml, yaml_peek(yaml) == FYET_DOCUMENT_START ? -EBADMSG : 0);
     if (yaml->parser)
         fy_parser_destroy(yaml->parser);
     if (yaml->diag)
         fy_diag_destroy(yaml->diag);
+    return yaml->r;
 }

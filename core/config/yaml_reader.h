@@ -36,15 +36,12 @@ struct yaml_node {
     bool is_quoted;
 };
 
-/* Opens a reader. Returns 0; -EBADMSG (the text is too large or not plain UTF-8; a complaint was
- * added); -ENOMEM. yaml_reader_close() must be called in any case. */
-int yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
-                     struct config_ast *ast, struct complaints *complaints);
-void yaml_reader_close(struct yaml_reader *yaml);
-
-/* Enter and leave the only document. yaml_document_begin() returns false if the text is empty. */
-bool yaml_document_begin(struct yaml_reader *yaml);
-void yaml_document_end(struct yaml_reader *yaml);
+/* Opens a reader and reads the root of the only document; nothing is YAML_NULL. Complains about a
+ * text that is too large or not plain UTF-8. yaml_reader_close() must be called in any case. */
+void yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
+                      struct config_ast *ast, struct yaml_node *ret);
+/* Complains about a second document. Returns 0, or why the reading ended early. */
+int yaml_reader_close(struct yaml_reader *yaml);
 
 /* Ends the reading with the error `r`. */
 void yaml_reader_abort(struct yaml_reader *yaml, int r);

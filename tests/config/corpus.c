@@ -10,6 +10,7 @@
  */
 #include "base/units.h"
 #include "config/plan.h"
+#include "lib/plan_from.h"
 #include "os/os.h"
 #include <glob.h>
 #include <setjmp.h>

@@ -8,6 +8,7 @@
  */
 #include "config/plan.h"
 #include "lib/fixture.h"
+#include "lib/plan_from.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -10,6 +10,7 @@
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
 #include "config/plan.h"
+#include "lib/plan_from.h"
 #include "lib/random.h"
 #include "os/os.h"
 #include <dirent.h>

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "lib/fixture.h"
+#include "lib/plan_from.h"
 
 static struct plugin_search *plugins;
 

@@ -5,7 +5,7 @@
  */
 #include "api/instance.h"
 #include "api/set_object.h"
-#include "config/plan.h"
+#include "lib/plan_from.h"
 #include "lib/world.h"
 #include "limit/counters.h"
 #include "set/instance_base.h"

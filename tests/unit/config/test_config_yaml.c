@@ -235,18 +235,21 @@ static void test_memory(void **state)
     uint64_t *numbers = NULL;
     (void)state;
     for (uint64_t i = 0; i < 100000; i++) {
-        numbers = config_ast_append(&definition, numbers, &n, sizeof(*numbers));
-        assert_non_null(numbers);
+        uint64_t *number = config_ast_append(&definition, &numbers, &n, sizeof(*numbers));
+        assert_non_null(number);
+        assert_ptr_equal(number, &numbers[i]);
         assert_int_equal((uintptr_t)numbers % 8, 0);
-        assert_true(numbers[i] == 0);
-        numbers[i] = i;
+        assert_true(*number == 0);
+        *number = i;
         const char *word = config_ast_strdup(&definition, "abcdef", (size_t)(i % 7));
         assert_int_equal(strlen(word), i % 7);
     }
     assert_int_equal(n, 100000);
     for (uint64_t i = 0; i < 100000; i++)
         assert_true(numbers[i] == i);
+    assert_false(definition.memory_failed);
     assert_null(config_ast_alloc(&definition, SIZE_MAX / 2, 3));
+    assert_true(definition.memory_failed);
     assert_null(config_ast_alloc(&definition, SIZE_MAX, 1));
     config_ast_free(&definition);
 }

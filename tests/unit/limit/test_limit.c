@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "lib/fixture.h"
+#include "lib/plan_from.h"
 
 enum { HELD = 0, LOG = 1 };
 
