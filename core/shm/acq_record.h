@@ -90,9 +90,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low 
  * Timestamps are smaller. */
 #define GRANT_MARKER (UINT64_C(1) << 63)
 
+/* Returns the record of any number; an invalid one marks the region as broken. */
 static inline struct acq_record *record_at(const struct region *region, uint32_t unit)
 {
-    return region_record(region, unit);
+    if (unit >= region->record_end)
+        return region_mark_broken(region);
+    return region_record_unchecked(region, unit);
 }
 
 static inline uint32_t record_units(uint32_t limits_n)

@@ -104,14 +104,6 @@ static inline void *region_record_unchecked(const struct region *region, uint32_
     return region->records.base + unit * RECORD_UNIT_SIZE;
 }
 
-/* Returns the record of any number; an invalid one marks the region as broken. */
-static inline void *region_record(const struct region *region, uint32_t unit)
-{
-    if (unit >= region->record_end)
-        return region_mark_broken(region);
-    return region_record_unchecked(region, unit);
-}
-
 /* Returns whether a unit of a segment is that of a thread head. The unit may be any number. */
 bool region_has_thread_unit(const struct region *region, uint32_t unit);
 

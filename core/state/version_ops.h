@@ -57,7 +57,7 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
 {
     uint32_t record = write->target >> 3;
     _Atomic uint64_t *at =
-        shared ? region_record(region, record) : region_record_unchecked(region, record);
+        shared ? record_at(region, record) : region_record_unchecked(region, record);
 
     WEIR_INVARIANT(region->segment || (record && (write->target & 7) <= RECORD_FIELD_GRANTED_NS));
     at += write->target & 7;
