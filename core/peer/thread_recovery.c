@@ -18,7 +18,6 @@ struct thread_recovery {
     struct thread_ctx *ctx; /* of the recovering thread */
     const struct region *region;
     struct thread_head *dead_head;
-    uint64_t generation;
     uint64_t owner; /* as in the dead thread's records */
 };
 
@@ -101,12 +100,6 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
     set->ops->release(ctx, set, record, word, false, &args);
 }
 
-static bool recovery_owns_record(const struct thread_recovery *recovery, const struct acq_record *r,
-                                 uint64_t word)
-{
-    return record_state(word) != RECORD_FREE && record_load(&r->owner) == recovery->owner;
-}
-
 /* Ends a record if it belongs to the dead thread. Each iteration, either this thread or another
  * recovering thread has changed its word. */
 static int recovery_end_record(const struct thread_recovery *recovery, uint32_t record)
@@ -116,7 +109,8 @@ static int recovery_end_record(const struct thread_recovery *recovery, uint32_t 
     struct key_set storage;
     uint64_t word;
 
-    while (recovery_owns_record(recovery, r, word = record_load(&r->word))) {
+    while (record_state(word = record_load(&r->word)) != RECORD_FREE &&
+           record_load(&r->owner) == recovery->owner) {
         weir_set *set = recovery_prepare_set(ctx, recovery_record_set(recovery, r, &storage));
 
         if (!set)
@@ -204,19 +198,12 @@ static int recovery_perform(const struct thread_recovery *recovery)
     return r;
 }
 
-static bool recovery_end_generation(const struct thread_recovery *recovery)
-{
-    return shm_cas_seq_cst(&recovery->dead_head->generation, recovery->generation,
-                           recovery->generation + 1);
-}
-
 int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uint32_t dead_unit,
                         uint64_t generation)
 {
     struct thread_recovery recovery = {.ctx = ctx,
                                        .region = region,
                                        .dead_head = region_block(region, dead_unit),
-                                       .generation = generation,
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 
@@ -226,7 +213,7 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
     SCHED_POINT();
     r = recovery_perform(&recovery);
     SCHED_POINT();
-    if (r == 0 && !recovery_end_generation(&recovery))
-        r = -EALREADY;
+    if (r == 0 && !shm_cas_seq_cst(&recovery.dead_head->generation, generation, generation + 1))
+        return -EALREADY;
     return r;
 }

@@ -255,12 +255,6 @@ static struct key_lookup key_search(const struct key_places *places)
 /* What a slot holds. A new key takes a slot of the first kind that there is, but no pinned one. */
 enum slot_kind { SLOT_EMPTY, SLOT_AS_NEW, SLOT_EVICTABLE, SLOT_CLAIMED, SLOT_PINNED };
 
-/* A slot for a new key. */
-struct slot_choice {
-    struct key_entry entry; /* slot NULL: no choice */
-    enum slot_kind kind;
-};
-
 /* Slots of one kind, and the preferred one of them. */
 struct slot_offer {
     struct key_entry entry;
@@ -271,19 +265,16 @@ struct slot_offer {
 static enum slot_kind key_slot_kind(const struct key_entry *entry, const struct key_policy *policy,
                                     uint64_t *ret_instant)
 {
+    enum key_use use;
+
     if (!entry->id)
         return SLOT_EMPTY;
     if (entry->id & CLAIM_BIT)
         return SLOT_CLAIMED;
-    switch (policy->use(policy->userdata, entry->word, ret_instant)) {
-    case KEY_AS_NEW:
-        return SLOT_AS_NEW;
-    case KEY_EVICTABLE:
-        return policy->eviction == KEY_EVICT_NONE ? SLOT_PINNED : SLOT_EVICTABLE;
-    case KEY_PINNED:
-        break;
-    }
-    return SLOT_PINNED;
+    use = policy->use(policy->userdata, entry->word, ret_instant);
+    if (use == KEY_EVICTABLE && policy->eviction != KEY_EVICT_NONE)
+        return SLOT_EVICTABLE;
+    return use == KEY_AS_NEW ? SLOT_AS_NEW : SLOT_PINNED;
 }
 
 /* Returns whether the policy evicts a key rather than those before it; it is the n-th. */
@@ -302,17 +293,17 @@ static int slot_offer_bucket(const struct slot_offer offers[static 2])
     return offers[1].n ? 1 : -1;
 }
 
-/* Chooses a slot for a new key. Keys as good as new are replaced only if no slot is empty: they may
- * return, and the table has room for them. The halves of a slot may be from different instants:
- * then the compare-and-swap that replaces it fails. */
-static struct slot_choice slot_choose(const struct key_places *places,
-                                      const struct key_policy *policy, uint64_t random)
+/* Chooses a slot for a new key. Returns SLOT_PINNED if there is none. Keys as good as new are
+ * replaced only if no slot is empty: they may return, and the table has room for them. The halves
+ * of a slot may be from different instants: then the compare-and-swap that replaces it fails. */
+static enum slot_kind slot_choose(const struct key_places *places, const struct key_policy *policy,
+                                  uint64_t random, struct key_entry *ret)
 {
     struct slot_offer offers[SLOT_PINNED][2] = {0};
+    enum slot_kind kind;
 
     for (uint32_t i = 0; i < KEY_PLACES; i++) {
         struct slot_offer seen = {.entry.slot = key_slot_at(places, i)}, *offer;
-        enum slot_kind kind;
 
         seen.entry.id = shm_load_acquire(&seen.entry.slot->low);
         seen.entry.word = shm_load_acquire(&seen.entry.slot->high);
@@ -325,22 +316,24 @@ static struct slot_choice slot_choose(const struct key_places *places,
                             slot_offer_is_better(&seen, offer, policy->eviction, random)))
             *offer = seen;
     }
-    for (enum slot_kind kind = SLOT_EMPTY; kind < SLOT_PINNED; kind++) {
+    for (kind = SLOT_EMPTY; kind < SLOT_PINNED; kind++) {
         int bucket = slot_offer_bucket(offers[kind]);
 
-        if (bucket >= 0)
-            return (struct slot_choice){offers[kind][bucket].entry, kind};
+        if (bucket >= 0) {
+            *ret = offers[kind][bucket].entry;
+            break;
+        }
     }
-    return (struct slot_choice){.kind = SLOT_PINNED};
+    return kind;
 }
 
-/* Returns whether the key policy agrees to replace the chosen slot. */
-static bool slot_choice_may_go(const struct slot_choice *choice, const struct key_policy *policy)
+/* Returns whether the key policy agrees to replace a slot of this kind. */
+static bool key_policy_agrees(const struct key_policy *policy, enum slot_kind kind, uint64_t word)
 {
-    if (!policy->may_remove || (choice->kind != SLOT_AS_NEW && choice->kind != SLOT_EVICTABLE))
+    if (!policy->may_remove || (kind != SLOT_AS_NEW && kind != SLOT_EVICTABLE))
         return true;
-    return policy->may_remove(policy->userdata, choice->entry.word,
-                              choice->kind == SLOT_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
+    return policy->may_remove(policy->userdata, word,
+                              kind == SLOT_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
 /* Claims a slot for a key without claims. `ret` is the claim, or untouched if a race was lost.
@@ -351,16 +344,17 @@ static bool key_claim_any(const struct key_places *places, const struct key_poli
                           struct probe_stats *stats)
 {
     uint64_t nonce = splitmix64_next(&nonces->last), id = places->id | CLAIM_BIT;
-    struct slot_choice choice = slot_choose(places, policy, nonce);
+    struct key_entry chosen = {0};
+    enum slot_kind kind = slot_choose(places, policy, nonce, &chosen);
 
-    if (!choice.entry.slot)
+    if (kind == SLOT_PINNED)
         return false;
-    if (!slot_choice_may_go(&choice, policy) || !key_entry_replace(&choice.entry, id, nonce))
+    if (!key_policy_agrees(policy, kind, chosen.word) || !key_entry_replace(&chosen, id, nonce))
         return true;
     atomic_thread_fence(memory_order_seq_cst);
-    stats->forgotten += choice.kind == SLOT_AS_NEW;
-    stats->evicted += choice.kind == SLOT_EVICTABLE;
-    *ret = (struct key_entry){choice.entry.slot, id, nonce};
+    stats->forgotten += kind == SLOT_AS_NEW;
+    stats->evicted += kind == SLOT_EVICTABLE;
+    *ret = (struct key_entry){chosen.slot, id, nonce};
     return true;
 }
 
