@@ -44,7 +44,7 @@ static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *r
         .view_size = sizeof(*pool->views),
     };
 
-    WEIR_INVARIANT(plan->balancer && pool->balancer_state);
+    WEIR_INVARIANT(plan->balancer);
     return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
 }
 
@@ -80,19 +80,14 @@ int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set *
     return r;
 }
 
-static weir_pool *pool_free(weir_pool *pool)
-{
-    os_free(pool->views);
-    os_free(pool->balancer_state);
-    os_free(pool);
-    return NULL;
-}
-
+/* Makes a handle. Behind it are the views and the state of the balancer. */
 static weir_pool *pool_make(weir *w, struct instance_pool *definition)
 {
     const struct pool_plan *plan = &definition->plan;
-    const struct plugin *balancer = plan->balancer;
-    weir_pool *pool = os_alloc(1, sizeof(*pool));
+    bool has_views = plan->balancer && plan->balancer->balancer.flags & WEIR_BALANCER_VIEWS;
+    size_t views_n = has_views ? definition->sets_n : 0;
+    weir_pool *pool = os_alloc(1, sizeof(*pool) + views_n * sizeof(*pool->views) +
+                                      plan->state_words * sizeof(uint64_t));
 
     WEIR_INVARIANT(definition->sets_n > 0);
     if (!pool)
@@ -101,13 +96,9 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     pool->definition = definition;
     pool->only_set = definition->sets_n == 1 ? definition->sets[0] : NULL;
     pool->fast_set = pool->only_set && fast_path_supports(pool->only_set) ? pool->only_set : NULL;
-    if (!balancer)
-        return pool;
-    pool->balancer_state = os_alloc(plan->state_words + 1, sizeof(uint64_t));
-    if (balancer->balancer.flags & WEIR_BALANCER_VIEWS)
-        pool->views = os_alloc(definition->sets_n, sizeof(*pool->views));
-    if (!pool->balancer_state || (!pool->views && (balancer->balancer.flags & WEIR_BALANCER_VIEWS)))
-        return pool_free(pool);
+    if (has_views)
+        pool->views = (struct weir_set_view *)(pool + 1);
+    pool->balancer_state = (uint64_t *)((struct weir_set_view *)(pool + 1) + views_n);
     return pool;
 }
 
@@ -228,10 +219,12 @@ weir_pool *weir_pool_close(weir_pool *pool)
     if (!pool)
         return NULL;
     w = pool->w;
-    if (instance_is_forked(w))
-        return pool_free(pool);
+    if (instance_is_forked(w)) {
+        os_free(pool);
+        return NULL;
+    }
     pthread_mutex_destroy(&pool->lock);
-    pool_free(pool);
+    os_free(pool);
     if (instance_is_closed(w))
         thread_ctx_detach(w);
     instance_unref(w, 1);
