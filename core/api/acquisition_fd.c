@@ -33,63 +33,6 @@ int acquisition_signal(weir_acquisition *acquisition)
     return r;
 }
 
-/* Returns the descriptor, made if there is none yet. The caller holds the wait timer's lock. */
-static int acquisition_get_fd(weir_acquisition *acquisition, bool grants_only)
-{
-    int fd = acquisition->fd;
-
-    WEIR_INVARIANT(timer_is_locked(&instance_wait(acquisition->set->w)->timer));
-    if (fd >= 0)
-        return acquisition->grants_only == grants_only ? fd : -EINVAL;
-    fd = os_eventfd();
-    if (fd >= 0) {
-        acquisition->fd = fd;
-        acquisition->grants_only = grants_only;
-    }
-    return fd;
-}
-
-/* Returns 0 if the acquisition may have a descriptor, else -ECHILD or -EBUSY. */
-static int acquisition_check_fd(weir_acquisition *acquisition)
-{
-    if (instance_is_forked(acquisition->set->w))
-        return -ECHILD;
-    return cq_has_acquisition(acquisition) ? -EBUSY : 0;
-}
-
-/* Signals the new descriptor if the acquisition is already decided. Later decisions signal it
- * themselves. The caller holds the wait timer's lock. */
-static int acquisition_signal_decided(weir_acquisition *acquisition)
-{
-    acquisition->fast_ctx = NULL; /* the fast path would not close the descriptor */
-    return acquisition_state(acquisition) != RECORD_WAITING ? acquisition_signal(acquisition) : 0;
-}
-
-static int acquisition_open_fd(weir_acquisition *acquisition, bool grants_only)
-{
-    weir *w = acquisition->set->w;
-    int fd, r = acquisition_check_fd(acquisition);
-
-    if (r < 0)
-        return r;
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    fd = acquisition_get_fd(acquisition, grants_only);
-    if (fd >= 0)
-        r = acquisition_signal_decided(acquisition);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
-    return r < 0 ? r : fd;
-}
-
-int weir_acquisition_fd(weir_acquisition *acquisition)
-{
-    return acquisition_open_fd(acquisition, false);
-}
-
-int weir_acquisition_grant_fd(weir_acquisition *acquisition)
-{
-    return acquisition_open_fd(acquisition, true);
-}
-
 /* Checks that `fd` is an eventfd. An anonymous inode has no file type bits; a write of 0 to it is
  * harmless, fails if it is no eventfd, and wakes no reader. */
 static int acquisition_check_eventfd(int fd)
@@ -104,35 +47,69 @@ static int acquisition_check_eventfd(int fd)
     return os_eventfd_add(fd, 0);
 }
 
-/* Attaches the program's eventfd. The caller holds the wait timer's lock. */
-static int acquisition_attach_fd(weir_acquisition *acquisition, int event_fd)
+/* Gives the acquisition a descriptor, unless it has one of this kind, and signals it if the
+ * acquisition is already decided. Later decisions signal it themselves. The caller holds the wait
+ * timer's lock. Returns the descriptor. */
+static int acquisition_set_fd(weir_acquisition *acquisition, int fd, bool attached,
+                              bool grants_only)
 {
-    int r;
+    int r = 0;
 
     WEIR_INVARIANT(timer_is_locked(&instance_wait(acquisition->set->w)->timer));
-    if (acquisition->fd >= 0)
+    if (acquisition->fd >= 0 && (attached || acquisition->grants_only != grants_only))
         return -EINVAL;
-    acquisition->fd = event_fd;
-    acquisition->attached = true;
-    r = acquisition_signal_decided(acquisition);
-    if (r < 0) {
+    if (acquisition->fd < 0) {
+        fd = attached ? fd : os_eventfd();
+        if (fd < 0)
+            return fd;
+        acquisition->fd = fd;
+        acquisition->attached = attached;
+        acquisition->grants_only = grants_only;
+    }
+    acquisition->fast_ctx = NULL; /* the fast path would not close the descriptor */
+    if (acquisition_state(acquisition) != RECORD_WAITING)
+        r = acquisition_signal(acquisition);
+    if (r < 0 && attached) {
         acquisition->fd = -1;
         acquisition->attached = false;
     }
+    return r < 0 ? r : acquisition->fd;
+}
+
+/* Returns the descriptor: the program's `fd` if `attached`, else made if there is none yet. */
+static int acquisition_get_fd(weir_acquisition *acquisition, int fd, bool attached,
+                              bool grants_only)
+{
+    weir *w = acquisition->set->w;
+    int r = 0;
+
+    if (instance_is_forked(w))
+        return -ECHILD;
+    if (cq_has_acquisition(acquisition))
+        return -EBUSY;
+    if (attached)
+        r = acquisition_check_eventfd(fd);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    r = acquisition_set_fd(acquisition, fd, attached, grants_only);
+    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     return r;
+}
+
+int weir_acquisition_fd(weir_acquisition *acquisition)
+{
+    return acquisition_get_fd(acquisition, -1, false, false);
+}
+
+int weir_acquisition_grant_fd(weir_acquisition *acquisition)
+{
+    return acquisition_get_fd(acquisition, -1, false, true);
 }
 
 int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
 {
-    weir *w = acquisition->set->w;
-    int r = acquisition_check_fd(acquisition);
+    int r = acquisition_get_fd(acquisition, event_fd, true, false);
 
-    if (r == 0)
-        r = acquisition_check_eventfd(event_fd);
-    if (r < 0)
-        return r;
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    r = acquisition_attach_fd(acquisition, event_fd);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
-    return r;
+    return r < 0 ? r : 0;
 }

@@ -21,29 +21,20 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct se
 {
     size_t name_size = strlen(plan->name) + 1;
     weir_set *set = os_alloc(1, ops->size + name_size);
-    struct limit *limits = NULL;
 
     WEIR_INVARIANT(plan->limits_n <= WEIR_LIMITS_MAX);
-    if (set && plan->limits_n)
-        limits = limit_intern(&w->limits, plan->limits, plan->limits_n);
-    if (set && plan->limits_n && !limits) {
+    if (!set)
+        return NULL;
+    memcpy((char *)set + ops->size, plan->name, name_size);
+    set->limits.n = (uint16_t)plan->limits_n;
+    set->limits.state_words = plan->state_words + ops->state_words;
+    if (plan->limits_n)
+        set->limits.items = limit_intern(&w->limits, plan->limits, plan->limits_n);
+    if (plan->limits_n && !set->limits.items) {
         os_free(set);
         return NULL;
     }
-    if (set) {
-        set->limits = (struct limits){.items = limits,
-                                      .n = (uint16_t)plan->limits_n,
-                                      .state_words = plan->state_words + ops->state_words};
-        memcpy((char *)set + ops->size, plan->name, name_size);
-    }
     return set;
-}
-
-static void set_dealloc(weir_set *set)
-{
-    if (set->limits.n)
-        limit_intern_release(&set->w->limits, set->limits.items);
-    os_free(set);
 }
 
 int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_ops *ops,
@@ -65,8 +56,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->while_used = plan->while_used;
     r = ops->open(set, plan, reterr);
     if (r < 0) {
-        ops->close(set);
-        set_dealloc(set);
+        set_free(set);
         return r;
     }
     set->config = plan->config;
@@ -86,11 +76,9 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
 void set_free(weir_set *set)
 {
     set->ops->close(set);
-    for (uint32_t i = 0; i < set->config_n; i++) {
-        os_free(set->config[i].name);
-        os_free(set->config[i].value);
-    }
-    os_free(set->config);
+    set_plan_free(&(struct set_plan){.config = set->config, .config_n = set->config_n});
     os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));
-    set_dealloc(set);
+    if (set->limits.n)
+        limit_intern_release(&set->w->limits, set->limits.items);
+    os_free(set);
 }

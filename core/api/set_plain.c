@@ -2,10 +2,12 @@
 /* Plain sets, private or shared: one state, which the functions of set/ operate on. */
 #include "api/set_object.h"
 
-#include "set/instance_base.h"
+#include "base/invariant.h"
+#include "base/sched_point.h"
 #include "set/set_storage.h"
 #include "set/txn.h"
-#include "shm/participant.h"
+#include "set/waiter.h"
+#include "wait/wait_timer.h"
 #include <errno.h>
 
 static int set_plain_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
@@ -59,6 +61,90 @@ bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, str
     if (i == 0)
         set_snapshot(ctx, set, ret);
     return i == 0;
+}
+
+/* ---- closing ---- */
+
+static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
+{
+    struct txn txn;
+    uint32_t head;
+    uint64_t word, next;
+    bool committed;
+
+    txn_begin(&txn, ctx, set);
+    if (!version_is_inflated(&txn.version))
+        return true; /* no waiters; a later one checks `closed` itself */
+    version_set_flags(&txn.version, version_flags(&txn.version) | CONTENT_SHUT_DOWN);
+    forecast_invalidate(&txn);
+    head = waitq_head(&txn.version);
+    if (head) {
+        word = record_load(&set_record(set, head)->word);
+        next = record_next_word(word, RECORD_SHUT_DOWN);
+        waitq_dequeue(set->region, &txn.version);
+        version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
+        WEIR_INVARIANT(txn.notifications_n <
+                       sizeof(txn.notifications) / sizeof(*txn.notifications));
+        txn.notifications[txn.notifications_n++] = (struct notification){head, next};
+    }
+    committed = txn_commit(&txn);
+    return committed && !head;
+}
+
+struct shutdown_args {
+    struct thread_ctx *ctx;
+    weir_set *set;
+};
+
+/* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
+ * are notified even so, and a reap of a completion queue finds out by itself. */
+static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter)
+{
+    const struct shutdown_args *args = userdata;
+    const weir *w = args->set->w;
+    /* Word before set: the record may wait again, for another key, but then with another word. */
+    uint64_t word = waiter_word(w, waiter);
+    weir_set *set = waiter_set(w, waiter); /* or one of its key sets */
+
+    SCHED_POINT();
+    if (record_state(word) == RECORD_WAITING &&
+        set->ops->cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
+        word = record_next_word(word, RECORD_SHUT_DOWN);
+    else if (set_is_broken(set))
+        word = waiter_word(set->w, waiter);
+    if (wait_target_kind(record_wait_target(waiter_at(set->w, waiter))) == WAIT_TARGET_TIMER ||
+        record_state(word) == RECORD_SHUT_DOWN)
+        timer_notify(set->w, waiter, word);
+}
+
+/* Shuts a shared set down for this process only: other participants go on. */
+static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
+{
+    struct shutdown_args args = {ctx, set};
+    uint32_t record = 0;
+
+    WEIR_INVARIANT(set->participant);
+    participant_each_waiter(set->participant, set_shutdown_waiter, &args);
+    while ((record = region_next_record(set->region, record)) != 0) {
+        uint64_t word = set_record_word(set, record);
+
+        if (record_state(word) != RECORD_WAITING || !participant_owns(set->participant, record))
+            continue;
+        if (set->ops->cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
+            notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
+    }
+}
+
+void set_shutdown(struct thread_ctx *ctx, weir_set *set)
+{
+    WEIR_INVARIANT(ctx->w == set->w);
+    if (set_is_shared(set)) {
+        set_shutdown_local(ctx, set);
+        return;
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    while (set->head_unit && !set_shutdown_head(ctx, set))
+        ;
 }
 
 const struct set_ops plain_set_ops = {
