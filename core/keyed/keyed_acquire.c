@@ -201,7 +201,6 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     enum key_swap swap = KEY_CHANGED;
     bool is_late = slot->is_claim; /* the instant is later than the load of the word */
 
-    WEIR_INVARIANT(keyed->fits_inline && limits->n == 1);
     do {
         uint64_t state, ready;
 
@@ -209,6 +208,7 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
         state = keyed_slot_state(slot, &at);
         if (!keyed_is_valid(keyed, state))
             return keyed_refuse_room(acq, -EUCLEAN);
+        WEIR_INVARIANT(keyed->fits_inline && limits->n == 1);
         ready = limit_try_take(limits->items, &state, &at, acq->op->amounts[0]);
         if (key_word_is_key_set(state))
             return keyed_acquire_promoted(acq);
