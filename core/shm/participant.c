@@ -325,6 +325,8 @@ static int participant_attach(struct participant *participant, const char *direc
     if (r == 0)
         return 0;
     segment_close(participant->segment);
+    if (r == -ESTALE)
+        return r; /* participant_enter() tries again */
     if (r == -EUSERS)
         return error_set(reterr, r,
                          "set `%s`: %u processes share it already, the greatest number possible",
