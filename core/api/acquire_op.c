@@ -118,6 +118,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
         return -ESHUTDOWN;
     op->retref = retref;
     op->acquisition_set = NULL;
+    op->decision = (struct decision){0}; /* a set that has no memory decides nothing */
     op->request = request_validate(request);
     if (!op->request)
         return -EINVAL;
