@@ -96,7 +96,7 @@ WEIR_ALWAYS_INLINE void fast_path_count_grant(enum state_repr repr, const struct
 
 /* Refuses a request that REPR_INLINE does not admit. */
 WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
-                                         const struct try_grant *grant, struct weir_refusal *retref,
+                                         struct try_grant *grant, struct weir_refusal *retref,
                                          int *ret)
 {
     struct decision decision;

@@ -73,7 +73,7 @@ enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uin
         return TRY_SLOW;
     if (r == TRY_REFUSED)
         r = try_now_refuse(true, ctx, set, &grant, mode, ret, ret_error);
-    if (r == TRY_REFUSED)
+    if (r == TRY_REFUSED || grant.word & INFLATED_BIT)
         return r;
     /* The request waits, the state does not fit the word, or the clock is behind. */
     *ret_error = set_inflate(ctx, set, grant.word);

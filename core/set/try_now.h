@@ -282,11 +282,12 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
 
     version.has_write = shared && try_now_has_record(grant);
     SCHED_POINT(); /* after the clock, before the state */
-    grant->word = INFLATED_BIT;
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
-        if (!try_now_read(repr, shared, ctx, set, &turn, &version))
+        bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
+
+        grant->word = is_read ? version.state_word : INFLATED_BIT;
+        if (!is_read)
             return TRY_SLOW;
-        grant->word = version.state_word;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
             at = clock_instant(&set->w->clock, set->limits.reads_wall);
             if (at.now_ns < try_now_last_ns(repr, set, &version))
@@ -327,6 +328,14 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
     uint32_t n = repr == REPR_INLINE ? 1 : set->limits.n;
 
     WEIR_INVARIANT(set->is_robust || limits_hold(&set->limits, states, rel->args->amounts));
+    if (repr == REPR_INLINE && set->limits.has_resources) {
+        bool is_held = !shared || *states >= rel->args->amounts[0];
+
+        if (!is_held)
+            participant_mark_broken(set->participant); /* no correct process writes that */
+        *states -= rel->args->amounts[0];
+        return is_held;
+    }
     if (rel->use_algorithm) {
         if (repr != REPR_INLINE && at->now_ns < content[CONTENT_LAST_NS])
             at->now_ns = content[CONTENT_LAST_NS];
@@ -336,14 +345,6 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
         if (repr != REPR_INLINE)
             content[CONTENT_LAST_NS] = at->now_ns;
         return true;
-    }
-    if (repr == REPR_INLINE) {
-        bool is_held = !shared || *states >= rel->args->amounts[0];
-
-        if (!is_held)
-            participant_mark_broken(set->participant); /* no correct process writes that */
-        *states -= rel->args->amounts[0];
-        return is_held;
     }
     for (uint32_t i = 0; i < set->limits.n; i++)
         if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
@@ -405,10 +406,11 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
 /*
  * Refuses a request that got TRY_REFUSED of a state word. The wait queue was empty, so the forecast
  * is the limit's own. TRY_REFUSED: `*ret_error` is -EAGAIN or -ERANGE, and the refusal is counted.
- * TRY_SLOW: the request may wait, or the cleanup of dead peers has changed the set.
+ * TRY_SLOW: the request may wait, or, with the word unknown as INFLATED_BIT, dead peers were
+ * cleaned up, so that it is decided again.
  */
 WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx *ctx,
-                                                  weir_set *set, const struct try_grant *grant,
+                                                  weir_set *set, struct try_grant *grant,
                                                   enum wait_mode mode, struct decision *ret,
                                                   int *ret_error)
 {
@@ -416,8 +418,10 @@ WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx
     const struct limit *limit = set->limits.items;
 
     /* Dead peers may hold the missing units. */
-    if (shared && set_is_shared(set) && peer_reap_if_due(ctx, set, grant->now_ns))
+    if (shared && set_is_shared(set) && peer_reap_if_due(ctx, set, grant->now_ns)) {
+        grant->word = INFLATED_BIT;
         return TRY_SLOW;
+    }
     if (grant->ready != WEIR_NEVER && mode != MODE_TRY && mode != MODE_PROBE)
         return TRY_SLOW;
     *ret =
