@@ -124,12 +124,12 @@ static bool doorbell_is_name(const char *name, const char *prefix, bool of_any_p
     return end > 0 && name[length + (size_t)end] == '\0';
 }
 
-int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot)
+int doorbell_remove_all(int directory_fd, const char *stem, const uint32_t *slot)
 {
     char prefix[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE];
     void *list;
     int r, error = 0;
-    int n = slot ? snprintf(prefix, sizeof(prefix), "%s.%" PRIu32 ".", stem, slot)
+    int n = slot ? snprintf(prefix, sizeof(prefix), "%s.%" PRIu32 ".", stem, *slot)
                  : snprintf(prefix, sizeof(prefix), "%s.", stem);
 
     if (n < 0 || (size_t)n >= sizeof(prefix))

@@ -48,8 +48,8 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
  */
 int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed);
 
-/* Removes all doorbells of a dead process; `slot` 0: of all processes of the set. Returns 0 or the
- * first error, after which it goes on. */
-int doorbell_remove_all(int directory_fd, const char *stem, uint32_t slot);
+/* Removes all doorbells of the dead process in `*slot`; NULL: of all processes of the set. Returns
+ * 0 or the first error, after which it goes on. */
+int doorbell_remove_all(int directory_fd, const char *stem, const uint32_t *slot);
 
 #endif

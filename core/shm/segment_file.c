@@ -202,7 +202,7 @@ static int segment_file_unlink_locked(const struct segment *segment)
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
     /* A doorbell that stays does no harm. */
-    (void)doorbell_remove_all(segment->directory_fd, segment->file_stem, 0);
+    (void)doorbell_remove_all(segment->directory_fd, segment->file_stem, NULL);
     SCHED_POINT();
     return os_unlink_at(segment->directory_fd, segment->file_name);
 }

@@ -14,6 +14,7 @@
 
 static char directory[TMPDIR_SIZE];
 static int directory_fd;
+static const uint32_t one = 1; /* a slot */
 static uint32_t heard[DOORBELL_READ_MAX];
 
 static int setup(void **state)
@@ -166,7 +167,7 @@ static void a_name_that_is_too_long_is_refused(void **state)
     memset(encoded, 'x', 260);
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
     assert_int_equal(doorbell_ring(directory_fd, encoded, 1, 1, 1), -ENAMETOOLONG);
-    assert_int_equal(doorbell_remove_all(directory_fd, encoded, 1), -ENAMETOOLONG);
+    assert_int_equal(doorbell_remove_all(directory_fd, encoded, &one), -ENAMETOOLONG);
     doorbell_close(directory_fd, -1, encoded, 1, 1);
     encoded[250] = '\0';
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
@@ -333,11 +334,11 @@ static void the_doorbells_of_a_dead_process_go(void **state)
     make("s.1.0.bell");
     make("s.1.1.bell");
     make("s.1.4294967295.bell");
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), 0);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), 0);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
     assert_int_equal(entries(false), sizeof(others) / sizeof(others[0]));
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), 0);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), 0);
 }
 
 static void the_doorbells_of_a_set_go(void **state)
@@ -351,7 +352,7 @@ static void the_doorbells_of_a_set_go(void **state)
         make(others[i]);
     make("s.1.0.bell");
     make("s.1023.4294967295.bell");
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", 0), 0);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", NULL), 0);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
     assert_int_equal(entries(true), sizeof(others) / sizeof(others[0]));
@@ -363,7 +364,7 @@ static void one_that_cannot_be_removed_spares_no_other(void **state)
     make("s.1.0.bell");
     make("s.1.1.bell");
     assert_int_equal(mkdirat(directory_fd, "s.1.2.bell", 0700), 0);
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", 1), -EISDIR);
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), -EISDIR);
     assert_int_equal(entries(false), 1);
 }
 
@@ -425,7 +426,7 @@ static void removal_that_fails_is_told(void **state)
         make("s.1.0.bell");
         make("s.1.1.bell");
         fake_os_fail_kind_at(n, ANY, 0);
-        r = doorbell_remove_all(directory_fd, "s", 1);
+        r = doorbell_remove_all(directory_fd, "s", &one);
         assert_int_equal(r < 0, fake_os_has_failed());
         assert_true(n < 10);
     }
