@@ -146,8 +146,11 @@ static void set_holders_order(struct thread_ctx *ctx, weir_set *set, struct weir
     struct set_view view;
     uint32_t position = 0;
 
-    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, &view); i++)
-        position = set_holders_walk_queue(set, view.head, all, n);
+    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, &view); i++) {
+        uint32_t last = set_holders_walk_queue(set, view.head, all, n);
+
+        position = last > position ? last : position;
+    }
     qsort(all, n, sizeof(*all), set_holders_cmp_since);
     /* Those that the walk missed come behind the others, the longest wait first. */
     for (size_t i = 0; i < n; i++)
