@@ -2,7 +2,7 @@
 /* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
 #include "limit/counters.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 
 #include "base/invariant.h"
 #include "os/os.h"
@@ -10,7 +10,6 @@
 #include "set/lease.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)

@@ -4,7 +4,6 @@
 
 #include "os/os.h"
 #include "wait/cq.h"
-#include "wait/instance_wait.h"
 #include <errno.h>
 #include <sys/stat.h>
 

@@ -5,7 +5,6 @@
 
 #include "api/acquire.h"
 #include "base/invariant.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 
 /* Completions that are popped under the lock at a time. */
@@ -20,7 +19,7 @@ static uint32_t cq_pop(weir_queue *queue)
     WEIR_INVARIANT(!cq_record(queue, record)->heap_index);
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
     WEIR_INVARIANT(record);
-    cq_list_remove(cq_region(queue), &queue->to_reap, record);
+    cq_list_remove(queue, &queue->to_reap, record);
     cq_index_remove(queue, record);
     return record;
 }
@@ -31,7 +30,7 @@ static void cq_push_back(weir_queue *queue, uint32_t record)
     struct acq_record *r = cq_record(queue, record);
 
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    cq_list_prepend(cq_region(queue), cq_completions(queue, r), record);
+    cq_list_prepend(queue, cq_completions(queue, r), record);
     if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
         cq_index_add(queue, record);
 }

@@ -8,7 +8,6 @@
 #include "api/pool.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 
 /* Counts one more pending submission. Returns the new count, or 0 if the queue is full. */

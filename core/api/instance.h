@@ -4,7 +4,7 @@
 #define WEIR_CORE_API_INSTANCE_H
 
 #include "base/str_map.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 
 struct instance_pool;
 struct plan;

@@ -12,7 +12,6 @@
 #include "shm/participant.h"
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "os/os.h"
 #include "set/set_ops.h"
 #include "wait/cq.h"
-#include "wait/instance_wait.h"
 #include <errno.h>
 
 static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,

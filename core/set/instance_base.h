@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * An instance, as far as sets use it. Each layer adds its part: struct weir is the first member of
- * struct instance_wait (wait/instance_wait.h), and that of struct instance (api/instance.h).
+ * struct instance_wait (wait/wait_timer.h), and that of struct instance (api/instance.h).
  */
 #ifndef WEIR_CORE_SET_INSTANCE_BASE_H
 #define WEIR_CORE_SET_INSTANCE_BASE_H

@@ -8,7 +8,6 @@
 #include "os/os.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 
 uint64_t cq_word(const weir_queue *queue, uint32_t record)
@@ -19,47 +18,46 @@ uint64_t cq_word(const weir_queue *queue, uint32_t record)
 /* ---- with the lock: the index and the lists ---- */
 
 /* Makes `next` follow `previous`. 0 stands for either end of the list. */
-static inline void cq_list_link(const struct region *region, struct cq_list *list,
-                                uint32_t previous, uint32_t next)
+static inline void cq_list_link(const weir_queue *queue, struct cq_list *list, uint32_t previous,
+                                uint32_t next)
 {
-    *(previous ? &record_at(region, previous)->cq_links[0] : &list->first) = next;
-    *(next ? &record_at(region, next)->cq_links[1] : &list->last) = previous;
+    *(previous ? &cq_record(queue, previous)->cq_links[0] : &list->first) = next;
+    *(next ? &cq_record(queue, next)->cq_links[1] : &list->last) = previous;
 }
 
 /* Returns whether the neighbors of a record and the ends of the list agree with its links. */
-static inline bool cq_list_has(const struct region *region, const struct cq_list *list,
-                               uint32_t record)
+static inline bool cq_list_has(const weir_queue *queue, const struct cq_list *list, uint32_t record)
 {
-    const struct acq_record *r = record_at(region, record);
+    const struct acq_record *r = cq_record(queue, record);
     uint32_t next = r->cq_links[0], previous = r->cq_links[1];
 
-    if ((next ? record_at(region, next)->cq_links[1] : list->last) != record)
+    if ((next ? cq_record(queue, next)->cq_links[1] : list->last) != record)
         return false;
-    return (previous ? record_at(region, previous)->cq_links[0] : list->first) == record;
+    return (previous ? cq_record(queue, previous)->cq_links[0] : list->first) == record;
 }
 
-void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record)
+void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record)
 {
     WEIR_INVARIANT(record && record != list->last);
     WEIR_INVARIANT(!list->first == !list->last);
-    cq_list_link(region, list, list->last, record);
-    cq_list_link(region, list, record, 0);
+    cq_list_link(queue, list, list->last, record);
+    cq_list_link(queue, list, record, 0);
 }
 
-void cq_list_prepend(const struct region *region, struct cq_list *list, uint32_t record)
+void cq_list_prepend(const weir_queue *queue, struct cq_list *list, uint32_t record)
 {
     WEIR_INVARIANT(record && record != list->first);
     WEIR_INVARIANT(!list->first == !list->last);
-    cq_list_link(region, list, record, list->first);
-    cq_list_link(region, list, 0, record);
+    cq_list_link(queue, list, record, list->first);
+    cq_list_link(queue, list, 0, record);
 }
 
-void cq_list_remove(const struct region *region, struct cq_list *list, uint32_t record)
+void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t record)
 {
-    const struct acq_record *r = record_at(region, record);
+    const struct acq_record *r = cq_record(queue, record);
 
-    WEIR_INVARIANT(record && cq_list_has(region, list, record));
-    cq_list_link(region, list, r->cq_links[1], r->cq_links[0]);
+    WEIR_INVARIANT(record && cq_list_has(queue, list, record));
+    cq_list_link(queue, list, r->cq_links[1], r->cq_links[0]);
 }
 
 /* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a
@@ -168,7 +166,7 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
         cq_index_remove(queue, record);
     deadline_heap_remove(&queue->timer.heap, record);
     cq_set_flag(r, RECORD_DELIVERED);
-    cq_list_append(cq_region(queue), cq_completions(queue, r), record);
+    cq_list_append(queue, cq_completions(queue, r), record);
     if (queue->to_post.first)
         cq_ring_continue(queue);
     return queue->to_reap.first && wake_fd_claim(&queue->timer.wake_fd);
@@ -201,7 +199,7 @@ void cq_drop(weir_queue *queue, uint32_t record)
     cq_index_remove(queue, record);
     deadline_heap_remove(&queue->timer.heap, record);
     if (record_prev_flags(r) & RECORD_DELIVERED)
-        cq_list_remove(cq_region(queue), cq_completions(queue, r), record);
+        cq_list_remove(queue, cq_completions(queue, r), record);
     cq_set_flag(r, RECORD_DELIVERED);
 }
 
@@ -245,38 +243,36 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
 
 /* ---- opening and closing ---- */
 
-static int cq_alloc(weir *w, weir_queue **ret)
+/* Returns a queue in new memory, or NULL. The instance's lock is held. */
+static weir_queue *cq_alloc(weir *w)
 {
     struct instance_wait *iw = instance_wait(w);
     uint32_t number = cq_count(w) + 1;
     weir_queue *queue;
 
     if (stable_array_reserve(&iw->queues, number + 1) < 0)
-        return -ENOMEM;
+        return NULL;
     queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)
-        return -ENOMEM;
+        return NULL;
     timer_init(&queue->timer, w, number);
     *stable_array_at(&iw->queues, number) = queue;
     atomic_store_explicit(&iw->queues_n, number, memory_order_seq_cst);
-    *ret = queue;
-    return 0;
+    return queue;
 }
 
-/* Returns a queue in new memory, or in that of a closed one. */
+/* Gets a queue in new memory, or in that of a closed one. */
 static int cq_get(weir *w, weir_queue **ret)
 {
     struct instance_wait *iw = instance_wait(w);
-    int r = 0;
+    int r = -ESHUTDOWN;
 
     pthread_mutex_lock(&w->lock);
-    if (instance_is_closed(w)) {
-        r = -ESHUTDOWN;
-    } else if (iw->closed_queues) {
-        *ret = iw->closed_queues;
-        iw->closed_queues = (*ret)->next_closed;
-    } else {
-        r = cq_alloc(w, ret);
+    if (!instance_is_closed(w)) {
+        *ret = iw->closed_queues ? iw->closed_queues : cq_alloc(w);
+        if (*ret)
+            iw->closed_queues = (*ret)->next_closed;
+        r = *ret ? 0 : -ENOMEM;
     }
     pthread_mutex_unlock(&w->lock);
     return r;
@@ -319,17 +315,10 @@ static int cq_make_buckets(weir_queue *queue, uint32_t capacity)
     return queue->buckets ? 0 : -ENOMEM;
 }
 
-/* Returns whether the queue's own descriptor has to gather doorbells, which is so if shared sets
- * are likely. Otherwise the timer thread relays them (peer_events.c). */
-static bool cq_needs_epoll(const weir *w)
-{
-    return atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst) ||
-           w->clock.injected.now_ns;
-}
-
 int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
 {
     weir_queue *queue;
+    bool gathers;
     int r;
 
     if (!ret || !w || !capacity || capacity > WEIR_QUEUE_CAPACITY_MAX)
@@ -339,13 +328,17 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
     r = cq_get(w, &queue);
     if (r < 0)
         return r;
+    /* The queue's own descriptor gathers doorbells if shared sets are likely. Otherwise the timer
+     * thread relays them (peer_events.c). */
+    gathers =
+        atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst) || w->clock.injected.now_ns;
     pthread_mutex_lock(&queue->timer.lock);
     WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     WEIR_INVARIANT(!queue->timer.heap.n);
     queue->capacity = capacity;
     r = cq_make_buckets(queue, capacity);
     if (r == 0)
-        r = wake_fd_open(&queue->timer.wake_fd, cq_needs_epoll(w));
+        r = wake_fd_open(&queue->timer.wake_fd, gathers);
     pthread_mutex_unlock(&queue->timer.lock);
     if (r < 0) {
         cq_put(queue);

@@ -3,15 +3,12 @@
  * Completion queues. A queue is a wait timer that notifies by completions and is run by its reaper.
  * A submission is a record and nothing else. The queue finds it by user_data while it can be
  * canceled, and hands out its completion once it is decided, in the order of decisions.
- *
- * The memory of a queue is reused but not freed before the instance. A thread that notifies a
- * waiter late finds the lock, and under it whether the record is still the one it was.
  */
 #ifndef WEIR_CORE_WAIT_CQ_H
 #define WEIR_CORE_WAIT_CQ_H
 
 #include "wait/acquisition_handle.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/queue.h>
@@ -29,22 +26,22 @@ struct thread_exit_state;
 
 /* The ring of a completion queue; all 0: not attached. */
 struct cq_ring {
-    struct os_uring *uring;          /* NULL also once a loss was reported */
+    struct os_uring *uring;          /* NULL also once its loss was reported */
     struct thread_exit_state *owner; /* exit state of the thread that takes the CQEs */
-    int failure;                     /* why the ring was lost, negative errno; 0: it was not */
+    bool is_lost;                    /* it can no longer be posted to */
     bool has_timer;                  /* the timer thread's epoll set has the queue's timer */
 };
 
 struct weir_queue {
     struct wait_timer timer; /* its lock protects all; its wake fd signals completions */
     struct weir_queue *next_closed;
+    uint8_t bucket_shift;
 
     /* One cache line, with everything else that a hand-over writes. */
     _Alignas(CACHE_LINE) struct cq_list to_reap; /* completions to reap */
     struct cq_list to_post;                      /* completions to post to the program's ring */
     struct cq_ring ring;
-    _Atomic bool ring_loss_unreported; /* ring lost; a hint without the lock */
-    uint8_t bucket_shift;
+    _Atomic int ring_loss; /* why a ring was lost, to be reported, negative errno; or 0 */
     uint32_t capacity;
     _Atomic uint32_t *buckets;  /* first record of each, by user_data */
     _Atomic uint32_t pending;   /* submitted and not reaped */
@@ -59,21 +56,16 @@ static inline weir_queue *cq_of_timer(struct wait_timer *timer)
 
 /* ---- with the lock ---- */
 
-static inline const struct region *cq_region(const weir_queue *queue)
-{
-    return queue->timer.heap.region;
-}
-
 static inline struct acq_record *cq_record(const weir_queue *queue, uint32_t record)
 {
-    return record_at(cq_region(queue), record);
+    return record_at(queue->timer.heap.region, record);
 }
 
 uint64_t cq_word(const weir_queue *queue, uint32_t record);
 
-void cq_list_append(const struct region *region, struct cq_list *list, uint32_t record);
-void cq_list_prepend(const struct region *region, struct cq_list *list, uint32_t record);
-void cq_list_remove(const struct region *region, struct cq_list *list, uint32_t record);
+void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record);
+void cq_list_prepend(const weir_queue *queue, struct cq_list *list, uint32_t record);
+void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t record);
 
 /* Returns the result of a submission with a due completion. If a shared record still waits, marks
  * its set broken. */
@@ -160,7 +152,7 @@ void cq_free_all(weir *w);
 /* With the lock: whether the queue posts. */
 static inline bool cq_ring_is_on(const struct cq_ring *ring)
 {
-    return ring->uring && !ring->failure;
+    return ring->uring && !ring->is_lost;
 }
 
 /* With the lock: posts the completions to post, or makes the timer thread post them if only that

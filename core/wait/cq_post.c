@@ -6,7 +6,6 @@
 #include "base/thread_exit.h"
 #include "os/os.h"
 #include "os/os_uring.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 #include <string.h>
 
@@ -16,8 +15,8 @@ static void cq_ring_move(weir_queue *queue, struct cq_list *from, struct cq_list
                          uint32_t record)
 {
     WEIR_INVARIANT(from != to);
-    cq_list_remove(cq_region(queue), from, record);
-    cq_list_append(cq_region(queue), to, record);
+    cq_list_remove(queue, from, record);
+    cq_list_append(queue, to, record);
 }
 
 static void cq_ring_unpost_all(weir_queue *queue)
@@ -31,23 +30,14 @@ static void cq_ring_fail(weir_queue *queue, int failure)
 {
     WEIR_INVARIANT(failure < 0);
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    queue->ring.failure = failure;
-    atomic_store_explicit(&queue->ring_loss_unreported, true, memory_order_seq_cst);
+    queue->ring.is_lost = true;
+    atomic_store_explicit(&queue->ring_loss, failure, memory_order_seq_cst);
     cq_ring_unpost_all(queue);
     timer_thread_signal(queue->timer.w); /* without the thread, the next reap reports the loss */
 }
 
-/* Hands a sent completion out: the program has it from here on. */
-static void cq_ring_mark_sent(weir_queue *queue, uint32_t record)
-{
-    WEIR_INVARIANT(cq_acquisition(cq_record(queue, record)));
-    WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
-    cq_list_remove(cq_region(queue), &queue->to_post, record);
-    cq_hand_out(cq_acquisition(cq_record(queue, record)), cq_result(queue->timer.w, record));
-    atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
-}
-
-/* Sends the first completions of the list. Returns 0, or why one of them was not sent. */
+/* Sends the first completions of the list, and hands them out: the program has them from then on.
+ * Returns 0, or why one of them was not sent. */
 static int cq_ring_send_some(weir_queue *queue)
 {
     struct os_uring_message messages[OS_URING_MESSAGES_MAX];
@@ -64,10 +54,15 @@ static int cq_ring_send_some(weir_queue *queue)
     }
     os_uring_send(queue->ring.uring, messages, n);
     for (unsigned i = 0; i < n; i++) {
-        if (!messages[i].code)
-            cq_ring_mark_sent(queue, records[i]);
-        else if (!failure)
-            failure = messages[i].code;
+        if (messages[i].code) {
+            failure = failure ? failure : messages[i].code;
+            continue;
+        }
+        WEIR_INVARIANT(cq_acquisition(cq_record(queue, records[i])));
+        WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
+        cq_list_remove(queue, &queue->to_post, records[i]);
+        cq_hand_out(cq_acquisition(cq_record(queue, records[i])), messages[i].result);
+        atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     }
     return failure;
 }
@@ -108,53 +103,32 @@ static void cq_ring_log(weir *w, const char *what, int why)
               strerrordesc_np(-why));
 }
 
-/* Returns why the ring was lost if that is unreported, else 0. The caller must report it. Lock
- * held. */
-static int cq_ring_take_loss(weir_queue *queue)
-{
-    int failure = atomic_load_explicit(&queue->ring_loss_unreported, memory_order_seq_cst)
-                      ? queue->ring.failure
-                      : 0;
-
-    WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    WEIR_INVARIANT(failure <= 0);
-    if (failure)
-        atomic_store_explicit(&queue->ring_loss_unreported, false, memory_order_seq_cst);
-    return failure;
-}
-
-static void cq_ring_log_loss(const weir_queue *queue, int failure)
-{
-    if (failure)
-        cq_ring_log(queue->timer.w, "a completion queue can no longer post to its ring", failure);
-}
-
 void cq_ring_report_loss(weir_queue *queue)
 {
     struct os_uring *uring = NULL;
-    int failure;
+    int loss;
 
-    /* Relaxed: a hint; the lock makes it certain. */
-    if (!atomic_load_explicit(&queue->ring_loss_unreported, memory_order_relaxed))
+    /* Relaxed: a hint; the exchange makes it certain. */
+    if (!atomic_load_explicit(&queue->ring_loss, memory_order_relaxed))
         return;
     pthread_mutex_lock(&queue->timer.lock);
-    failure = cq_ring_take_loss(queue);
-    if (failure) {
+    loss = atomic_exchange_explicit(&queue->ring_loss, 0, memory_order_seq_cst);
+    WEIR_INVARIANT(loss <= 0);
+    if (queue->ring.is_lost) { /* not if another ring was attached since */
         uring = queue->ring.uring;
         queue->ring.uring = NULL;
     }
     pthread_mutex_unlock(&queue->timer.lock);
     os_uring_close(uring);
-    cq_ring_log_loss(queue, failure);
+    if (loss)
+        cq_ring_log(queue->timer.w, "a completion queue can no longer post to its ring", loss);
 }
 
 void cq_ring_end(weir_queue *queue)
 {
     struct cq_ring old_ring;
-    int failure;
 
     pthread_mutex_lock(&queue->timer.lock);
-    failure = cq_ring_take_loss(queue);
     old_ring = queue->ring;
     queue->ring = (struct cq_ring){0};
     cq_ring_unpost_all(queue);
@@ -168,7 +142,7 @@ void cq_ring_end(weir_queue *queue)
     if (old_ring.uring)
         os_uring_flush(old_ring.uring);
     cq_ring_close_parts(&old_ring);
-    cq_ring_log_loss(queue, failure);
+    cq_ring_report_loss(queue);
 }
 
 void cq_ring_end_in_child(weir_queue *queue)
@@ -188,18 +162,6 @@ int weir_queue_detach(weir_queue *queue)
 }
 
 /* ---- attaching ---- */
-
-/* Does what can fail without the lock, apart from opening the ring. With an injected clock no
- * thread is needed, if every thread may send. */
-static int cq_ring_prepare(weir *w, struct cq_ring *ring)
-{
-    ring->owner = thread_exit_ref();
-    if (!ring->owner)
-        return -ENOMEM;
-    if (w->clock.injected.now_ns && os_uring_any_thread(ring->uring))
-        return 0;
-    return timer_thread_start(w);
-}
 
 /* Moves completions that were decided before the queue was attached, so that they are posted
  * first. */
@@ -241,7 +203,7 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
     int r;
 
     WEIR_INVARIANT(queue->buckets);
-    WEIR_INVARIANT(ring->uring && !ring->failure);
+    WEIR_INVARIANT(ring->uring && !ring->is_lost);
     /* weir_close() sets this before it visits the attached queues under their locks. */
     if (instance_is_closed(w))
         return -ESHUTDOWN;
@@ -263,15 +225,21 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
 
 static int cq_ring_attach(weir_queue *queue, struct cq_ring *ring)
 {
-    int r = cq_ring_prepare(queue->timer.w, ring), failure;
+    weir *w = queue->timer.w;
+    int r = 0;
 
+    ring->owner = thread_exit_ref();
+    if (!ring->owner)
+        return -ENOMEM;
+    /* With an injected clock no thread is needed, if every thread may send. */
+    if (!w->clock.injected.now_ns || !os_uring_any_thread(ring->uring))
+        r = timer_thread_start(w);
     if (r < 0)
         return r;
+    cq_ring_report_loss(queue); /* of an earlier ring */
     pthread_mutex_lock(&queue->timer.lock);
-    failure = cq_ring_take_loss(queue); /* of an earlier ring */
     r = cq_ring_switch(queue, ring);
     pthread_mutex_unlock(&queue->timer.lock);
-    cq_ring_log_loss(queue, failure);
     return r;
 }
 

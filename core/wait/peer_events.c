@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Doorbells and peer watches of a wait timer, and their relay through the timer thread. */
-#include "wait/peer_events.h"
 #include "shm/segment.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 
 #include "base/invariant.h"
 #include "os/os.h"

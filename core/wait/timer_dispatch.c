@@ -8,7 +8,6 @@
 #include "peer/peer.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
-#include "wait/peer_events.h"
 
 void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
 {

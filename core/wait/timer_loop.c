@@ -6,7 +6,6 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
-#include "wait/peer_events.h"
 #include <errno.h>
 
 /* How long the thread rests after an unexpected error of the kernel, ns. */
@@ -28,20 +27,6 @@ static bool timer_thread_take_signal(struct wait_timer *timer)
     return signaled;
 }
 
-/* Returns when something becomes due next in the instance's timer or in those that have expired,
- * ns. */
-static uint64_t timer_thread_next_ns(weir *w, const uint64_t *events, int n)
-{
-    uint64_t next_ns = timer_next_ns(timer_at(w, 0));
-
-    for (int i = 0; i < n; i++) {
-        uint64_t at_ns = timer_next_ns(timer_at(w, (uint32_t)events[i]));
-
-        next_ns = at_ns < next_ns ? at_ns : next_ns;
-    }
-    return next_ns;
-}
-
 void timer_thread_limit_spin(weir *w, uint64_t at_ns)
 {
     _Atomic uint64_t *spin_until_ns = &instance_wait(w)->timer_spin_until_ns;
@@ -53,21 +38,10 @@ void timer_thread_limit_spin(weir *w, uint64_t at_ns)
         ;
 }
 
-/* Spins until the time for which a timer was set ahead, or until timer_thread_limit_spin() says
- * earlier. */
-static void timer_thread_spin(const struct instance_wait *iw)
-{
-    while (os_now_ns() < atomic_load_explicit(&iw->timer_spin_until_ns, memory_order_seq_cst)) {
-        unsigned turn = 0;
-
-        spin_backoff(&turn);
-    }
-}
-
 /*
- * Waits for a near deadline, if wake-ups are set ahead. Returns whether the thread was signaled.
- * `timer_spin_until_ns` is set before the deadlines are read, so that a thread that adds an earlier
- * one meanwhile shortens the spin.
+ * Waits for a near deadline of the instance's timer or of those that have expired, if wake-ups are
+ * set ahead. Returns whether the thread was signaled. `timer_spin_until_ns` is set before the
+ * deadlines are read, so that a thread that adds an earlier one meanwhile shortens the spin.
  */
 static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
 {
@@ -79,11 +53,20 @@ static bool timer_thread_await_due(weir *w, const uint64_t *events, int n)
         return timer_thread_take_signal(&iw->timer);
     atomic_store_explicit(&iw->timer_spin_until_ns, WEIR_FOREVER, memory_order_seq_cst);
     signaled = timer_thread_take_signal(&iw->timer);
-    next_ns = timer_thread_next_ns(w, events, n);
+    next_ns = timer_next_ns(&iw->timer);
+    for (int i = 0; i < n; i++) {
+        uint64_t at_ns = timer_next_ns(timer_at(w, (uint32_t)events[i]));
+
+        next_ns = at_ns < next_ns ? at_ns : next_ns;
+    }
     now_ns = os_now_ns();
     if (!signaled && next_ns > now_ns && next_ns - now_ns <= iw->timer_advance_ns) {
         timer_thread_limit_spin(w, next_ns);
-        timer_thread_spin(iw);
+        while (os_now_ns() < atomic_load_explicit(&iw->timer_spin_until_ns, memory_order_seq_cst)) {
+            unsigned turn = 0;
+
+            spin_backoff(&turn);
+        }
     }
     atomic_store_explicit(&iw->timer_spin_until_ns, 0, memory_order_seq_cst);
     return signaled;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keeps time for waiters that no thread is blocked on. It ends waits at their deadlines, and
- * rechecks the head of a wait queue when time alone makes it grantable. One heap holds the next
+ * Wait timers, the thread that runs them, and the part of an instance that has both.
+ *
+ * A timer keeps time for waiters that no thread is blocked on. It ends waits at their deadlines,
+ * and rechecks the head of a wait queue when time alone makes it grantable. One heap holds the next
  * time of each waiter: its deadline, or the recheck of a head if that is earlier. The wake fd is
  * set for the earliest.
  *
- * The timer of the instance serves acquisitions; the timer thread runs it (instance_wait.h). Each
- * completion queue has a timer, which its reaper runs. With an injected clock weir_tick() runs all
- * of them.
+ * The timer of the instance serves acquisitions; the timer thread runs it. Each completion queue
+ * has a timer, which its reaper runs. With an injected clock weir_tick() runs all of them.
  */
 #ifndef WEIR_CORE_WAIT_WAIT_TIMER_H
 #define WEIR_CORE_WAIT_WAIT_TIMER_H
 
 #include "set/hooks.h"
-#include "shm/acq_record.h"
+#include "set/instance_base.h"
 #include "wait/deadline_heap.h"
 #include "wait/wake_fd.h"
 #include <pthread.h>
@@ -35,6 +36,29 @@ struct wait_timer {
     bool is_relayed; /* the timer thread's epoll set has peer_events too */
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
+
+/* An instance, as far as waiting uses it. */
+struct instance_wait {
+    struct weir base; /* the first member: see instance_wait() */
+    uint64_t timer_advance_ns;
+
+    struct stable_array queues; /* by number, from 1; closed ones are used again; instance's lock */
+    _Atomic uint32_t queues_n;
+    struct weir_queue *closed_queues;
+
+    struct wait_timer timer;        /* of acquisitions; its lock also covers their descriptors */
+    size_t timed_n;                 /* acquisitions that may be in its heap; under its lock */
+    struct os_thread *timer_thread; /* NULL: not running; under the timer's lock */
+    _Atomic uint32_t timer_thread_stop;
+    _Atomic uint64_t timer_spin_until_ns; /* or until it is signaled; 0: it does not spin */
+    _Atomic bool ring_refusal_reported;   /* attaching is impossible, and that was logged */
+    _Atomic uint32_t blocked_n;           /* threads blocked in weir_acquire; futex of weir_close */
+};
+
+static inline struct instance_wait *instance_wait(const weir *w)
+{
+    return (struct instance_wait *)(uintptr_t)w;
+}
 
 /* Returns whether the lock is held, by whichever thread. For invariants: it takes a free lock. */
 static inline bool timer_is_locked(const struct wait_timer *timer)
@@ -83,5 +107,65 @@ uint64_t timer_next_ns(struct wait_timer *timer);
  * not be read under a lock. 0: the system clock is read, unless nothing is or was scheduled.
  */
 int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns);
+
+/*
+ * ---- timer_loop.c: the timer thread ----
+ *
+ * It runs the timer of the instance, for acquisitions that are waited for by a descriptor, and the
+ * timers of completion queues that are attached to a ring. The first of either starts it. With an
+ * injected clock there is no thread, except to post where threads of the program cannot.
+ */
+
+/*
+ * Reserves room for one more acquisition, and starts the thread if there is none. Returns 0,
+ * -ENOMEM, -ESHUTDOWN or the error of the kernel. timer_thread_forget() takes the record out and
+ * returns the room.
+ */
+int timer_thread_reserve(weir *w);
+void timer_thread_forget(weir *w, uint32_t record);
+
+/* Starts the thread if there is none. Returns 0, -ENOMEM, -ESHUTDOWN or the error of the kernel. */
+int timer_thread_start(weir *w);
+/* Makes the thread service all attached queues soon. Returns false if it cannot be signaled. Any
+ * lock may be held except that of the instance's timer. */
+bool timer_thread_signal(weir *w);
+
+/* Limits a spin of the thread, if it spins, to end at `at_ns`. */
+void timer_thread_limit_spin(weir *w, uint64_t at_ns);
+
+/* Ends the thread. The caller guarantees that no acquisition is pending. */
+void timer_thread_stop(weir *w);
+
+/*
+ * ---- peer_events.c: what other processes did to waiters ----
+ *
+ * For each shared set a timer has a doorbell, which other processes ring when they decided a
+ * record, and a peer watch, which reports processes that died. Either makes the wake fd readable.
+ */
+
+/*
+ * Subscribes the timer to the events of a shared set, unless it is subscribed. Call before a record
+ * of the set waits with this timer. Returns 0 or a negative errno. Any thread.
+ */
+int peer_events_subscribe(struct wait_timer *timer, weir_set *set);
+
+/* Start and stop relaying the timer's doorbells through the timer thread. The timer's lock is held.
+ * Returns 0 or a negative errno, with nothing relayed. */
+int peer_events_relay(struct wait_timer *timer);
+void peer_events_end_relay(struct wait_timer *timer);
+
+/* Handles all events that were received. Call without locks. */
+void peer_events_handle_all(struct wait_timer *timer);
+
+static inline void peer_events_handle(struct wait_timer *timer)
+{
+    if (atomic_load_explicit(&timer->peer_events, memory_order_acquire))
+        peer_events_handle_all(timer);
+}
+
+/* Unsubscribes a timer that is closed. */
+void peer_events_close(struct wait_timer *timer);
+/* Closes the copies of the descriptors in a forked child. Those of the parent stay. */
+void peer_events_close_in_child(struct wait_timer *timer);
 
 #endif

@@ -9,8 +9,6 @@
 #include "state/version.h"
 #include "stepping.h"
 #include "wait/cq.h"
-#include "wait/instance_wait.h"
-#include "wait/wait_timer.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

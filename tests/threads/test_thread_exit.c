@@ -8,7 +8,7 @@
 #include "lib/fixture.h"
 #include "lib/require.h"
 #include "limit/counters.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

@@ -10,7 +10,7 @@
 #include "lib/fixture.h"
 #include "lib/require.h"
 #include "set/hooks.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #include "api/instance.h"
 #include "lib/require.h"
 #include "lib/world.h"
-#include "wait/instance_wait.h"
+#include "wait/wait_timer.h"
 
 #define SUBJECTS           12u
 #define ASKERS             40u

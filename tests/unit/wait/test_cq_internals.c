@@ -8,8 +8,6 @@
 #include "shm/doorbell.h"
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
-#include "wait/instance_wait.h"
-#include "wait/peer_events.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
