@@ -119,7 +119,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
                        : worker;
     seed = (plan->seed ? plan->seed : w->seed) + pool->worker;
     pool->random_state = splitmix64_next(&seed);
-    if (plan->balancer)
+    if (plan->balancer && plan->balancer->balancer.init)
         plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
                                       pool->worker);
     instance_ref(w, 1);

@@ -110,7 +110,7 @@ void limits_init(const struct limits *limits, uint64_t *states, const struct wei
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
 
-        if (limit->algorithm)
+        if (limit->algorithm && limit->algorithm->init)
             limit->algorithm->init(limit->config, states + limit->state_offset, at);
     }
 }

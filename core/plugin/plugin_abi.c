@@ -34,7 +34,6 @@ plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ..
 {
     char where[200] = "", reason[300];
     va_list arguments;
-
     if (reader->plugin)
         text_append(where, sizeof(where), "plugin `%s`: ", error_text(reader->plugin).text);
     else if (reader->number > 0)
@@ -51,7 +50,6 @@ bool plugin_abi_is_name(const char *text)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     size_t length = strnlen(text, PLUGIN_NAME_MAX + 1);
-
     return length > 0 && length <= PLUGIN_NAME_MAX && strspn(text, allowed) == length;
 }
 
@@ -61,7 +59,6 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
                                   const void *data, size_t least, void *ret, size_t ret_size)
 {
     size_t size;
-
     if (!data)
         return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
     if ((uintptr_t)data % _Alignof(uint64_t) != 0)
@@ -85,20 +82,15 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
 static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const char *what,
                                  const char *text)
 {
-    size_t length;
-
-    if (!text)
-        return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
-    length = strnlen(text, PLUGIN_STRING_MAX + 1);
-    if (length == 0)
-        return plugin_abi_refuse(reader, "its %s is empty", what);
+    size_t length = text ? strnlen(text, PLUGIN_STRING_MAX + 1) : 0;
     if (length > PLUGIN_STRING_MAX)
         return plugin_abi_refuse(reader, "its %s is longer than %u bytes", what, PLUGIN_STRING_MAX);
-    if (text_has_control(text))
-        return plugin_abi_refuse(reader, "its %s has a control character", what);
-    if (utf8_valid_length(text, length) != length)
-        return plugin_abi_refuse(reader, "its %s is not UTF-8", what);
-    return 0;
+    const char *wrong = !text                                       ? "is missing (NULL)"
+                        : length == 0                               ? "is empty"
+                        : text_has_control(text)                    ? "has a control character"
+                        : utf8_valid_length(text, length) != length ? "is not UTF-8"
+                                                                    : NULL;
+    return wrong ? plugin_abi_refuse(reader, "its %s %s", what, wrong) : 0;
 }
 
 static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
@@ -115,22 +107,19 @@ static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const c
 
 /* Checks and counts the choices of a parameter. */
 static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
-                                    const struct weir_parameter *parameter, uint64_t *ret_n)
+                                    const char *const *choices, uint64_t *ret_n)
 {
     uint64_t n = 0;
-
-    *ret_n = 0;
-    if (!parameter->choices || !parameter->choices[0])
+    if (!choices || !choices[0])
         return plugin_abi_refuse(reader, "it is a choice without choices");
-    for (; parameter->choices[n]; n++) {
+    for (; choices[n]; n++) {
         if (n == PLUGIN_CHOICES_MAX)
             return plugin_abi_refuse(reader, "it has more than %u choices", PLUGIN_CHOICES_MAX);
-        if (plugin_abi_check_name(reader, "choice", parameter->choices[n]) < 0)
+        if (plugin_abi_check_name(reader, "choice", choices[n]) < 0)
             return -ENOEXEC;
         for (uint64_t i = 0; i < n; i++) {
-            if (strcmp(parameter->choices[i], parameter->choices[n]) == 0)
-                return plugin_abi_refuse(reader, "its choice `%s` is given twice",
-                                         parameter->choices[n]);
+            if (strcmp(choices[i], choices[n]) == 0)
+                return plugin_abi_refuse(reader, "its choice `%s` is given twice", choices[n]);
         }
     }
     *ret_n = n;
@@ -141,32 +130,32 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
 static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
                                   const struct weir_parameter *parameter)
 {
-    uint64_t min = parameter->min, max = parameter->max, n;
-
+    unsigned long long min = 0, max = 1, given = parameter->default_value;
+    uint64_t choices_n = 0;
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
     case WEIR_PARAMETER_DURATION:
+        min = parameter->min;
+        max = parameter->max;
         if (min > max)
-            return plugin_abi_refuse(reader, "its least value %llu is above its greatest %llu",
-                                     (unsigned long long)min, (unsigned long long)max);
-        if (parameter->default_value == 0)
+            return plugin_abi_refuse(reader, "its least value %llu is above its greatest %llu", min,
+                                     max);
+        if (given == 0)
             return 0;
         break;
     case WEIR_PARAMETER_BOOLEAN:
-        min = 0, max = 1;
         break;
     case WEIR_PARAMETER_CHOICE:
-        if (plugin_abi_check_choices(reader, parameter, &n) < 0)
+        if (plugin_abi_check_choices(reader, parameter->choices, &choices_n) < 0)
             return -ENOEXEC;
-        min = 0, max = n - 1;
+        max = choices_n - 1;
         break;
     default:
         return plugin_abi_refuse(reader, "its type %u is unknown", parameter->type);
     }
-    if (parameter->default_value < min || parameter->default_value > max)
-        return plugin_abi_refuse(reader, "its default %llu is not within %llu and %llu",
-                                 (unsigned long long)parameter->default_value,
-                                 (unsigned long long)min, (unsigned long long)max);
+    if (given < min || given > max)
+        return plugin_abi_refuse(reader, "its default %llu is not within %llu and %llu", given, min,
+                                 max);
     return 0;
 }
 
@@ -178,10 +167,8 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     size_t size;
     int r = plugin_abi_read_struct(reader, "parameter", data, FIELD_END(struct weir_parameter, max),
                                    ret, sizeof(*ret));
-
-    if (r < 0)
-        return r;
-    r = plugin_abi_check_name(reader, "parameter's name", ret->name);
+    if (r == 0)
+        r = plugin_abi_check_name(reader, "parameter's name", ret->name);
     if (r < 0)
         return r;
     reader->parameter = ret->name;
@@ -202,7 +189,6 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
     const unsigned char *data = (const unsigned char *)plugin->info.parameters;
     uint32_t n = plugin->info.parameters_n;
     size_t stride = 0;
-
     if (n == 0)
         return 0;
     if (n > PLUGIN_PARAMETERS_MAX)
@@ -215,7 +201,6 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
         struct weir_parameter *parameter = &plugin->parameters[i];
         int r = plugin_abi_read_parameter(reader, i == 0 ? data : data + i * stride, &stride,
                                           parameter);
-
         if (r < 0)
             return r;
         for (uint32_t j = 0; j < i; j++) {
@@ -227,60 +212,49 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
     return 0;
 }
 
-static void plugin_abi_no_algorithm_init(const void *config, void *state,
-                                         const struct weir_instant *at)
-{
-    (void)config, (void)state, (void)at;
-}
-
-static void plugin_abi_no_balancer_init(const void *config, void *state, uint32_t sets_n,
-                                        uint32_t worker)
-{
-    (void)config, (void)state, (void)sets_n, (void)worker;
-}
-
-static int plugin_abi_read_algorithm(const struct plugin_abi_reader *reader, const void *ops,
-                                     struct weir_algorithm *ret)
+static int plugin_abi_check_algorithm(const struct plugin_abi_reader *reader,
+                                      const struct weir_algorithm *algorithm)
 {
     const uint32_t types =
         1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL | 1u << WEIR_LIMIT_RESOURCE;
-    int r = plugin_abi_read_struct(reader, "struct of operations", ops,
-                                   FIELD_END(struct weir_algorithm, available), ret, sizeof(*ret));
-    const char *missing;
-
-    if (r < 0)
-        return r;
-    missing = !ret->configure   ? "configure"
-              : !ret->ready_at  ? "ready_at"
-              : !ret->take      ? "take"
-              : !ret->available ? "available"
-                                : NULL;
+    const char *missing = !algorithm->configure   ? "configure"
+                          : !algorithm->ready_at  ? "ready_at"
+                          : !algorithm->take      ? "take"
+                          : !algorithm->available ? "available"
+                                                  : NULL;
     if (missing)
         return plugin_abi_refuse(reader, "its operation `%s` is missing", missing);
-    if ((ret->types & types) == 0)
+    if ((algorithm->types & types) == 0)
         return plugin_abi_refuse(reader, "it serves no type of limit");
-    if ((ret->flags & WEIR_ALGORITHM_REFUNDS) != 0 && !ret->refund)
+    if ((algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0 && !algorithm->refund)
         return plugin_abi_refuse(reader, "it says that it refunds, but has no operation `refund`");
-    if (!ret->init)
-        ret->init = plugin_abi_no_algorithm_init;
     return 0;
 }
 
-static int plugin_abi_read_balancer(const struct plugin_abi_reader *reader, const void *ops,
-                                    uint32_t parameters_n, struct weir_balancer *ret)
+static int plugin_abi_check_balancer(const struct plugin_abi_reader *reader,
+                                     const struct weir_balancer *balancer, uint32_t parameters_n)
 {
-    int r = plugin_abi_read_struct(reader, "struct of operations", ops,
-                                   FIELD_END(struct weir_balancer, pick), ret, sizeof(*ret));
+    if (!balancer->pick)
+        return plugin_abi_refuse(reader, "its operation `pick` is missing");
+    if (!balancer->configure && parameters_n > 0)
+        return plugin_abi_refuse(reader, "it has parameters, but no operation `configure`");
+    return 0;
+}
 
+static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, struct plugin *plugin)
+{
+    bool is_algorithm = plugin->info.kind == WEIR_PLUGIN_ALGORITHM;
+    int r = plugin_abi_read_struct(
+        reader, "struct of operations", plugin->info.ops,
+        is_algorithm ? FIELD_END(struct weir_algorithm, available)
+                     : FIELD_END(struct weir_balancer, pick),
+        &plugin->algorithm, is_algorithm ? sizeof(plugin->algorithm) : sizeof(plugin->balancer));
+    plugin->info.ops = &plugin->algorithm;
     if (r < 0)
         return r;
-    if (!ret->pick)
-        return plugin_abi_refuse(reader, "its operation `pick` is missing");
-    if (!ret->configure && parameters_n > 0)
-        return plugin_abi_refuse(reader, "it has parameters, but no operation `configure`");
-    if (!ret->init)
-        ret->init = plugin_abi_no_balancer_init;
-    return 0;
+    return is_algorithm
+               ? plugin_abi_check_algorithm(reader, &plugin->algorithm)
+               : plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
 }
 
 static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct weir_plugin *data,
@@ -289,10 +263,8 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     struct weir_plugin *info = &plugin->info;
     int r = plugin_abi_read_struct(reader, "description", data, FIELD_END(struct weir_plugin, ops),
                                    info, sizeof(*info));
-
-    if (r < 0)
-        return r;
-    r = plugin_abi_check_name(reader, "name", info->name);
+    if (r == 0)
+        r = plugin_abi_check_name(reader, "name", info->name);
     if (r < 0)
         return r;
     reader->plugin = info->name;
@@ -305,14 +277,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     if (r == 0)
         r = plugin_abi_read_parameters(reader, plugin);
     info->parameters = plugin->parameters;
-    if (r == 0 && info->kind == WEIR_PLUGIN_ALGORITHM) {
-        r = plugin_abi_read_algorithm(reader, info->ops, &plugin->algorithm);
-        info->ops = &plugin->algorithm;
-    } else if (r == 0) {
-        r = plugin_abi_read_balancer(reader, info->ops, info->parameters_n, &plugin->balancer);
-        info->ops = &plugin->balancer;
-    }
-    return r;
+    return r < 0 ? r : plugin_abi_read_operations(reader, plugin);
 }
 
 /* Checks that the last plugin is the only one of its kind and name. */
@@ -320,7 +285,6 @@ static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader)
 {
     const struct plugin *plugins = reader->file->plugins;
     uint32_t last = reader->number - 1;
-
     for (uint32_t i = 0; i < last; i++) {
         if (plugins[i].info.kind == plugins[last].info.kind &&
             strcmp(plugins[i].info.name, plugins[last].info.name) == 0)
@@ -329,44 +293,38 @@ static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader)
     return 0;
 }
 
-static int plugin_abi_read_plugins(struct plugin_abi_reader *reader,
-                                   const struct weir_plugin_table *table)
+static int plugin_abi_read_table(struct plugin_abi_reader *reader,
+                                 const struct weir_plugin_table *data)
 {
     struct plugin_file *file = reader->file;
-
-    if (table->plugins_n == 0 || table->plugins_n > PLUGINS_MAX)
+    struct weir_plugin_table table;
+    int r = plugin_abi_read_struct(
+        reader, "table", data, FIELD_END(struct weir_plugin_table, plugins), &table, sizeof(table));
+    if (r < 0)
+        return r;
+    if (table.plugins_n == 0 || table.plugins_n > PLUGINS_MAX)
         return plugin_abi_refuse(reader, "its table has %u plugins; 1 to %u are possible",
-                                 table->plugins_n, PLUGINS_MAX);
-    if (!table->plugins)
+                                 table.plugins_n, PLUGINS_MAX);
+    if (!table.plugins)
         return plugin_abi_refuse(reader, "its table has no plugins (NULL)");
-    file->plugins = os_alloc(table->plugins_n, sizeof(*file->plugins));
+    file->plugins = os_alloc(table.plugins_n, sizeof(*file->plugins));
     if (!file->plugins)
         return -ENOMEM;
-    while (file->plugins_n < table->plugins_n) {
+    while (file->plugins_n < table.plugins_n && r == 0) {
         uint32_t i = file->plugins_n++;
-        int r;
-
         reader->number = i + 1;
         reader->plugin = NULL;
-        r = plugin_abi_read_plugin(reader, table->plugins[i], &file->plugins[i]);
+        r = plugin_abi_read_plugin(reader, table.plugins[i], &file->plugins[i]);
         if (r == 0)
             r = plugin_abi_check_duplicate(reader);
-        if (r < 0)
-            return r;
     }
-    return 0;
+    return r;
 }
 
 int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *data)
 {
     struct plugin_abi_reader reader = {.file = file};
-    struct weir_plugin_table table;
-    int r =
-        plugin_abi_read_struct(&reader, "table", data, FIELD_END(struct weir_plugin_table, plugins),
-                               &table, sizeof(table));
-
-    if (r == 0)
-        r = plugin_abi_read_plugins(&reader, &table);
+    int r = plugin_abi_read_table(&reader, data);
     if (r < 0)
         plugin_abi_free(file);
     return r;

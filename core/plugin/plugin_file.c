@@ -30,7 +30,6 @@ int plugin_file_refuse(struct plugin_file *file, const char *format, ...)
     size_t length = strlen(file->path);
     bool is_cut = length >= PATH_TEXT_MAX; /* the end of a path is its most specific part */
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
@@ -59,7 +58,6 @@ static int plugin_file_check_mode(struct plugin_file *file, const struct stat *s
 {
     struct stat parent;
     int r = os_stat(file->dir, &parent);
-
     if (r == -ENOMEM)
         return r;
     if (r < 0)
@@ -78,7 +76,6 @@ static int plugin_file_read_part(struct plugin_file *file, uint64_t offset, void
                                  size_t size)
 {
     int n = os_file_read_part(file->path, offset, buffer, size);
-
     if (n == -ENOMEM)
         return n;
     if (n < 0)
@@ -96,7 +93,6 @@ static int elf_check_header(struct plugin_file *file, const struct stat *status,
     size_t size =
         (uint64_t)status->st_size < sizeof(*header) ? (size_t)status->st_size : sizeof(*header);
     int r = plugin_file_read_part(file, 0, header, size);
-
     if (r < 0)
         return r;
     if (size < SELFMAG || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
@@ -121,7 +117,6 @@ static int elf_check_range(struct plugin_file *file, uint64_t offset, uint64_t s
                            const struct stat *status)
 {
     uint64_t end;
-
     if (!__builtin_add_overflow(offset, size, &end) && end <= (uint64_t)status->st_size)
         return 0;
     return plugin_file_refuse(file, "it is truncated: it has %llu bytes",
@@ -134,7 +129,6 @@ static int elf_check_segments(struct plugin_file *file, const struct stat *statu
     Elf64_Ehdr header;
     Elf64_Phdr segments[PROGRAM_HEADERS_MAX];
     int r = elf_check_header(file, status, &header);
-
     if (r == 0)
         r = elf_check_range(file, header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum,
                             status);
@@ -152,7 +146,6 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
                                   const struct weir_plugin_table **ret)
 {
     char symbol[32];
-
     *ret = os_dlsym(library, WEIR_PLUGIN_SYMBOL);
     if (*ret)
         return 0;
@@ -176,7 +169,6 @@ static int plugin_file_load_library(struct plugin_file *file)
     void *library = NULL;
     char reason[REASON_MAX];
     int r = os_dlopen(file->path, &library, reason, sizeof(reason));
-
     if (r == -ENOMEM)
         return r;
     if (r < 0)
@@ -201,7 +193,6 @@ static int plugin_file_check(struct plugin_file *file)
 {
     struct stat status;
     int r = os_stat(file->path, &status);
-
     if (r == -ENOENT || r == -ENOTDIR)
         return -ENOENT;
     if (r == -ENOMEM)
@@ -219,7 +210,6 @@ int plugin_file_load(struct plugin_file **ret, const char *dir, const char *name
     struct plugin_file *file = os_alloc(1, sizeof(*file));
     size_t size = strlen(dir) + strlen(name) + 2;
     int r = -ENOMEM;
-
     if (!file)
         return -ENOMEM;
     file->path = os_alloc(size, 1);

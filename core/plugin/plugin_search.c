@@ -33,7 +33,6 @@ static int text_array_insert(struct text_array *array, const char *text, size_t 
 {
     char **grown = os_realloc(array->items, array->n + 1, sizeof(*grown)), *copy;
     size_t at = array->n - after_n;
-
     if (!grown)
         return -ENOMEM;
     array->items = grown;
@@ -70,7 +69,6 @@ static int plugin_path_add(struct plugin_search *plugins, const char *path)
 {
     char *copy = os_strdup(path), *rest = copy;
     int r = copy ? 0 : -ENOMEM;
-
     while (rest && r == 0)
         r = plugin_dir_add(plugins, strsep(&rest, ":"), 0);
     os_free(copy);
@@ -82,7 +80,6 @@ static int plugin_default_dirs_add(struct plugin_search *plugins)
     const char *path = os_getenv("WEIR_PLUGIN_PATH");
     size_t before = plugins->dirs.n;
     int r = path ? plugin_path_add(plugins, path) : 0;
-
     if (r == 0 && plugin_builtins[0].file)
         r = plugin_dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
     if (r == 0)
@@ -95,7 +92,6 @@ int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
 {
     struct plugin_search *plugins = os_alloc(1, sizeof(*plugins));
     int r = 0;
-
     if (!plugins)
         return -ENOMEM;
     for (; dirs && *dirs && r == 0; dirs++)
@@ -113,7 +109,6 @@ int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
 int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)
 {
     int r = 0;
-
     for (size_t i = 0; i < n && r == 0; i++)
         r = plugin_dir_add(plugins, dirs[i], plugins->default_dirs_n);
     return r;
@@ -125,7 +120,6 @@ void plugin_search_free(struct plugin_search *plugins)
         return;
     while (plugins->files) {
         struct plugin_file *next = plugins->files->next;
-
         plugin_file_free(plugins->files);
         plugins->files = next;
     }
@@ -142,25 +136,22 @@ void plugin_search_free(struct plugin_search *plugins)
 static int plugin_file_get(struct plugin_search *plugins, const char *dir, const char *name,
                            struct plugin_file **ret)
 {
-    struct plugin_file **link = &plugins->files, *file;
-    int r;
-
+    struct plugin_file **link = &plugins->files;
     while (*link && ((*link)->dir != dir || strcmp((*link)->name, name) != 0))
         link = &(*link)->next;
-    file = *link;
-    if (file && file->refusal.code == 0) {
-        *ret = file;
-        return 0;
-    }
-    if (file) {
+    struct plugin_file *file = *link;
+    if (file && file->refusal.code != 0) {
         *link = file->next;
         plugin_file_free(file);
+        file = NULL;
     }
-    r = plugin_file_load(&file, dir, name);
-    if (r < 0)
-        return r;
-    file->next = plugins->files;
-    plugins->files = file;
+    if (!file) {
+        int r = plugin_file_load(&file, dir, name);
+        if (r < 0)
+            return r;
+        file->next = plugins->files;
+        plugins->files = file;
+    }
     *ret = file;
     return 0;
 }
@@ -173,17 +164,7 @@ static int plugin_compare_names(const void *a, const void *b)
 static bool plugin_has_suffix(const char *name)
 {
     size_t length = strlen(name), suffix = strlen(PLUGIN_SUFFIX);
-
     return length > suffix && strcmp(name + length - suffix, PLUGIN_SUFFIX) == 0;
-}
-
-static int plugin_builtins_list(struct text_array *ret)
-{
-    int r = 0;
-
-    for (const struct plugin_builtin *builtin = plugin_builtins; builtin->file && r == 0; builtin++)
-        r = text_array_insert(ret, builtin->file, 0);
-    return r;
 }
 
 /* Lists the files of a directory that may hold plugins, in alphabetical order, because directory
@@ -192,10 +173,12 @@ static int plugin_dir_list(const char *dir, struct text_array *ret)
 {
     char name[256];
     void *directory = NULL;
-    int r;
-
-    if (strcmp(dir, PLUGIN_BUILTIN_DIR) == 0)
-        return plugin_builtins_list(ret);
+    int r = 0;
+    if (strcmp(dir, PLUGIN_BUILTIN_DIR) == 0) {
+        for (const struct plugin_builtin *file = plugin_builtins; file->file && r == 0; file++)
+            r = text_array_insert(ret, file->file, 0);
+        return r;
+    }
     r = os_dir_open(AT_FDCWD, dir, &directory);
     if (r < 0)
         return r;
@@ -221,14 +204,12 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
     const char *dir = plugins->dirs.items[index];
     struct text_array entries = {0};
     int r = plugin_dir_list(dir, &entries);
-
     if (r < 0 && r != -ENOMEM)
         r = visitor->unreadable && (is_named || r != -ENOENT)
                 ? visitor->unreadable(visitor->userdata, dir, r)
                 : 0;
     for (size_t i = 0; i < entries.n && r == 0; i++) {
         struct plugin_file *file;
-
         r = plugin_file_get(plugins, dir, entries.items[i], &file);
         if (r == 0)
             r = visitor->visit(visitor->userdata, file);
@@ -242,7 +223,6 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
 int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visitor *visitor)
 {
     int r = 0;
-
     for (size_t i = 0; i < plugins->dirs.n && r == 0; i++)
         r = plugin_dir_visit(plugins, i, visitor);
     return r;
@@ -258,23 +238,15 @@ struct plugin_query {
     const struct plugin_file *refused_file; /* the first refused file */
 };
 
-static struct plugin *plugin_file_find(const struct plugin_file *file, enum weir_plugin_kind kind,
-                                       const char *name)
-{
-    for (uint32_t i = 0; i < file->plugins_n; i++) {
-        struct plugin *plugin = &file->plugins[i];
-
-        if (plugin->info.kind == kind && strcmp(plugin->info.name, name) == 0)
-            return plugin;
-    }
-    return NULL;
-}
-
+/* Looks into one file. Returns whether it has the plugin. */
 static int plugin_query_file(void *userdata, const struct plugin_file *file)
 {
     struct plugin_query *query = userdata;
-
-    query->plugin = plugin_file_find(file, query->kind, query->name);
+    for (uint32_t i = 0; i < file->plugins_n && !query->plugin; i++) {
+        struct plugin *plugin = &file->plugins[i];
+        if (plugin->info.kind == query->kind && strcmp(plugin->info.name, query->name) == 0)
+            query->plugin = plugin;
+    }
     if (file->refusal.code != 0 && !query->refused_file)
         query->refused_file = file;
     return query->plugin != NULL;
@@ -287,11 +259,9 @@ static int plugin_query_run(struct plugin_search *plugins, struct plugin_query *
     const struct plugin_visitor visitor = {plugin_query_file, NULL, query};
     char name[PLUGIN_NAME_MAX + sizeof(PLUGIN_SUFFIX)];
     int r = 0;
-
     snprintf(name, sizeof(name), "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, query->name);
     for (size_t i = 0; i < plugins->dirs.n && !query->plugin; i++) {
         struct plugin_file *file;
-
         r = plugin_file_get(plugins, plugins->dirs.items[i], name, &file);
         if (r == -ENOENT)
             continue;
@@ -312,7 +282,6 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
 {
     const char *names[256], *refused = "";
     size_t n = 0;
-
     for (const struct plugin_file *file = plugins->files; file; file = file->next) {
         for (uint32_t i = 0; i < file->plugins_n && n < sizeof(names) / sizeof(names[0]); i++) {
             if (file->plugins[i].info.kind == query->kind)
@@ -334,23 +303,17 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
 {
     struct plugin_query query = {.kind = kind, .name = name};
     struct str_map *known = &plugins->by_name[kind];
-    int r;
-
     if (!plugin_abi_is_name(name))
         return error_set(reterr, -EINVAL,
                          "`%s` is not the name of %s: letters a-z, digits and `_`, never a path",
                          error_text(name).text,
                          kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
-    query.plugin = str_map_find(known, name);
-    if (query.plugin) {
-        *ret = query.plugin;
+    *ret = str_map_find(known, name);
+    if (*ret)
         return 0;
-    }
-    r = plugin_query_run(plugins, &query);
-    if (r == -ENOEXEC && reterr)
-        *reterr = query.refused_file->refusal;
+    int r = plugin_query_run(plugins, &query);
     if (r == -ENOEXEC)
-        return r;
+        return error_set(reterr, r, "%s", query.refused_file->refusal.message);
     if (r == -ENOENT)
         return plugin_unknown_error(plugins, &query, reterr);
     if (r == 0)

@@ -148,7 +148,8 @@ void subject_init(struct subject *subject, uint64_t now)
 {
     struct weir_instant at = instant_of(subject, now);
     memset(subject->state, 0, subject->footprint.state);
-    subject->ops->init(subject->config, relocate(subject), &at);
+    if (subject->ops->init)
+        subject->ops->init(subject->config, relocate(subject), &at);
     check_guards(subject);
 }
 
