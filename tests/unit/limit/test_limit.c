@@ -189,9 +189,23 @@ static void test_none(void **state)
     assert_int_equal(limits_check(&none, NULL), 0);
 }
 
+/* The state of an algorithm without `init` begins as the zeroes that it is. */
+static void test_without_init(void **state)
+{
+    static const struct weir_algorithm algorithm = {.size = sizeof(algorithm)};
+    struct limit limit = {.algorithm = &algorithm, .state_words = 1};
+    const struct limits one = {.items = &limit, .n = 1, .state_words = 1};
+    const struct weir_instant at = {.now_ns = 1};
+    uint64_t memory = 0;
+    (void)state;
+    limits_init(&one, &memory, &at);
+    assert_int_equal(memory, 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_without_init),
         cmocka_unit_test_setup_teardown(test_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_algorithm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_try_take, setup, teardown),
