@@ -2,22 +2,18 @@
 /* Reads the clock of an instance: the system's, one by the time stamp counter, or an injected one.
  */
 #include "base/clock.h"
-#include "base/clock_tsc.h"
 #include "base/invariant.h"
+#include "base/sched_point.h"
 
 /* Reads the injected clock. If it goes back, the latest reading holds. */
 static uint64_t clock_now_injected(struct clock *clock)
 {
-    uint64_t now = clock->injected.now_ns(clock->injected.userdata);
-    uint64_t seen = atomic_load_explicit(&clock->last_ns, memory_order_seq_cst);
+    uint64_t now = clock->injected.now_ns(clock->injected.userdata), seen;
 
-    WEIR_INVARIANT(seen <= CLOCK_MAX_NS);
     if (now > CLOCK_MAX_NS)
         now = CLOCK_MAX_NS;
-    while (now > seen &&
-           !atomic_compare_exchange_weak_explicit(&clock->last_ns, &seen, now, memory_order_seq_cst,
-                                                  memory_order_seq_cst))
-        ;
+    seen = shm_raise_seq_cst(&clock->last_ns, now);
+    WEIR_INVARIANT(seen <= CLOCK_MAX_NS);
     return now > seen ? now : seen;
 }
 
@@ -56,10 +52,4 @@ int64_t clock_wall_offset_ns(struct clock *clock)
         return os_wall_offset_ns();
     return clock->injected.wall_offset_ns ? clock->injected.wall_offset_ns(clock->injected.userdata)
                                           : 0;
-}
-
-bool clock_tsc_loss_is_unreported(const struct clock *clock)
-{
-    return clock_tsc_state(clock->tsc) != TSC_OK &&
-           !atomic_load_explicit(&clock->tsc_loss_reported, memory_order_relaxed);
 }

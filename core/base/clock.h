@@ -3,14 +3,13 @@
 #ifndef WEIR_CORE_BASE_CLOCK_H
 #define WEIR_CORE_BASE_CLOCK_H
 
+#include "base/clock_tsc.h"
 #include "base/log.h"
 #include "os/os.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/algorithm.h>
 #include <weir/clock.h>
-
-struct clock_tsc;
 
 /* An injected clock that says more is read as this. */
 #define CLOCK_MAX_NS ((UINT64_C(1) << 63) - 1)
@@ -34,13 +33,11 @@ uint64_t clock_now_fresh(struct clock *clock);
  * under way: the callback may call the library. */
 void clock_report_tsc_loss(struct clock *clock, const struct log_sink *log);
 
-/* As clock_must_report_tsc(), of a clock that has a time stamp counter. */
-bool clock_tsc_loss_is_unreported(const struct clock *clock);
-
 /* Returns whether the loss of the time stamp counter is still to be logged. On every fast path. */
 static inline bool clock_must_report_tsc(const struct clock *clock)
 {
-    return clock->tsc && clock_tsc_loss_is_unreported(clock);
+    return clock->tsc && clock_tsc_state(clock->tsc) != TSC_OK &&
+           !atomic_load_explicit(&clock->tsc_loss_reported, memory_order_relaxed);
 }
 
 static inline uint64_t clock_now_ns(struct clock *clock)
