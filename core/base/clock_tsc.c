@@ -53,29 +53,23 @@ static uint64_t clock_tsc_measure_once(void)
     return last.ns - first.ns < MEASURE_NS ? 0 : clock_tsc_fresh_ticks(&first, &last);
 }
 
-static int clock_tsc_measure(struct clock_tsc *tsc)
-{
-    for (int i = 0; i < TRIES && !tsc->fresh_ticks; i++)
-        tsc->fresh_ticks = clock_tsc_measure_once();
-    return tsc->fresh_ticks ? 0 : -ETIME;
-}
-
 int clock_tsc_new(struct clock_tsc **ret)
 {
     int r = os_tsc_check();
+    uint64_t fresh_ticks = 0;
     struct clock_tsc_bracket first;
     struct clock_tsc *tsc;
 
     if (r < 0)
         return r;
+    for (int i = 0; i < TRIES && !fresh_ticks; i++)
+        fresh_ticks = clock_tsc_measure_once();
+    if (!fresh_ticks)
+        return -ETIME;
     tsc = os_alloc_aligned(alignof(struct clock_tsc), sizeof(*tsc));
     if (!tsc)
         return -ENOMEM;
-    r = clock_tsc_measure(tsc);
-    if (r < 0) {
-        clock_tsc_free(tsc);
-        return r;
-    }
+    tsc->fresh_ticks = fresh_ticks;
     first = clock_tsc_read_bracket();
     atomic_store_explicit(&tsc->ns, first.ns, memory_order_seq_cst);
     atomic_store_explicit(&tsc->ticks, first.before, memory_order_seq_cst);
