@@ -224,11 +224,7 @@ struct error_text error_text(const char *text)
 {
     struct error_text ret;
     const size_t room = sizeof(ret.text) - sizeof "…" + 1;
-    size_t length = strlen(text);
-    if (length < sizeof(ret.text)) {
-        memcpy(ret.text, text, length + 1);
-    } else {
-        memcpy(ret.text, text, room - 1);
+    if (snprintf(ret.text, sizeof(ret.text), "%s", text) >= (int)sizeof(ret.text)) {
         ret.text[room - 1] = '\0';
         error_sanitize(ret.text, room);
         strcat(ret.text, "…");
@@ -252,11 +248,11 @@ static size_t size_min(size_t a, size_t b)
 static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_t b_n, size_t limit)
 {
     uint8_t rows[3][HINT_WORD_MAX + 1];
-    uint8_t *before = rows[0], *above = rows[1], *row = rows[2];
     WEIR_INVARIANT(a_n <= HINT_WORD_MAX && b_n <= HINT_WORD_MAX);
     for (size_t j = 0; j <= b_n; j++)
-        above[j] = (uint8_t)j;
+        rows[0][j] = (uint8_t)j;
     for (size_t i = 1; i <= a_n; i++) {
+        uint8_t *row = rows[i % 3], *above = rows[(i - 1) % 3], *before = rows[(i + 1) % 3];
         size_t smallest = row[0] = (uint8_t)i;
         for (size_t j = 1; j <= b_n; j++) {
             size_t n = above[j - 1] + (a[i - 1] != b[j - 1]);
@@ -268,10 +264,8 @@ static size_t hint_edit_distance(const char *a, size_t a_n, const char *b, size_
         }
         if (smallest > limit)
             return smallest;
-        uint8_t *spare = before;
-        before = above, above = row, row = spare;
     }
-    return above[b_n];
+    return rows[a_n % 3][b_n];
 }
 
 struct hint hint_find(const char *word, const char *const *candidates, size_t n)
