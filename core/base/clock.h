@@ -4,7 +4,7 @@
 #define WEIR_CORE_BASE_CLOCK_H
 
 #include "base/clock_tsc.h"
-#include "base/log.h"
+#include "base/error.h"
 #include "os/os.h"
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Error messages: one at a time, or collected as complaints about a configuration. */
+/*
+ * What the library tells the program in words: error messages, one at a time or collected as
+ * complaints about a configuration, and log lines.
+ */
 #ifndef WEIR_CORE_BASE_ERROR_H
 #define WEIR_CORE_BASE_ERROR_H
 
 #include <errno.h>
 #include <stdbool.h>
 #include <weir/error.h>
+#include <weir/instance.h>
 
 /* Location in a configuration text, from 1; 0, 0: in a specification in code. */
 struct mark {
@@ -86,5 +90,16 @@ struct hint {
     char text[112];      /* " (did you mean `x`?)", or "" */
 };
 struct hint hint_find(const char *word, const char *const *candidates, size_t n);
+
+/* The log callback of an instance. */
+struct log_sink {
+    void (*write)(void *userdata, enum weir_log_level level, const char *message); /* or NULL */
+    void *userdata;
+};
+
+/* Formats one line, cut at 511 bytes, and calls back. Any thread; the callback may call the
+ * library, so no lock is held. */
+__attribute__((format(printf, 3, 4))) void
+log_write(const struct log_sink *log, enum weir_log_level level, const char *format, ...);
 
 #endif

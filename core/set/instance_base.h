@@ -7,8 +7,8 @@
 #define WEIR_CORE_SET_INSTANCE_BASE_H
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/invariant.h"
-#include "base/log.h"
 #include "base/stable_array.h"
 #include "limit/limit.h"
 #include "set/hooks.h"

@@ -5,7 +5,6 @@
 #include "base/invariant.h"
 #include "shm/segment.h"
 
-#include "base/log.h"
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/acq_record.h"

@@ -10,7 +10,7 @@
 #ifndef WEIR_CORE_SHM_PARTICIPANT_H
 #define WEIR_CORE_SHM_PARTICIPANT_H
 
-#include "base/log.h"
+#include "base/error.h"
 #include "shm/peer_watch.h"
 #include "shm/region.h"
 #include "shm/set_layout.h"
