@@ -66,17 +66,6 @@ int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
     return 0;
 }
 
-int units_parse_boolean(const char *text, bool *ret)
-{
-    if (strcmp(text, "true") == 0)
-        *ret = true;
-    else if (strcmp(text, "false") == 0)
-        *ret = false;
-    else
-        return -EINVAL;
-    return 0;
-}
-
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX])
 {
     const struct unit *at = units_of[kind];

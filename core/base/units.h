@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Numbers with units: amounts `90000`, `10k`, `1M`; durations `250ms`, `60s`, `1d`; sizes `4096`,
- * `64KiB`, `16MiB`; also booleans `true`, `false`. Whole numbers only, exact, without blanks, signs
- * or leading zeros.
+ * `64KiB`, `16MiB`. Whole numbers only, exact, without blanks, signs or leading zeros.
  */
 #ifndef WEIR_CORE_BASE_UNITS_H
 #define WEIR_CORE_BASE_UNITS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Size of a buffer for any formatted number, with the NUL. */
@@ -15,9 +13,9 @@
 
 enum units_kind { UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE };
 
-/* Parse the whole text. Return 0, -EINVAL (not of this kind) or -ERANGE (does not fit 64 bits). */
+/* Parses the whole text. Returns 0, -EINVAL (not of this kind) or -ERANGE (does not fit 64 bits).
+ */
 int units_parse(enum units_kind kind, const char *text, uint64_t *ret);
-int units_parse_boolean(const char *text, bool *ret);
 
 /* Writes a number with the largest unit that keeps it whole. Returns `buffer`. */
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX]);

@@ -67,11 +67,13 @@ bool value_read_boolean(struct complaints *complaints, const char *field,
 {
     if (!value->text)
         return false;
-    if (units_parse_boolean(value->text, ret) == 0)
-        return true;
-    complain(complaints, value->mark, "`%s` takes true or false, not `%s`", field,
-             error_text(value->text).text);
-    return false;
+    if (strcmp(value->text, "true") != 0 && strcmp(value->text, "false") != 0) {
+        complain(complaints, value->mark, "`%s` takes true or false, not `%s`", field,
+                 error_text(value->text).text);
+        return false;
+    }
+    *ret = strcmp(value->text, "true") == 0;
+    return true;
 }
 
 bool value_read_number(struct complaints *complaints, const char *field,

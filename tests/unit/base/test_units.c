@@ -106,19 +106,6 @@ static void test_durations(void **state)
     CHECK_ROWS(UNITS_DURATION, rows);
 }
 
-static void test_booleans(void **state)
-{
-    static const char *const wrong[] = {"", "yes", "no", "on", "True", "TRUE", "1", "0", "true "};
-    bool truth = false;
-    (void)state;
-    assert_int_equal(units_parse_boolean("true", &truth), 0);
-    assert_true(truth);
-    assert_int_equal(units_parse_boolean("false", &truth), 0);
-    assert_false(truth);
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_int_equal(units_parse_boolean(wrong[i], &truth), -EINVAL);
-}
-
 static void test_writes(void **state)
 {
     char buffer[UNITS_TEXT_MAX];
@@ -183,8 +170,9 @@ static void test_random(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        leak_checked_test(test_amounts),  leak_checked_test(test_durations),
-        leak_checked_test(test_booleans), leak_checked_test(test_writes),
+        leak_checked_test(test_amounts),
+        leak_checked_test(test_durations),
+        leak_checked_test(test_writes),
         leak_checked_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
