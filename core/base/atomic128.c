@@ -2,8 +2,6 @@
 /* Detection of the processor's 16-byte atomic operations. */
 #include "base/atomic128.h"
 
-#include <string.h>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__)
@@ -19,13 +17,10 @@ _Atomic bool atomic128_load_is_atomic;
 /* Returns whether the processor's vendor guarantees that aligned 16-byte loads are atomic. */
 static bool atomic128_vendor_is_known(void)
 {
-    unsigned highest, name[3];
-    char text[13] = "";
+    unsigned a, b, c, d;
 
-    if (!__get_cpuid(0, &highest, &name[0], &name[2], &name[1]))
-        return false;
-    memcpy(text, name, 12);
-    return strcmp(text, "GenuineIntel") == 0 || strcmp(text, "AuthenticAMD") == 0;
+    /* The last four letters of the name tell all vendors apart. */
+    return __get_cpuid(0, &a, &b, &c, &d) && (c == signature_INTEL_ecx || c == signature_AMD_ecx);
 }
 #endif
 
