@@ -42,7 +42,7 @@ struct size {
     uint64_t at, at_new;          /* next key of a batch */
     uint64_t decided, decided_bare, made;
     struct probe_stats filled, replaced;
-    struct nonce_source claimant;
+    uint64_t claimant;
     struct bench_figure *figures[5];
 };
 

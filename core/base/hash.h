@@ -18,11 +18,6 @@ static inline uint64_t fnv1a_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* A thread's source of numbers that name its attempts. It starts from a random number. */
-struct nonce_source {
-    uint64_t last;
-};
-
 /* Returns the next number of a SplitMix64 generator (Steele, Lea, Flood: Fast Splittable
  * Pseudorandom Number Generators, 2014). One thread at a time uses a state. */
 static inline uint64_t splitmix64_next(uint64_t *state)

@@ -80,7 +80,7 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     const struct key_policy policy = {keyed_key_use, &args, keyed->eviction, keyed_may_remove};
     struct probe_stats stats = {0};
     enum key_claim claim = key_table_claim(&keyed->table, slot->key, &policy,
-                                           &slot->ctx->nonce_source, &slot->entry, &stats);
+                                           &slot->ctx->nonce_state, &slot->entry, &stats);
 
     if (stats.forgotten)
         atomic_fetch_add_explicit(&keyed->shared_state->forgotten, stats.forgotten,

@@ -47,11 +47,11 @@ struct thread_ctx {
     uint64_t credits;                 /* references to the instance, for acquisitions */
     uint64_t *content, *saved_states; /* private copies of versions */
 
-    struct nonce_source nonce_source; /* of slots in key tables */
-    uint64_t binding;                 /* of the key set that the call is about (key_set.h) */
-    uint32_t content_capacity;        /* words in each */
-    struct thread_ctx *thread_next;   /* of the thread, in another instance */
-    struct thread_ctx *next;          /* of the instance */
+    uint64_t nonce_state;           /* of splitmix64_next(): for claims in key tables */
+    uint64_t binding;               /* of the key set that the call is about (key_set.h) */
+    uint32_t content_capacity;      /* words in each */
+    struct thread_ctx *thread_next; /* of the thread, in another instance */
+    struct thread_ctx *next;        /* of the instance */
     struct thread_ctx *idle_next;
     struct magazine *magazines[RECORD_UNITS_MAX + 1]; /* by units of a record; NULL: unused */
     uint64_t

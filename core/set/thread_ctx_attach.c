@@ -78,7 +78,7 @@ struct thread_ctx *thread_ctx_new(weir *w)
     }
     /* The golden ratio keeps sources far apart. The kernel's random numbers would make this a
      * cancellation point. */
-    ctx->nonce_source.last = ctx->unit * UINT64_C(0x9e3779b97f4a7c15);
+    ctx->nonce_state = ctx->unit * UINT64_C(0x9e3779b97f4a7c15);
     ctx->next = w->thread_ctxs;
     w->thread_ctxs = ctx;
     return ctx;

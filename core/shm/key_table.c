@@ -340,10 +340,9 @@ static bool key_policy_agrees(const struct key_policy *policy, enum slot_kind ki
  * Returns false if there is no slot. The fence orders the claim before the loads of the search that
  * follows. So of two threads that claim and then search, at least one sees the other's claim. */
 static bool key_claim_any(const struct key_places *places, const struct key_policy *policy,
-                          struct nonce_source *nonces, struct key_entry *ret,
-                          struct probe_stats *stats)
+                          uint64_t *nonce_state, struct key_entry *ret, struct probe_stats *stats)
 {
-    uint64_t nonce = splitmix64_next(&nonces->last), id = places->id | CLAIM_BIT;
+    uint64_t nonce = splitmix64_next(nonce_state), id = places->id | CLAIM_BIT;
     struct key_entry chosen = {0};
     enum slot_kind kind = slot_choose(places, policy, nonce, &chosen);
 
@@ -369,7 +368,7 @@ static bool key_claim_is_valid(const struct key_lookup *found, const struct key_
 }
 
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
-                               const struct key_policy *policy, struct nonce_source *nonces,
+                               const struct key_policy *policy, uint64_t *nonce_state,
                                struct key_entry *ret, struct probe_stats *stats)
 {
     struct key_places places = key_places_of(table, key);
@@ -390,7 +389,7 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
             return KEY_CLAIMED;
         }
         known = found.entry;
-        if (!known.id && !key_claim_any(&places, policy, nonces, &known, stats))
+        if (!known.id && !key_claim_any(&places, policy, nonce_state, &known, stats))
             break;
         if (attempt)
             spin_backoff(&turn);

@@ -9,7 +9,7 @@
  *     if (key_table_find(table, &key, &entry))                            // the usual case
  *         decide on entry.word, then key_entry_swap(&entry, new word);    // one compare-and-swap
  *     else
- *         switch (key_table_claim(table, &key, &policy, &nonces, &entry, &stats)) {
+ *         switch (key_table_claim(table, &key, &policy, &nonce_state, &entry, &stats)) {
  *         case KEY_FOUND:    another thread inserted the key: decide on entry.word
  *         case KEY_CLAIMED:  read the clock again, decide as for a new key, then
  *                            key_claim_commit(&entry, word) or key_claim_drop(&entry)
@@ -127,7 +127,7 @@ enum key_claim {
 
 /* Claims a slot for a key, or finds the key. `ret` is untouched on KEY_FULL. Any thread. */
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
-                               const struct key_policy *policy, struct nonce_source *nonces,
+                               const struct key_policy *policy, uint64_t *nonce_state,
                                struct key_entry *ret, struct probe_stats *stats);
 
 /*

@@ -42,7 +42,7 @@ static struct {
 
 static struct thread {
     struct fiber fiber;
-    struct nonce_source nonce_source;
+    uint64_t nonce_state;
     const struct key_policy *policy;
     uint32_t key;
     uint32_t turns; /* decisions it is to make, and to forget the key after each second one */
@@ -126,7 +126,7 @@ static bool try_new(struct thread *thread, const struct key_digest *key, bool *r
 {
     struct key_entry entry;
 
-    switch (key_table_claim(&table, key, thread->policy, &thread->nonce_source, &entry, &tally)) {
+    switch (key_table_claim(&table, key, thread->policy, &thread->nonce_state, &entry, &tally)) {
     case KEY_CLAIMED:
         look();
         return key_claim_commit(&entry, first_word(thread->key));
@@ -174,7 +174,7 @@ static struct fiber *begin(uint32_t number, uint32_t key, const struct key_polic
 {
     struct thread *thread = &threads[number];
 
-    thread->nonce_source.last = number;
+    thread->nonce_state = number;
     thread->policy = policy;
     thread->key = key;
     thread->turns = turns;

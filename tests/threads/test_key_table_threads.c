@@ -38,7 +38,7 @@ static uint64_t decisions_n = 15000;
 struct worker {
     uint64_t number, rng, lives;
     uint64_t decided, refused;
-    struct nonce_source claimant;
+    uint64_t claimant;
     struct probe_stats tally;
 };
 
@@ -204,7 +204,7 @@ int main(void)
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.number = i + 1,
                                      .rng = random_case(test_seed, i),
-                                     .claimant = {random_case(test_seed, THREADS + i)}};
+                                     .claimant = random_case(test_seed, THREADS + i)};
         require(pthread_create(&threads[i], NULL, run_worker, &workers[i]) == 0);
     }
     for (uint32_t i = 0; i < THREADS; i++)

@@ -21,7 +21,7 @@
 
 static uint64_t now, rng;
 static struct key_table table;
-static struct nonce_source claimant = {7};
+static uint64_t claimant = 7;
 static struct probe_stats tally;
 static void *memory;
 static size_t memory_size;
