@@ -2,8 +2,6 @@
 /* SipHash-2-4 with 128 bits of output. */
 #include "base/siphash.h"
 
-#include "os/os.h"
-
 #define COMPRESSION_ROUNDS  2
 #define FINALIZATION_ROUNDS 4
 
@@ -55,11 +53,6 @@ static inline uint64_t siphash_load_tail(const unsigned char *at, size_t n)
     for (size_t i = 0; i < n % 8; i++)
         word |= (uint64_t)at[i] << 8 * i;
     return word;
-}
-
-int siphash_secret_new(struct siphash_secret *ret)
-{
-    return os_random_secret(ret->words, 2);
 }
 
 void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Random secret of one table, equal in all processes that share it. */
+/* Random secret of one table, equal in all processes that share it: from os_random_secret(), since
+ * a secret that can be guessed would protect nothing. */
 struct siphash_secret {
     uint64_t words[2];
 };
@@ -21,10 +22,6 @@ struct key_digest {
     uint64_t buckets; /* selects the key's two buckets, by 32 bits each */
     uint64_t id;      /* identifies the key; key_table.c makes it even and not 0 */
 };
-
-/* Makes a secret from random numbers of the kernel. Returns 0, or a negative errno if a sandbox
- * withholds them: a secret that can be guessed would protect nothing. */
-int siphash_secret_new(struct siphash_secret *ret);
 
 /* Computes the digest of any bytes. */
 void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t n,

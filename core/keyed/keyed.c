@@ -114,7 +114,7 @@ static int keyed_open_private(struct keyed *keyed)
     if (os_vm_commit(keyed->memory, keyed->memory_size) < 0)
         return -ENOMEM;
     os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
-    r = siphash_secret_new(&keyed->secret);
+    r = os_random_secret(keyed->secret.words, 2);
     return r < 0 ? r : key_table_open(&keyed->table, keyed->memory, keyed->capacity);
 }
 

@@ -131,7 +131,7 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
     };
     segment_identity_set_layout(identity, layout);
     if (layout->keys_max)
-        r = siphash_secret_new(&identity->secret);
+        r = os_random_secret(identity->secret.words, 2);
     if (r < 0)
         return r;
     memcpy(identity->magic, segment_magic, sizeof(segment_magic));
