@@ -4,7 +4,7 @@
 #include "api/instance.h"
 #include "api/pool.h"
 #include "api/set_object.h"
-#include "limit/limit_intern.h"
+#include "limit/limit.h"
 
 #include "base/invariant.h"
 #include "os/os.h"

@@ -2,7 +2,7 @@
 /* Makes a set from its plan, of any kind, and frees it. */
 #include "api/set_object.h"
 #include "config/plan.h"
-#include "limit/limit_intern.h"
+#include "limit/limit.h"
 
 #include "api/instance.h"
 #include "base/invariant.h"

@@ -159,10 +159,23 @@ WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint
     return true;
 }
 
-/* Interned limits of an instance, by content. */
+/*
+ * Interned limits of an instance, by content: sets with equal limits share one copy. Ten thousand
+ * sets seldom have as many kinds of limits, while settings text and configuration are most of a
+ * set's memory. The caller of each function holds the instance's lock, or is its only user.
+ */
 struct limit_intern_table {
     struct limit_intern_entry **buckets;
     uint32_t n, capacity; /* a power of two, or 0 */
 };
+
+/* Returns interned limits equal to these `n`, at least one, with an equal layout of state; NULL:
+ * out of memory. They belong to the table, must not be written to, and stay until
+ * limit_intern_release() was called once for each call. */
+struct limit *limit_intern(struct limit_intern_table *table, const struct limit *limits,
+                           uint32_t n);
+void limit_intern_release(struct limit_intern_table *table, struct limit *limits);
+/* Frees the table. All limits have been released. */
+void limit_intern_free(struct limit_intern_table *table);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A hash table with chains of interned limits, each entry in one block of memory. */
-#include "limit/limit_intern.h"
 #include "base/hash.h"
+#include "limit/limit.h"
 
 #include "base/invariant.h"
 #include "os/os.h"
@@ -18,12 +18,6 @@ struct limit_intern_entry {
     uint32_t n;
     struct limit limits[];
 };
-
-static struct limit_intern_entry *limit_intern_entry_of(struct limit *limits)
-{
-    return (struct limit_intern_entry *)((char *)limits -
-                                         offsetof(struct limit_intern_entry, limits));
-}
 
 /* ---- comparison ---- */
 
@@ -194,8 +188,9 @@ struct limit *limit_intern(struct limit_intern_table *table, const struct limit 
 
 void limit_intern_release(struct limit_intern_table *table, struct limit *limits)
 {
-    struct limit_intern_entry *entry = limit_intern_entry_of(limits),
-                              **at = limit_intern_bucket(table, entry->hash);
+    struct limit_intern_entry *entry =
+        (struct limit_intern_entry *)((char *)limits - offsetof(struct limit_intern_entry, limits));
+    struct limit_intern_entry **at = limit_intern_bucket(table, entry->hash);
 
     WEIR_INVARIANT(entry->references > 0 && table->n > 0);
     if (--entry->references)

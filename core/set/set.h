@@ -28,7 +28,7 @@ struct weir_set {
     const struct set_ops *ops;       /* of its kind (set_ops.h) */
     struct region *region;           /* of its state and records */
     struct participant *participant; /* NULL: a private set */
-    struct limits limits;            /* items: interned (limit_intern.h) */
+    struct limits limits;            /* items: interned */
     uint32_t head_unit;              /* unit of its struct set_head; 0: no limits, no state */
     uint32_t number;                 /* index into thread_ctx.set_ctxs */
     uint8_t inline_format;           /* enum inline_format of its state word */

@@ -2,7 +2,7 @@
 /* Memory: what an unused set takes, all told, and that what need not wait takes none. */
 #include "api/instance.h"
 #include "lib/world.h"
-#include "limit/limit_intern.h"
+#include "limit/limit.h"
 
 #define SETS       10000
 #define IDLE_MAX   256 /* bytes of a set of one limit */
