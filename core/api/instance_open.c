@@ -4,7 +4,7 @@
 #include "shm/segment.h"
 
 #include "api/pool.h"
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer.h"
@@ -53,7 +53,7 @@ static weir *instance_free(weir *w)
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->spare_lock);
     os_free(w->process_dir);
-    clock_tsc_free(w->clock.tsc);
+    os_free(w->clock.tsc);
     os_free(w);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Readings of CLOCK_MONOTONIC, shared while the time stamp counter says that they are fresh. */
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -75,11 +75,6 @@ int clock_tsc_new(struct clock_tsc **ret)
     atomic_store_explicit(&tsc->ticks, first.before, memory_order_seq_cst);
     *ret = tsc;
     return 0;
-}
-
-void clock_tsc_free(struct clock_tsc *tsc)
-{
-    os_free(tsc);
 }
 
 /*

@@ -4,7 +4,7 @@
 #include "limit/counters.h"
 #include "shm/segment.h"
 
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 #include "base/invariant.h"
 #include "config/fingerprint.h"
 #include "os/os.h"

@@ -5,7 +5,7 @@
  * ahead of the clock, before one that was complete when it began, or late by more than the bound.
  * Long form: WEIR_ROUNDS. A seed is printed if one fails; WEIR_SEED repeats it.
  */
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 
 #include "base/sched_point.h"
 #include "fiber.h"
@@ -112,7 +112,7 @@ static void begin(void)
 static void end(void)
 {
     assert_int_equal(clock_tsc_state(tsc), TSC_OK);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 /* Every interleaving */

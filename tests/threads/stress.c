@@ -11,7 +11,7 @@
  */
 #include "api/acquisition.h"
 #include "api/instance.h"
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 #include "lib/clock.h"
 #include "lib/history.h"
 #include "lib/require.h"

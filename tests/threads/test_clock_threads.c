@@ -7,7 +7,7 @@
  * than the limit allows. Long form: WEIR_SECONDS, for each of them.
  */
 #include "api/instance.h"
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 #include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -116,7 +116,7 @@ static void read_by(const struct fake_counter *counter, uint64_t lag_ns)
     atomic_store(&world.told, 0);
     world.lag_ns = lag_ns;
     assert_true(run_all(read_and_tell) >= THREADS);
-    clock_tsc_free(world.tsc);
+    os_free(world.tsc);
 }
 
 static void the_processors_counter(void **state)

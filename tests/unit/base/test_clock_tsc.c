@@ -5,7 +5,7 @@
  * counter does, a reading is never ahead of the clock nor before an earlier one; it is late by more
  * than the bound only if the counter is to blame, and then not for long. Long form: WEIR_ROUNDS.
  */
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -146,7 +146,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     m.call_ns = 500; /* a caller that reads it so slowly does not gain by it */
     assert_refused(-ETIME);
     m.call_ns = 5;
-    clock_tsc_free(tsc_made());
+    os_free(tsc_made());
 }
 
 static void interrupt_once(void)
@@ -164,7 +164,7 @@ static void a_measurement_that_is_interrupted_is_made_again(void **state)
     tsc = tsc_made();
     /* At most what a microsecond is, and nearly that. */
     assert_in_range(tsc->fresh_ticks, 1000 * TICKS / 10 * 31 / 32, 1000 * TICKS / 10);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 /* Readings */
@@ -202,7 +202,7 @@ static void readings_are_shared_while_they_are_fresh(void **state)
     pass(100);
     assert_true(reading(tsc, false, 10) > first);
     assert_int_equal(fake_os_counts().now, clocks + 1);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 static void a_woken_waiter_finds_that_it_is_time(void **state)
@@ -219,7 +219,7 @@ static void a_woken_waiter_finds_that_it_is_time(void **state)
     woken = reading(tsc, true, 1);
     assert_true(woken > first + 300);
     assert_int_equal(reading(tsc, false, 0), woken); /* and so do all others */
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 /* The clock as NTP slews it, now and then as much as is possible. */
@@ -258,7 +258,7 @@ static void no_reading_is_ahead_or_back_or_late(void **state)
             reading(tsc, random_below(&m.random, 50) == 0, TSC_LAG_NS);
         }
         assert_int_equal(clock_tsc_state(tsc), TSC_OK); /* slewing is not taken for a fault */
-        clock_tsc_free(tsc);
+        os_free(tsc);
     }
 }
 
@@ -273,7 +273,7 @@ static void a_suspension_is_nothing(void **state)
     m.ticks_milli += UINT64_C(1) << 52; /* the clock stands still, the counter does not */
     reading(tsc, false, 10);
     assert_int_equal(clock_tsc_state(tsc), TSC_OK);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 /* Interruptions */
@@ -309,7 +309,7 @@ static void readings_within_readings_do_not_go_back(void **state)
             reading(interrupted, random_below(&m.random, 50) == 0, TSC_LAG_NS);
         }
         assert_int_equal(clock_tsc_state(interrupted), TSC_OK);
-        clock_tsc_free(interrupted);
+        os_free(interrupted);
     }
 }
 
@@ -331,7 +331,7 @@ static void a_counter_that_goes_back_is_given_up(void **state)
     reading(tsc, true, 5);
     clock_tsc_disable(tsc, TSC_SHARED);
     assert_int_equal(clock_tsc_state(tsc), TSC_WENT_BACK); /* the first reason counts */
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 static void a_counter_that_is_a_little_behind_elsewhere_is_not_given_up(void **state)
@@ -346,7 +346,7 @@ static void a_counter_that_is_a_little_behind_elsewhere_is_not_given_up(void **s
     reading(tsc, false, 1000);
     reading(tsc, true, 10);
     assert_int_equal(clock_tsc_state(tsc), TSC_OK);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 static void a_counter_that_loses_time_is_given_up(void **state)
@@ -364,7 +364,7 @@ static void a_counter_that_loses_time_is_given_up(void **state)
     assert_int_equal(clock_tsc_state(tsc), TSC_LOST_TIME);
     assert_true(clock_ns() < before + 30 * TSC_FRESH_NS);
     reading(tsc, false, 5);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 static void a_counter_that_stands_still_is_given_up_at_a_wake_up(void **state)
@@ -378,7 +378,7 @@ static void a_counter_that_stands_still_is_given_up_at_a_wake_up(void **state)
     pass(20000);
     reading(tsc, true, 5);
     assert_int_equal(clock_tsc_state(tsc), TSC_LOST_TIME);
-    clock_tsc_free(tsc);
+    os_free(tsc);
 }
 
 /* Any counter at all. */
@@ -419,7 +419,7 @@ static void no_counter_whatever_moves_time_ahead_or_back(void **state)
             reading(interrupted, random_below(&m.random, 50) == 0, 0);
         }
         given_up += clock_tsc_state(interrupted) != TSC_OK;
-        clock_tsc_free(interrupted);
+        os_free(interrupted);
     }
     assert_true(given_up > rounds / 2);
 }

@@ -3,7 +3,7 @@
  * machine with a clock and a counter that are moved by hand: each look at one of them takes 5 ns.
  */
 #include "api/instance.h"
-#include "base/clock_tsc.h"
+#include "base/clock.h"
 #include "lib/tmpdir.h"
 #include "lib/world.h"
 #include <stdatomic.h>
