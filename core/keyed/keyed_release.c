@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases to wherever the key's word points at that time. */
-#include "base/backoff.h"
+#include "base/compiler.h"
 #include "keyed/keyed_internal.h"
 #include "set/try_now.h"
 

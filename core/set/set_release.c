@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases grants: returns resources, refunds or charges rates, and hands over to the head. */
-#include "base/backoff.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
