@@ -272,12 +272,6 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     return r;
 }
 
-static void acquire_enter_blocked(weir *w)
-{
-    instance_ref(w, 1);
-    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
-}
-
 /* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
  * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
@@ -305,7 +299,8 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
         *ret = acquisition;
     if (r != -EAGAIN)
         return r;
-    acquire_enter_blocked(w);
+    instance_ref(w, 1);
+    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
     r = acquire_enqueue_and_wait(&op, acquisition, ret);
     acquire_leave_blocked(w);
     return r;

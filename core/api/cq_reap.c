@@ -24,17 +24,6 @@ static uint32_t cq_pop(weir_queue *queue)
     return record;
 }
 
-/* Puts a completion back in front that could not be handed out. */
-static void cq_push_back(weir_queue *queue, uint32_t record)
-{
-    struct acq_record *r = cq_record(queue, record);
-
-    WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    cq_list_prepend(queue, cq_completions(queue, r), record);
-    if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
-        cq_index_add(queue, record);
-}
-
 static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                             struct weir_refusal *ret)
 {
@@ -116,13 +105,20 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
     return popped;
 }
 
-/* Puts completions back and signals again: the caller returns fewer than it has room for, which
- * tells an edge-triggered loop that the queue is empty. */
-static void cq_push_back_batch(weir_queue *queue, const uint32_t *records, unsigned n)
+/* Puts completions back in front that could not be handed out, and signals again: the caller
+ * returns fewer than it has room for, which tells an edge-triggered loop that the queue is empty.
+ */
+static void cq_push_back(weir_queue *queue, const uint32_t *records, unsigned n)
 {
     pthread_mutex_lock(&queue->timer.lock);
-    while (n > 0)
-        cq_push_back(queue, records[--n]);
+    while (n > 0) {
+        uint32_t record = records[--n];
+        struct acq_record *r = cq_record(queue, record);
+
+        cq_list_prepend(queue, cq_completions(queue, r), record);
+        if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
+            cq_index_add(queue, record);
+    }
     if (queue->to_post.first)
         cq_ring_continue(queue);
     wake_fd_signal_again(&queue->timer.wake_fd);
@@ -139,7 +135,7 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
     while (done < popped && cq_reap_one(queue->timer.w, records[done], &out[done]))
         done++;
     if (done < popped) {
-        cq_push_back_batch(queue, records + done, popped - done);
+        cq_push_back(queue, records + done, popped - done);
         *ret_code = -ENOMEM;
     }
     WEIR_INVARIANT(done <= atomic_load_explicit(&queue->pending, memory_order_relaxed));

@@ -43,8 +43,7 @@ static weir *instance_free(weir *w)
     peer_events_close(&instance_wait(w)->timer);
     instance_free_ctxs(w);
     registry_free(w);
-    if (instance_of(w)->plugins)
-        plugin_search_free(instance_of(w)->plugins);
+    plugin_search_free(instance_of(w)->plugins);
     timer_free(&instance_wait(w)->timer);
     cq_free_all(w);
     region_close(&w->region);

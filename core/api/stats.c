@@ -67,14 +67,6 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
     return (int)set->limits.items[limit].settings_n;
 }
 
-/* Sums the counters of all thread contexts ever used: their next owner continues them. */
-static void stats_add_shared(const struct segment *segment, struct weir_set_stats *totals,
-                             struct weir_limit_stats *limits, uint32_t n)
-{
-    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
-        counters_sum(segment_thread_counters(segment, i), totals, limits, n);
-}
-
 static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
                                struct weir_limit_stats *limits, uint32_t n)
 {
@@ -82,7 +74,11 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
     uint64_t ended;
 
     if (set_is_shared(set)) {
-        stats_add_shared(set->participant->segment, totals, limits, n);
+        const struct segment *segment = set->participant->segment;
+
+        /* All thread contexts ever used: their next owner continues the counters. */
+        for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+            counters_sum(segment_thread_counters(segment, i), totals, limits, n);
         totals->held = set_holders_count(set);
         return;
     }
