@@ -62,32 +62,16 @@ static int plugin_list_add_dirs(struct plugin_search *plugins, const struct weir
     return r;
 }
 
-static int plugin_list_run(struct plugin_search *plugins, const struct weir_options *options,
-                           struct plugin_list *list, struct weir_error *reterr)
-{
-    const struct plugin_visitor visitor = {plugin_list_report_file, plugin_list_report_dir, list};
-    struct complaints complaints = {.report = options->complaint, .userdata = options->userdata};
-    int r = plugin_list_add_dirs(plugins, options, &complaints);
-    int reported = complaints_report(&complaints);
-
-    if (reported < 0) {
-        if (reterr)
-            *reterr = complaints.first;
-        return reported;
-    }
-    if (r == 0)
-        r = plugin_search_visit(plugins, &visitor);
-    return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : list->n;
-}
-
 int weir_plugins(const struct weir_options *options,
                  int (*found)(void *userdata, const struct weir_plugin_info *info), void *userdata,
                  struct weir_error *reterr)
 {
     static const struct weir_options none = {.size = sizeof(none)};
     struct plugin_list list = {found, userdata, 0};
+    const struct plugin_visitor visitor = {plugin_list_report_file, plugin_list_report_dir, &list};
+    struct complaints complaints = {0};
     struct plugin_search *plugins = NULL;
-    int r;
+    int r, reported;
 
     options = options ? options : &none;
     if (options->size < sizeof(*options) || !found)
@@ -95,10 +79,18 @@ int weir_plugins(const struct weir_options *options,
                          "the size of the options is wrong, or there is no callback");
     if (options->file && options->text)
         return error_set(reterr, -EINVAL, "the options name both a file and a text");
+    complaints.report = options->complaint;
+    complaints.userdata = options->userdata;
     r = plugin_search_new(&plugins, options->plugin_dirs);
-    if (r < 0)
-        return error_set(reterr, r, "%s", strerrordesc_np(-r));
-    r = plugin_list_run(plugins, options, &list, reterr);
+    if (r == 0)
+        r = plugin_list_add_dirs(plugins, options, &complaints);
+    reported = complaints_report(&complaints);
+    if (r == 0 && reported == 0)
+        r = plugin_search_visit(plugins, &visitor);
     plugin_search_free(plugins);
-    return r;
+    if (reported < 0 && reterr)
+        *reterr = complaints.first;
+    if (reported < 0)
+        return reported;
+    return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : list.n;
 }

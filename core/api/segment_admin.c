@@ -14,15 +14,26 @@
 
 /* ---- directory ---- */
 
-/* Chooses the segment directory. `*ret`: NULL for the default, else freed with os_free(). */
-static int segment_admin_choose_dir(const struct weir_options *options, char **ret,
-                                    struct weir_error *reterr)
+/* Chooses the segment directory, if `wrong` does not name an argument at fault. `*ret`: NULL for
+ * the default, else freed with os_free(). */
+static int segment_admin_choose_dir(const struct weir_options *options, const char *wrong,
+                                    char **ret, struct weir_error *reterr)
 {
-    struct complaints complaints = {.report = options->complaint, .userdata = options->userdata};
+    static const struct weir_options none = {.size = sizeof(none)};
+    struct complaints complaints = {0};
     struct config_ast definition = {0};
     int r = 0, reported;
 
     *ret = NULL;
+    options = options ? options : &none;
+    if (options->size < sizeof(*options))
+        wrong = "the size of the options is wrong";
+    else if (options->file && options->text)
+        wrong = "the options name both a file and a text";
+    if (wrong)
+        return error_set(reterr, -EINVAL, "%s", wrong);
+    complaints.report = options->complaint;
+    complaints.userdata = options->userdata;
     if (!options->process_dir) /* else the configuration does not matter */
         r = config_yaml_load(options, &definition, &complaints);
     if (r == 0)
@@ -38,18 +49,6 @@ static int segment_admin_choose_dir(const struct weir_options *options, char **r
     }
     return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : 0;
 }
-
-static int segment_admin_check_options(const struct weir_options *options,
-                                       struct weir_error *reterr)
-{
-    if (options->size < sizeof(*options))
-        return error_set(reterr, -EINVAL, "the size of the options is wrong");
-    if (options->file && options->text)
-        return error_set(reterr, -EINVAL, "the options name both a file and a text");
-    return 0;
-}
-
-static const struct weir_options segment_admin_defaults = {.size = sizeof(segment_admin_defaults)};
 
 /* ---- users ---- */
 
@@ -210,15 +209,9 @@ int weir_segments(const struct weir_options *options,
                   struct weir_error *reterr)
 {
     struct name_list names = {0};
-    char *dir = NULL;
-    int r;
+    char *dir;
+    int r = segment_admin_choose_dir(options, found ? NULL : "there is no callback", &dir, reterr);
 
-    options = options ? options : &segment_admin_defaults;
-    r = segment_admin_check_options(options, reterr);
-    if (r == 0 && !found)
-        r = error_set(reterr, -EINVAL, "there is no callback");
-    if (r == 0)
-        r = segment_admin_choose_dir(options, &dir, reterr);
     if (r == 0)
         r = name_list_read(dir, &names, reterr);
     if (r == 0)
@@ -233,15 +226,12 @@ int weir_segments(const struct weir_options *options,
 int weir_segment_remove(const struct weir_options *options, const char *name, uint32_t flags,
                         struct weir_error *reterr)
 {
-    char *dir = NULL;
-    int r;
+    const char *wrong = !name || (flags & ~WEIR_SEGMENT_FORCE)
+                            ? "there is no name, or the flags are not known"
+                            : NULL;
+    char *dir;
+    int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
 
-    options = options ? options : &segment_admin_defaults;
-    r = segment_admin_check_options(options, reterr);
-    if (r == 0 && (!name || (flags & ~WEIR_SEGMENT_FORCE) != 0))
-        r = error_set(reterr, -EINVAL, "there is no name, or the flags are not known");
-    if (r == 0)
-        r = segment_admin_choose_dir(options, &dir, reterr);
     if (r == 0)
         r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, segment_has_users, NULL,
                            reterr);
