@@ -109,9 +109,8 @@ static int keyed_open_private(struct keyed *keyed)
     WEIR_INVARIANT(!keyed->segment && !keyed->memory);
     keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
     keyed->memory = os_vm_reserve(keyed->memory_size);
-    if (!keyed->memory || !keyed->shared_state)
-        return -ENOMEM;
-    if (os_vm_commit(keyed->memory, keyed->memory_size) < 0)
+    if (!keyed->memory || !keyed->shared_state ||
+        os_vm_commit(keyed->memory, keyed->memory_size) < 0)
         return -ENOMEM;
     os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
     r = os_random_secret(keyed->secret.words, 2);

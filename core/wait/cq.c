@@ -80,11 +80,6 @@ uint32_t cq_bucket_first(const _Atomic uint32_t *bucket)
     return atomic_load_explicit(bucket, memory_order_relaxed);
 }
 
-static void cq_set_bucket_first(_Atomic uint32_t *bucket, uint32_t record)
-{
-    atomic_store_explicit(bucket, record, memory_order_relaxed);
-}
-
 void cq_index_add(weir_queue *queue, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -101,7 +96,7 @@ void cq_index_add(weir_queue *queue, uint32_t record)
     cq_set_flag(r, RECORD_INDEXED);
     if (r->bucket_next)
         cq_set_bucket_prev(cq_record(queue, r->bucket_next), record);
-    cq_set_bucket_first(bucket, record);
+    atomic_store_explicit(bucket, record, memory_order_relaxed);
 }
 
 /* Returns whether the neighbors of an indexed record, or its bucket, agree with its links. */
@@ -131,7 +126,8 @@ void cq_index_remove(weir_queue *queue, uint32_t record)
     if (before)
         cq_record(queue, before)->bucket_next = r->bucket_next;
     else
-        cq_set_bucket_first(cq_bucket(queue, cq_user_data(r)), r->bucket_next);
+        atomic_store_explicit(cq_bucket(queue, cq_user_data(r)), r->bucket_next,
+                              memory_order_relaxed);
 }
 
 struct cq_list *cq_completions(weir_queue *queue, const struct acq_record *r)

@@ -67,12 +67,16 @@ static int peer_events_relay_one(const struct wait_timer *timer, const struct pe
     return r < 0 ? r : os_epoll_add(wake_fd_pollable(&own->wake_fd), events->fd, timer->number);
 }
 
+/* Ends the relay of all doorbells, unless the timer thread has ended. */
 static void peer_events_unrelay_all(const struct wait_timer *timer)
 {
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
+    struct wait_timer *own = timer_at(timer->w, 0);
 
-    for (; events; events = events->next)
-        os_epoll_remove(wake_fd_pollable(&timer_at(timer->w, 0)->wake_fd), events->fd);
+    pthread_mutex_lock(&own->lock);
+    for (; events && wake_fd_is_open(&own->wake_fd); events = events->next)
+        os_epoll_remove(wake_fd_pollable(&own->wake_fd), events->fd);
+    pthread_mutex_unlock(&own->lock);
 }
 
 /* Returns whether events reach the timer only through the timer thread: its wake fd has no epoll
@@ -178,22 +182,18 @@ int peer_events_subscribe(struct wait_timer *timer, weir_set *set)
  * nothing: the event was for an earlier use, and the record is about to enter the set or was
  * returned. Waiters of a broken set find that out by themselves.
  */
-static void peer_events_recheck(weir_set *set, uint32_t waiter)
+static void peer_events_recheck(void *userdata, uint32_t record, uint32_t waiter)
 {
+    weir_set *set = userdata;
     uint64_t word = waiter_word(set->w, waiter);
 
+    (void)record;
     if (record_state(word) == RECORD_FREE || set_is_broken(set))
         return;
     if (record_state(word) == RECORD_WAITING)
         timer_arm_recheck(set->w, waiter, word, clock_now_ns(&set->w->clock));
     else
         timer_notify(set->w, waiter, word);
-}
-
-static void peer_events_recheck_each(void *set, uint32_t record, uint32_t waiter)
-{
-    (void)record;
-    peer_events_recheck(set, waiter);
 }
 
 static void peer_events_handle_one(const struct peer_events *events)
@@ -206,9 +206,9 @@ static void peer_events_handle_one(const struct peer_events *events)
     WEIR_INVARIANT(set->participant);
     for (int i = 0; i < n; i++)
         if ((waiter = participant_waiter(set->participant, records[i])) != 0)
-            peer_events_recheck(set, waiter);
+            peer_events_recheck(set, records[i], waiter);
     if (overflowed)
-        participant_each_waiter(set->participant, peer_events_recheck_each, set);
+        participant_each_waiter(set->participant, peer_events_recheck, set);
     peer_reap(NULL, set);
 }
 
@@ -224,24 +224,12 @@ void peer_events_handle_all(struct wait_timer *timer)
     wake_fd_leave(&timer->wake_fd);
 }
 
-/* Ends the relay of a timer that cannot do without, unless the timer thread has ended. */
-static void peer_events_end_forced_relay(const struct wait_timer *timer)
-{
-    struct wait_timer *own = timer_at(timer->w, 0);
-
-    if (!peer_events_needs_relay(timer))
-        return;
-    pthread_mutex_lock(&own->lock);
-    if (wake_fd_is_open(&own->wake_fd))
-        peer_events_unrelay_all(timer);
-    pthread_mutex_unlock(&own->lock);
-}
-
 void peer_events_close(struct wait_timer *timer)
 {
     struct peer_events *events, *next;
 
-    peer_events_end_forced_relay(timer);
+    if (peer_events_needs_relay(timer))
+        peer_events_unrelay_all(timer);
     events = atomic_exchange_explicit(&timer->peer_events, NULL, memory_order_seq_cst);
     for (; events; events = next) {
         next = events->next;

@@ -291,13 +291,6 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
         timer_set_wake(timer, next);
 }
 
-/* Returns whether another process decided the waiter, which may have been stopped before it rang
- * the doorbell. A FREE record is about to be forgotten, and its acquisition with it. */
-static bool timer_needs_notify(const weir *w, const struct due_waiter *due)
-{
-    return waiter_is_proxy(waiter_at(w, due->record)) && record_state(due->word) != RECORD_FREE;
-}
-
 /* Adapts the lead of the wake fd, which expires a moment early. A thread that comes before the
  * deadline spins until then, which is shorter than another wake-up. Returns the time afterwards. */
 static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
@@ -327,8 +320,8 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
         pthread_mutex_unlock(&timer->lock);
         if (due.set)
             n += timer_handle_due(timer->w, &due);
-        else if (timer_needs_notify(timer->w, &due))
-            timer_notify(timer->w, due.record, due.word);
+        else if (waiter_is_proxy(waiter_at(timer->w, due.record)))
+            timer_notify(timer->w, due.record, due.word); /* its decider may have been stopped */
         pthread_mutex_lock(&timer->lock);
     }
     timer_finish_run(timer, spins);

@@ -142,12 +142,6 @@ static bool wake_fd_has_late_signal(const struct wake_fd *wake_fd)
     return atomic_load_explicit(&wake_fd->users, memory_order_seq_cst) != 0;
 }
 
-static void wake_fd_mark_clear(struct wake_fd *wake_fd, bool late)
-{
-    wake_fd->signaled = false;
-    wake_fd->maybe_readable = late;
-}
-
 /* Arms the timer again after a read, which consumes its expiry too. If the armed time is still
  * ahead, the timer needs nothing. */
 static void wake_fd_restore_timer(struct wake_fd *wake_fd)
@@ -171,7 +165,7 @@ void wake_fd_clear(struct wake_fd *wake_fd)
     if (!wake_fd->maybe_readable)
         return;
     if (os_read(fd, &count, sizeof(count)) >= 0) {
-        wake_fd_mark_clear(wake_fd, late);
+        wake_fd->maybe_readable = late;
         wake_fd_restore_timer(wake_fd);
     }
 }
@@ -196,7 +190,8 @@ void wake_fd_set_timer(struct wake_fd *wake_fd, uint64_t at_ns)
     if (wake_fd->failing) {
         wake_fd_signal_again(wake_fd); /* the thread that handles it tries again */
     } else if (wake_fd->event_fd < 0) {
-        wake_fd_mark_clear(wake_fd, late); /* arming the timer cleared the signal as well */
+        wake_fd->signaled = false; /* arming the timer cleared the signal as well */
+        wake_fd->maybe_readable = late;
         if (signaled)
             wake_fd_signal(wake_fd);
     }
