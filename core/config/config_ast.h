@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The config AST: what a configuration text or a specification in code says, before names are
+/* The config AST: what a configuration text or a specification in code says, before names are
  * looked up and numbers are checked. Every item has its location, so that complaints can name it.
- *
- *     YAML text ──config_yaml.c──►┐
- *                                 ├─► struct config_ast ──resolve.c──► struct plan
- *     C specs ──config_spec.c────►┘
  */
 #ifndef WEIR_CORE_CONFIG_CONFIG_AST_H
 #define WEIR_CORE_CONFIG_CONFIG_AST_H

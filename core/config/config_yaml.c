@@ -286,8 +286,6 @@ int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
 {
     char *text = NULL;
     size_t length = 0;
-    int r;
-
     *ret = (struct config_ast){.complaints = complaints};
     if (options->text) {
         complaints->file = options->text_name ? options->text_name : "<text>";
@@ -298,7 +296,7 @@ int config_yaml_load(const struct weir_options *options, struct config_ast *ret,
         complaints->file = "";
         return 0;
     }
-    r = os_file_read(complaints->file, CONFIG_TEXT_MAX, &text, &length);
+    int r = os_file_read(complaints->file, CONFIG_TEXT_MAX, &text, &length);
     if (r < 0)
         return complaint_add(complaints, r, (struct mark){0, 0}, "cannot be read: %s",
                              strerrordesc_np(-r));

@@ -10,20 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes to `to`, or only counts if `to` is NULL. */
 struct fingerprint_writer {
-    char *to;
-    size_t size, n;
+    char *to;      /* FINGERPRINT_TEXT_MAX bytes */
+    size_t n;      /* bytes written; what has no room is only counted */
     bool not_utf8; /* a text was left out because it is not UTF-8 */
 };
 
 __attribute__((format(printf, 2, 3))) static void
 fingerprint_write(struct fingerprint_writer *writer, const char *format, ...)
 {
+    size_t at = writer->n < FINGERPRINT_TEXT_MAX ? writer->n : FINGERPRINT_TEXT_MAX;
     va_list arguments;
     va_start(arguments, format);
-    writer->n += (size_t)vsnprintf(writer->to ? writer->to + writer->n : NULL,
-                                   writer->to ? writer->size - writer->n : 0, format, arguments);
+    writer->n += (size_t)vsnprintf(writer->to + at, FINGERPRINT_TEXT_MAX - at, format, arguments);
     va_end(arguments);
 }
 
@@ -172,24 +171,24 @@ static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 
 int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret, struct weir_error *reterr)
 {
-    struct fingerprint_writer writer = {0};
-    *ret = (struct fingerprint){0};
-    fingerprint_write_set(&writer, plan);
-    if (writer.not_utf8)
-        return error_set(reterr, -EINVAL, "set `%s`: the definition of a shared set must be UTF-8",
-                         error_text(plan->name).text);
-    if (writer.n >= FINGERPRINT_TEXT_MAX)
-        return error_set(reterr, -E2BIG,
-                         "the definition of set `%s` takes %zu bytes, and that of a shared set at "
-                         "most %zu: use shorter keys or fewer limits",
-                         error_text(plan->name).text, writer.n, FINGERPRINT_TEXT_MAX - 1);
-    ret->definition = os_alloc(writer.n + 1, 1);
-    if (!ret->definition)
+    struct fingerprint_writer writer = {.to = os_alloc(FINGERPRINT_TEXT_MAX, 1)};
+    int r = 0;
+    *ret = (struct fingerprint){.definition = writer.to};
+    if (!writer.to)
         return error_set(reterr, -ENOMEM, "out of memory");
-    writer = (struct fingerprint_writer){.to = ret->definition, .size = writer.n + 1};
     fingerprint_write_set(&writer, plan);
     ret->hash = fingerprint_hash_set(plan);
-    return 0;
+    if (writer.not_utf8)
+        r = error_set(reterr, -EINVAL, "set `%s`: the definition of a shared set must be UTF-8",
+                      error_text(plan->name).text);
+    else if (writer.n >= FINGERPRINT_TEXT_MAX)
+        r = error_set(reterr, -E2BIG,
+                      "the definition of set `%s` takes %zu bytes, and that of a shared set at "
+                      "most %zu: use shorter keys or fewer limits",
+                      error_text(plan->name).text, writer.n, FINGERPRINT_TEXT_MAX - 1);
+    if (r < 0)
+        fingerprint_free(ret);
+    return r;
 }
 
 void fingerprint_free(struct fingerprint *fingerprint)

@@ -41,17 +41,12 @@ void pool_plan_free(struct pool_plan *plan)
     *plan = (struct pool_plan){0};
 }
 
-static bool plan_name_is(const char *name, const char *wanted)
-{
-    return name && strcmp(name, wanted) == 0;
-}
-
 /* Removes all pools but the one of this name. */
 static void plan_select_pool(struct plan *plan, const char *name)
 {
     size_t n = 0;
     for (size_t i = 0; i < plan->pools_n; i++) {
-        if (plan_name_is(plan->pools[i].name, name))
+        if (plan->pools[i].name && strcmp(plan->pools[i].name, name) == 0)
             plan->pools[n++] = plan->pools[i];
         else
             pool_plan_free(&plan->pools[i]);
@@ -63,9 +58,9 @@ static void plan_select_pool(struct plan *plan, const char *name)
 static bool plan_is_selected(const struct plan *plan, const char *set, const char *name)
 {
     if (plan->pools_n == 0)
-        return plan_name_is(set, name);
+        return strcmp(set, name) == 0;
     for (uint32_t i = 0; i < plan->pools[0].sets_n; i++)
-        if (plan_name_is(set, plan->pools[0].sets[i]))
+        if (strcmp(set, plan->pools[0].sets[i]) == 0)
             return true;
     return false;
 }

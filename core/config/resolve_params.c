@@ -66,11 +66,11 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
     size_t n = 0;
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
-        return value_read_number(complaints, parameter->name, value, UNITS_AMOUNT, parameter->min,
-                                 parameter->max, ret);
     case WEIR_PARAMETER_DURATION:
-        return value_read_number(complaints, parameter->name, value, UNITS_DURATION, parameter->min,
-                                 parameter->max, ret);
+        return value_read_number(complaints, parameter->name, value,
+                                 parameter->type == WEIR_PARAMETER_AMOUNT ? UNITS_AMOUNT
+                                                                          : UNITS_DURATION,
+                                 parameter->min, parameter->max, ret);
     case WEIR_PARAMETER_BOOLEAN:
         if (!value_read_boolean(complaints, parameter->name, value, &truth))
             return false;
@@ -132,7 +132,8 @@ static bool params_check_footprint(const struct plugin *plugin,
            (plugin->info.kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 
-static void params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
+/* Complains about the values with the reason that the plugin gives. Returns false. */
+static bool params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
                                    const struct weir_reason *reason)
 {
     struct mark mark = owner->mark;
@@ -140,6 +141,16 @@ static void params_complain_reason(struct resolver *resolver, const struct param
         resolver->params.settings[reason->parameter])
         mark = resolver->params.settings[reason->parameter]->value.mark;
     complain(resolver->complaints, mark, "%s: %s", owner->plugin->info.name, reason->message);
+    return false;
+}
+
+/* Complains about the plugin itself. Returns false. */
+static bool params_complain_plugin(struct resolver *resolver, const struct params_owner *owner,
+                                   const char *what)
+{
+    complaint_add(resolver->complaints, -ENOEXEC, owner->mark, "plugin `%s` %s (%s)",
+                  owner->plugin->info.name, what, owner->plugin->path);
+    return false;
 }
 
 static bool params_has_configure(const struct plugin *plugin)
@@ -159,30 +170,18 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         return false;
     if (!params_has_configure(plugin))
         return true;
-    if (params_call_plugin(resolver, plugin, sets_n, NULL, ret, &reason) != 0) {
-        params_complain_reason(resolver, owner, &reason);
-        return false;
-    }
-    if (!params_check_footprint(plugin, ret)) {
-        complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
-                      "plugin `%s` requests an impossible amount of memory (%s)", plugin->info.name,
-                      plugin->path);
-        return false;
-    }
-    void *config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
-    if (!config) {
+    if (params_call_plugin(resolver, plugin, sets_n, NULL, ret, &reason) != 0)
+        return params_complain_reason(resolver, owner, &reason);
+    if (!params_check_footprint(plugin, ret))
+        return params_complain_plugin(resolver, owner, "requests an impossible amount of memory");
+    *ret_config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
+    if (!*ret_config) {
         resolver->complaints->memory_failed = true;
         return false;
     }
-    if (params_call_plugin(resolver, plugin, sets_n, config, &again, &reason) != 0 ||
+    if (params_call_plugin(resolver, plugin, sets_n, *ret_config, &again, &reason) != 0 ||
         again.config != ret->config || again.state != ret->state ||
-        again.amount_max != ret->amount_max) {
-        os_free(config);
-        complaint_add(resolver->complaints, -ENOEXEC, owner->mark,
-                      "plugin `%s` contradicts itself when configured (%s)", plugin->info.name,
-                      plugin->path);
-        return false;
-    }
-    *ret_config = config;
+        again.amount_max != ret->amount_max)
+        return params_complain_plugin(resolver, owner, "contradicts itself when configured");
     return true;
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Reads YAML (JSON is a subset) node by node, in the order of the text. libfyaml turns the text
- * into events. A node is a text, or a list or mapping with entries that follow. Anchors, aliases,
- * tags and merge keys are refused. So a configuration says each thing where it is, and no small
- * text expands into a huge one.
- */
+/* Reads YAML (JSON is a subset) node by node, in the order of the text. libfyaml turns the text
+ * into events. A node is a text, or a list or mapping with entries that follow. */
 #ifndef WEIR_CORE_CONFIG_YAML_READER_H
 #define WEIR_CORE_CONFIG_YAML_READER_H
 

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Validates the plugin ABI table of a file, and copies it into complete structs.
- *
- * Nothing in the table is trusted: sizes are checked before fields are read, pointers before they
- * are followed, texts before they are printed. A struct longer than ours is newer, and its tail is
- * ignored. A shorter one is older, and the fields that it lacks are absent. One error refuses the
- * whole file, so that no part of it is used.
- */
+/* Validates the plugin ABI table of a file, of which nothing is trusted, and copies it into
+ * complete structs. One error refuses the whole file. */
 #include "os/os.h"
 #include "plugin/plugin_file.h"
 #include <stdarg.h>

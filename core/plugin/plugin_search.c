@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Finds plugins by name. For the name `x`, the file x.so is tried in each directory in turn,
- * because the plugin is nearly always there. Only then are all files of the directories searched
- * for a plugin of that name. The first match wins. Every file is loaded at most once.
+/* Finds plugins by name, in the order that README.md describes. Every file is loaded at most once.
  */
 #include "base/str_map.h"
 #include "os/os.h"
@@ -64,22 +61,17 @@ static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t
     return dir[0] == '\0' ? 0 : text_array_insert(&plugins->dirs, dir, after_n);
 }
 
-/* Adds the directories of a colon-separated list. */
-static int plugin_path_add(struct plugin_search *plugins, const char *path)
+/* Adds the directories of WEIR_PLUGIN_PATH, a list with colons, the built-in and the installed one.
+ */
+static int plugin_default_dirs_add(struct plugin_search *plugins)
 {
-    char *copy = os_strdup(path), *rest = copy;
+    const char *path = os_getenv("WEIR_PLUGIN_PATH");
+    char *copy = os_strdup(path ? path : ""), *rest = copy;
+    size_t before = plugins->dirs.n;
     int r = copy ? 0 : -ENOMEM;
     while (rest && r == 0)
         r = plugin_dir_add(plugins, strsep(&rest, ":"), 0);
     os_free(copy);
-    return r;
-}
-
-static int plugin_default_dirs_add(struct plugin_search *plugins)
-{
-    const char *path = os_getenv("WEIR_PLUGIN_PATH");
-    size_t before = plugins->dirs.n;
-    int r = path ? plugin_path_add(plugins, path) : 0;
     if (r == 0 && plugin_builtins[0].file)
         r = plugin_dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
     if (r == 0)
