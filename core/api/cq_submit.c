@@ -117,9 +117,9 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
 }
 
 /* Sets the state of a record that was never in the set. Returns its word. */
-static uint64_t cq_set_state(const struct acquire_op *op, uint32_t waiter, enum record_state state)
+static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum record_state state)
 {
-    struct acq_record *r = record_at(op->set->region, waiter_record(op->set->w, waiter));
+    struct acq_record *r = set_record(op->set, record);
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
@@ -140,24 +140,6 @@ static uint64_t cq_proxy_link(const struct acq_record *r)
     return waiter_is_proxy(r) ? record_load(&r->next) : 0;
 }
 
-/* Returns the submission's word; faster than cq_word(), since the kind of its record is known. */
-static uint64_t cq_submission_word(const weir_queue *queue, const struct cq_submission *submission)
-{
-    return submission->proxy_link ? cq_word(queue, submission->waiter)
-                                  : record_load(&cq_record(queue, submission->waiter)->word);
-}
-
-static bool cq_submission_waits(const weir_queue *queue, const struct cq_submission *submission,
-                                uint32_t *ret_flags)
-{
-    const struct acq_record *r = cq_record(queue, submission->waiter);
-
-    if (submission->proxy_link)
-        return waiter_load(queue->timer.w, submission->waiter, submission->word, ret_flags);
-    *ret_flags = atomic_load_explicit(&r->bucket_prev_flags, memory_order_acquire);
-    return record_load(&r->word) == submission->word;
-}
-
 /*
  * Returns whether the record is still this submission, decided by another thread that is about to
  * deliver it. The queue completes it first, as it may be closed before that. If the word has moved
@@ -167,7 +149,7 @@ static bool cq_submission_waits(const weir_queue *queue, const struct cq_submiss
 static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
 {
     const struct acq_record *r = cq_record(queue, submission->waiter);
-    uint64_t now = cq_submission_word(queue, submission);
+    uint64_t now = cq_word(queue, submission->waiter);
 
     if (submission->proxy_link)
         return cq_proxy_link(r) == submission->proxy_link;
@@ -199,7 +181,7 @@ static bool cq_index_or_complete(weir_queue *queue, const struct acquire_op *op,
 
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
     cq_mark_entered(queue, submission);
-    waits = cq_submission_waits(queue, submission, &before);
+    waits = waiter_load(queue->timer.w, waiter, submission->word, &before);
 
     if (before & RECORD_DELIVERED)
         return false;
@@ -231,21 +213,21 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
     weir_set *set = op->set;
     struct cq_submission submission = {.waiter = waiter,
                                        .proxy_link = cq_proxy_link(cq_record(queue, waiter))};
-    uint64_t before = cq_submission_word(queue, &submission);
+    uint32_t record = waiter_record(set->w, waiter);
+    uint64_t before = record_load(&set_record(set, record)->word);
     int r = 0;
 
     if (request_is_empty(set, op->amounts)) {
-        cq_set_state(op, waiter, RECORD_HELD);
+        cq_set_state(op, record, RECORD_HELD);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {
-        r = set->ops->acquire(op, waiter_record(set->w, waiter), MODE_WAIT,
-                              request_max_wait(set, op->request));
+        r = set->ops->acquire(op, record, MODE_WAIT, request_max_wait(set, op->request));
     }
     if (r == 0 || r == 1)
         submission.word = record_next_word(before, r == 0 ? RECORD_HELD : RECORD_WAITING);
     else if (r == -EAGAIN || r == -ENOBUFS)
         submission.word =
-            cq_set_state(op, waiter, r == -EAGAIN ? RECORD_REFUSED : RECORD_QUEUE_FULL);
+            cq_set_state(op, record, r == -EAGAIN ? RECORD_REFUSED : RECORD_QUEUE_FULL);
     else
         return r;
     if (r != 1 && !submission.proxy_link)
