@@ -20,12 +20,6 @@ static void set_plain_close(weir_set *set)
     participant_close(set->participant);
 }
 
-static int set_plain_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
-                             uint64_t max_wait_ns)
-{
-    return set_acquire(op->ctx, op->set, op->amounts, record, mode, max_wait_ns, &op->decision);
-}
-
 static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
 {
     (void)record;
@@ -152,7 +146,7 @@ const struct set_ops plain_set_ops = {
     .has_fast_path = true,
     .open = set_plain_open,
     .close = set_plain_close,
-    .acquire = set_plain_acquire,
+    .acquire = set_acquire,
     .lease = set_lease,
     .release = set_release,
     .return_units = set_return_units,

@@ -96,11 +96,7 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
     if (key_set) {
         keyed_move_to(acq, &key_set->set);
         op->ctx->binding = key_word_binding(word);
-        /* Not by set_acquire(): set_enqueue() does not ask for the binding. */
-        if (try_now_acquire(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                            &op->decision, &r) == TRY_SLOW)
-            r = set_acquire_inflated(op->ctx, &key_set->set, op->amounts, acq->record, acq->mode,
-                                     acq->max_wait_ns, &op->decision);
+        r = set_acquire(op, acq->record, acq->mode, acq->max_wait_ns);
         if (r >= 0 && acq->record)
             return keyed_decide(acq, r);
         keyed_move_to(acq, acq->set);

@@ -108,17 +108,6 @@ enum wait_mode {
     MODE_RESERVE /* it is granted in advance if the wait queue is empty; no resources */
 };
 
-/*
- * Acquires `amounts`. Returns 0 if granted; 1 if enqueued; -EAGAIN (not now, or the forecast wait
- * exceeds `max_wait_ns`), -ENOBUFS, -ERANGE, -ESHUTDOWN, -EUCLEAN. `record` is free and filled by
- * the caller, and becomes HELD or WAITING; 0: nothing to release, and no waiting. A probe fills no
- * decision and counts only a grant. A reservation is granted (0) as of the time in the decision, or
- * refused with -EAGAIN.
- */
-static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                              uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
-                              struct decision *ret);
-
 /* Takes `lease` units, 0 or more than `amount`, if they are available and no request waits or is
  * reserved; else `amount`. `ret->lease_rest` is the difference. Returns what set_acquire() returns
  * for MODE_TRY without a record. */
@@ -214,47 +203,5 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
 
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
-
-/* Results of set_acquire() that are no errors; and of its steps: the next one is needed, or another
- * thread committed first. */
-enum { ACQUIRE_GRANTED = 0, ACQUIRE_ENQUEUED = 1, ACQUIRE_RETRY = 2 };
-
-/* Results of the fast path (try_now.h). */
-enum try_result {
-    TRY_DONE,
-    TRY_REFUSED, /* not available now; or another thread has released the record */
-    TRY_SLOW     /* the slow path is needed */
-};
-
-/* Steps of set_acquire(). try_now.c: while the wait queue is empty. TRY_REFUSED: `*ret_error` says
- * why: -EAGAIN, -ERANGE or -ENOMEM. TRY_DONE: it is 0. */
-enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                                uint32_t record, enum wait_mode mode, struct decision *ret,
-                                int *ret_error);
-/* set_acquire.c: behind the waiters of a private set; its states are copied from block to block.
- * Returns 1 or -ESHUTDOWN, or ACQUIRE_RETRY. */
-int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                struct decision *ret);
-/* set_acquire.c: on the slow path, in the state word once the set can be deflated. */
-int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                         uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
-                         struct decision *ret);
-
-static inline int set_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                              uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
-                              struct decision *ret)
-{
-    int error, r = ACQUIRE_RETRY;
-
-    WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
-    if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
-        version_peek_word(set->region, set->head_unit) & INFLATED_BIT)
-        r = set_enqueue(ctx, set, amounts, record, ret);
-    if (r != ACQUIRE_RETRY)
-        return r;
-    if (try_now_acquire(ctx, set, amounts, record, mode, ret, &error) != TRY_SLOW)
-        return error;
-    return set_acquire_inflated(ctx, set, amounts, record, mode, max_wait_ns, ret);
-}
 
 #endif

@@ -3,7 +3,7 @@
 #include "base/compiler.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
-#include "set/set.h"
+#include "set/set_ops.h"
 
 #include "base/sched_point.h"
 #include "set/hooks.h"
@@ -12,6 +12,14 @@
 #include "set/try_now.h"
 #include "set/txn_internal.h"
 #include <errno.h>
+
+    /* Results of set_acquire() that are no errors; and of its steps: the next one is needed, or
+     * another thread committed first. */
+    enum {
+        ACQUIRE_GRANTED = 0,
+        ACQUIRE_ENQUEUED = 1,
+        ACQUIRE_RETRY = 2
+    };
 
 static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
                                       enum wait_mode mode, const struct decision *decision)
@@ -119,7 +127,7 @@ static bool set_acquire_is_full(const weir_set *set, uint32_t length)
 
 /* Returns true if a request that may wait for ever is enqueued because others wait, unless it can
  * never be granted. */
-static inline bool set_acquire_must_queue(const weir_set *set, const struct version *version)
+WEIR_ALWAYS_INLINE bool set_acquire_must_queue(const weir_set *set, const struct version *version)
 {
     uint32_t length = waitq_length(version);
 
@@ -129,17 +137,18 @@ static inline bool set_acquire_must_queue(const weir_set *set, const struct vers
 
 /* Extends the forecast, if there is one, by a request behind others. False: it can never be
  * granted, or the states that say so were not read. */
-static bool set_acquire_can_wait(const struct txn *txn, const uint64_t *amounts)
+WEIR_ALWAYS_INLINE bool set_acquire_can_wait(const struct txn *txn, const uint64_t *amounts)
 {
     const struct limits *limits = &txn->set->limits;
     const struct limit *limiting;
+    struct weir_instant at = txn->at; /* a copy, so that the transaction can be in registers */
 
     if (!limits->has_waits)
         return true;
-    if (forecast_is_valid(txn))
-        return forecast_extend(limits, &txn->at, forecast_words(txn), amounts);
-    return !txn->version.uncopied_n && limits_ready_at(limits, txn_states(txn), &txn->at, amounts,
-                                                       true, &limiting) != WEIR_NEVER;
+    if (version_flags(&txn->version) & CONTENT_FORECAST)
+        return forecast_extend(limits, &at, forecast_words(txn), amounts);
+    return !txn->version.uncopied_n &&
+           limits_ready_at(limits, txn_states(txn), &at, amounts, true, &limiting) != WEIR_NEVER;
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -263,22 +272,28 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
     return -ESHUTDOWN;
 }
 
-int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
-                struct decision *ret)
+/* Returns true if a request behind others is decided without the states: by the forecast, or since
+ * only returned units matter. */
+static bool set_enqueue_needs_no_states(const weir_set *set)
 {
-    uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT), word;
-    bool has_forecast = content_flags_in(count) & CONTENT_FORECAST;
-    uint32_t tail;
+    uint64_t count;
+
+    if (!set->limits.has_waits)
+        return true;
+    count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT);
+    return content_flags_in(count) & CONTENT_FORECAST;
+}
+
+/* Enqueues a request that may wait for ever behind the waiters of a private set. States that it
+ * does not need are not read; the commit copies them. Returns ACQUIRE_ENQUEUED or ACQUIRE_RETRY. */
+static int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                       uint32_t record, struct decision *ret)
+{
+    uint32_t uncopied_n = set_enqueue_needs_no_states(set) ? set->limits.state_words : 0, tail;
     struct txn txn;
 
     WEIR_INVARIANT(!set->is_robust);
-    /* The binding of a key set is among the states. */
-    if (set_is_key_set(set) || !waitq_length_in(count))
-        return ACQUIRE_RETRY;
-    /* The states stay in the block if the forecast, or resources alone, decide. */
-    if (!txn_read_private(&txn, ctx, set,
-                          has_forecast || !set->limits.has_waits ? set->limits.state_words : 0) ||
-        !set_acquire_must_queue(set, &txn.version))
+    if (!txn_read_private(&txn, ctx, set, uncopied_n) || !set_acquire_must_queue(set, &txn.version))
         return ACQUIRE_RETRY;
     tail = waitq_tail(&txn.version);
     txn_read_clock(&txn);
@@ -287,11 +302,9 @@ int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, 
     *ret = (struct decision){.now_ns = txn.now_ns,
                              .forecast_ns = WEIR_NEVER,
                              .ticket = waitq_departures(&txn.version) + waitq_length(&txn.version)};
-    word = set_acquire_waiting_word(set, record);
     shm_store_relaxed(&set_record(set, record)->enqueued_ns, txn.now_ns);
     waitq_enqueue(set->region, &txn.version, tail, record);
-    return txn_commit_private(&txn) ? set_acquire_recheck_closed(ctx, set, record, word)
-                                    : ACQUIRE_RETRY;
+    return txn_commit_private(&txn) ? ACQUIRE_ENQUEUED : ACQUIRE_RETRY;
 }
 
 /* Acquires from a set that has become inline. Results as set_acquire(), or ACQUIRE_RETRY. */
@@ -304,11 +317,12 @@ static int set_acquire_inline(struct thread_ctx *ctx, weir_set *set, const uint6
                                                                                      : error;
 }
 
-int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                         uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
-                         struct decision *ret)
+/* Acquires on the slow path, in the state word once the set can be deflated. Results as
+ * set_acquire(). */
+static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                                uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
+                                struct decision *ret)
 {
-    uint64_t word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
     struct txn txn;
     unsigned turn = 0;
     int r;
@@ -322,8 +336,37 @@ int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
         if (r != ACQUIRE_RETRY)
-            break;
+            return r;
     }
+}
+
+/* Returns true if the request can only be enqueued, as far as its set and its wait say so. The
+ * binding of a key set is among the states. */
+static inline bool set_acquire_may_enqueue(const weir_set *set, enum wait_mode mode,
+                                           uint64_t max_wait_ns)
+{
+    return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
+           !set_is_key_set(set);
+}
+
+int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
+{
+    struct thread_ctx *ctx = op->ctx;
+    weir_set *set = op->set;
+    int r = ACQUIRE_RETRY;
+    uint64_t word;
+
+    WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
+    if (mode == MODE_TRY || !try_now_has_queue(set)) {
+        if (try_now_acquire(ctx, set, op->amounts, record, mode, &op->decision, &r) != TRY_SLOW)
+            return r;
+        r = ACQUIRE_RETRY;
+    }
+    word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
+    if (set_acquire_may_enqueue(set, mode, max_wait_ns))
+        r = set_enqueue(ctx, set, op->amounts, record, &op->decision);
+    if (r == ACQUIRE_RETRY)
+        r = set_acquire_inflated(ctx, set, op->amounts, record, mode, max_wait_ns, &op->decision);
     return r == ACQUIRE_ENQUEUED ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 

@@ -30,6 +30,15 @@ struct acquire_op {
 };
 
 /*
+ * Acquires op->amounts from a plain set or a key set. Returns 0 if granted; 1 if enqueued; -EAGAIN
+ * (not now, or the forecast wait exceeds `max_wait_ns`), -ENOBUFS, -ERANGE, -ESHUTDOWN, -EUCLEAN.
+ * `record` is free and filled by the caller, and becomes HELD or WAITING; 0: nothing to release,
+ * and no waiting. A probe fills no decision and counts only a grant. A reservation is granted (0)
+ * as of the time in the decision, or refused with -EAGAIN.
+ */
+int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns);
+
+/*
  * No call may take a lock of api/ or wait/. Except for `open` and `close`, any thread calls any
  * operation at any time, with a thread context that is prepared for the set.
  */

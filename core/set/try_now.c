@@ -60,8 +60,6 @@ enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uin
         .amounts = amounts, .record = record, .is_owner = mode == MODE_PROBE || mode == MODE_TRY};
     enum try_result r;
 
-    if (mode != MODE_TRY && try_now_has_queue(set))
-        return TRY_SLOW;
     r = try_now_dispatch(ctx, set, &grant);
     if (r == TRY_DONE) {
         ret->now_ns = ret->forecast_ns = grant.now_ns;

@@ -23,6 +23,13 @@
 #include "set/instance_base.h"
 #include "state/stack_version.h"
 
+/* Results of the fast path. */
+enum try_result {
+    TRY_DONE,
+    TRY_REFUSED, /* not available now; or another thread has released the record */
+    TRY_SLOW     /* the slow path is needed */
+};
+
 /* Where the state is. */
 enum state_repr {
     REPR_INLINE, /* in the state word, while the set is inline (inline_state.h) */
@@ -438,6 +445,12 @@ WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx
     }
     return TRY_REFUSED;
 }
+
+/* The first step of set_acquire(), while the wait queue is empty. TRY_REFUSED: `*ret_error` says
+ * why: -EAGAIN, -ERANGE or -ENOMEM. TRY_DONE: it is 0. */
+enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                                uint32_t record, enum wait_mode mode, struct decision *ret,
+                                int *ret_error);
 
 /* Takes `lease` units without a record if there are so many, or else `amount`. `lease` is 0 or more
  * than `amount`; `ret->lease_rest` is what exceeds the amount. Results as try_now_acquire(). */

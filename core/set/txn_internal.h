@@ -11,8 +11,9 @@
 #include "set/waiter.h"
 #include "state/version_ops.h"
 
-/* Initializes single fields, since the arrays are large and filled only up to their counts. */
-static inline void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
+/* Initializes single fields, since the arrays are large and filled only up to their counts. What
+ * set_enqueue() calls is always inlined, so that its transaction can be in registers. */
+WEIR_ALWAYS_INLINE void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_ready(ctx, set));
     txn->ctx = ctx;
@@ -65,7 +66,7 @@ static inline bool txn_is_consistent(const struct txn *txn)
 }
 
 /* After the state word: no published version can contain a later clock reading. */
-static inline void txn_read_clock(struct txn *txn)
+WEIR_ALWAYS_INLINE void txn_read_clock(struct txn *txn)
 {
     txn->at = clock_instant(&txn->ctx->w->clock, txn->set->limits.reads_wall);
     txn->now_ns = txn->at.now_ns;
@@ -131,7 +132,7 @@ static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
 }
 
 /* Completes the content before the commit. */
-static inline void txn_finalize(struct txn *txn)
+WEIR_ALWAYS_INLINE void txn_finalize(struct txn *txn)
 {
     const weir_set *set = txn->set;
     uint32_t n = set_content_min(set);

@@ -163,7 +163,7 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
     if (!shm_cas_seq_cst(&version->head->state_word, version->state_word, word))
         return false;
     if (shared && version->has_write)
-        version_apply_write(shared, region, &version->write);
+        version_apply_write(shared, region, version->write);
     shm_store_relaxed(own_ref, block_ref_of_word(version->state_word));
     if (shared)
         shm_store_release(&block->completed, state_word_version(word));

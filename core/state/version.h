@@ -22,8 +22,9 @@
 /* A write that takes effect with a version: to field `target & 7` of record `target >> 3`. */
 struct deferred_write {
     uint32_t target;
-    /* To the committing thread's own record: a plain store suffices. */
-    bool is_exclusive;
+    /* 1: to the committing thread's own record, so a plain store suffices. Not a bool: compilers
+     * keep a version with bytes in it in memory, and not in registers. */
+    uint32_t is_exclusive;
     uint64_t expected, desired;
 };
 

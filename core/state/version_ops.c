@@ -146,7 +146,7 @@ void version_help_word(const struct region *region, struct set_head *set, uint64
     if (shm_load_relaxed(&set->state_word) != word)
         return;
     for (uint32_t i = 0; i < deferred.writes_n; i++)
-        version_apply_write(true, region, &deferred.writes[i]);
+        version_apply_write(true, region, deferred.writes[i]);
     own_ref = block_own_ref(true, region, deferred.thread_unit, block_class_of(true, region, set));
     shm_cas_acq_rel(own_ref, block_ref_make(state_word_slot(word), version - 1),
                     block_ref_of_word(deferred.predecessor));

@@ -52,19 +52,20 @@ static inline struct set_head *set_head_at(const struct region *region, uint32_t
     return region_block(region, set);
 }
 
+/* By value: a version whose address is not needed can be in registers. */
 WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *region,
-                                            const struct deferred_write *write)
+                                            struct deferred_write write)
 {
-    uint32_t record = write->target >> 3;
+    uint32_t record = write.target >> 3;
     _Atomic uint64_t *at =
         shared ? record_at(region, record) : region_record_unchecked(region, record);
 
-    WEIR_INVARIANT(region->segment || (record && (write->target & 7) <= RECORD_FIELD_GRANTED_NS));
-    at += write->target & 7;
-    if (write->is_exclusive)
-        shm_store_release(at, write->desired);
+    WEIR_INVARIANT(region->segment || (record && (write.target & 7) <= RECORD_FIELD_GRANTED_NS));
+    at += write.target & 7;
+    if (write.is_exclusive)
+        shm_store_release(at, write.desired);
     else
-        shm_cas_acq_rel(at, write->expected, write->desired);
+        shm_cas_acq_rel(at, write.expected, write.desired);
 }
 
 /* Copies words `i` to `end` of the content. */
@@ -135,26 +136,18 @@ WEIR_ALWAYS_INLINE enum read_result version_read_once(bool shared, const struct 
 /* Completes the deferred writes of the version that `word` refers to (version_ops.c). */
 void version_help_word(const struct region *region, struct set_head *set, uint64_t word);
 
-WEIR_ALWAYS_INLINE void version_put_write(struct version_block *block, uint32_t i,
-                                          const struct deferred_write *write)
-{
-    shm_store_relaxed(&block->writes[i][0], write->expected);
-    shm_store_relaxed(&block->writes[i][1], write->desired);
-}
-
 /* Writes the deferred writes; two of them share a word of targets. */
 WEIR_ALWAYS_INLINE void version_put_writes(struct version_block *block,
-                                           const struct deferred_write *writes, uint32_t n)
+                                           const struct version *version)
 {
-    for (uint32_t i = 0; i < n; i += 2) {
-        uint64_t places = writes[i].target;
+    uint64_t targets = 0;
 
-        version_put_write(block, i, &writes[i]);
-        if (i + 1 < n) {
-            version_put_write(block, i + 1, &writes[i + 1]);
-            places |= (uint64_t)writes[i + 1].target << 32;
-        }
-        shm_store_relaxed(&block->targets[i / 2], places);
+    for (uint32_t i = 0; i < version->writes_n; i++) {
+        shm_store_relaxed(&block->writes[i][0], version->writes[i].expected);
+        shm_store_relaxed(&block->writes[i][1], version->writes[i].desired);
+        targets =
+            i % 2 ? targets | (uint64_t)version->writes[i].target << 32 : version->writes[i].target;
+        shm_store_relaxed(&block->targets[i / 2], targets);
     }
 }
 
@@ -197,7 +190,7 @@ WEIR_ALWAYS_INLINE void version_write_block(bool shared, struct version_block *b
     shm_store_relaxed(&block->completed, state_word_version(word) - 1);
     shm_store_relaxed(&block->predecessor, version->state_word);
     shm_store_relaxed(&block->meta, block_meta(ctx, version->content_n, version->writes_n));
-    version_put_writes(block, version->writes, version->writes_n);
+    version_put_writes(block, version);
     version_put_content(block, read, version);
 }
 
@@ -211,7 +204,7 @@ WEIR_ALWAYS_INLINE void version_complete(bool shared, const struct region *regio
     uint32_t writes_n = version->writes_n;
 
     for (uint32_t i = 0; i < writes_n; i++)
-        version_apply_write(shared, region, &version->writes[i]);
+        version_apply_write(shared, region, version->writes[i]);
     shm_store_relaxed(own_ref, predecessor);
     shm_store_release(&block->completed, state_word_version(version->state_word));
 }

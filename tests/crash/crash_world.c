@@ -271,12 +271,11 @@ static void log_grant(uint32_t a, uint32_t s, uint32_t i)
 
 int world_acquire(uint32_t a, uint32_t s, uint32_t i, uint64_t amount, enum wait_mode entry)
 {
-    uint64_t amounts[LIMITS] = {amount, amount, amount};
-    struct decision decision;
+    struct acquire_op op = {
+        .ctx = world.threads[a], .set = world.sets[s], .amounts = {amount, amount, amount}};
 
     fill(a, s, i, amount);
-    return set_acquire(world.threads[a], world.sets[s], amounts, world.records[a][s][i], entry,
-                       UINT64_MAX, &decision);
+    return set_acquire(&op, world.records[a][s][i], entry, UINT64_MAX);
 }
 
 void world_cancel(uint32_t a, uint32_t s, uint32_t i)
