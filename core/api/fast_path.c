@@ -101,8 +101,10 @@ WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, we
 {
     struct decision decision;
 
-    if (grant->ready == WEIR_NEVER ||
-        try_now_refuse(shared, ctx, set, grant, MODE_TRY, &decision, ret) != TRY_REFUSED)
+    if (grant->ready == WEIR_NEVER)
+        return false;
+    *ret = try_now_refuse(shared, ctx, set, grant, MODE_TRY, &decision);
+    if (*ret == ACQUIRE_RETRY)
         return false;
     if (retref)
         acquire_op_fill_refusal(retref, set, &decision);

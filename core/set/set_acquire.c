@@ -13,14 +13,6 @@
 #include "set/txn_internal.h"
 #include <errno.h>
 
-    /* Results of set_acquire() that are no errors; and of its steps: the next one is needed, or
-     * another thread committed first. */
-    enum {
-        ACQUIRE_GRANTED = 0,
-        ACQUIRE_ENQUEUED = 1,
-        ACQUIRE_RETRY = 2
-    };
-
 static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
                                       enum wait_mode mode, const struct decision *decision)
 {
@@ -307,16 +299,6 @@ static int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *am
     return txn_commit_private(&txn) ? ACQUIRE_ENQUEUED : ACQUIRE_RETRY;
 }
 
-/* Acquires from a set that has become inline. Results as set_acquire(), or ACQUIRE_RETRY. */
-static int set_acquire_inline(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                              uint32_t record, enum wait_mode mode, struct decision *ret)
-{
-    int error;
-
-    return try_now_acquire(ctx, set, amounts, record, mode, ret, &error) == TRY_SLOW ? ACQUIRE_RETRY
-                                                                                     : error;
-}
-
 /* Acquires on the slow path, in the state word once the set can be deflated. Results as
  * set_acquire(). */
 static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
@@ -332,7 +314,7 @@ static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uin
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
-            r = set_acquire_inline(ctx, set, amounts, record, mode, ret);
+            r = try_now_acquire(ctx, set, amounts, record, mode, ret);
         else
             r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
         if (r != ACQUIRE_RETRY)
@@ -357,11 +339,10 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
     uint64_t word;
 
     WEIR_INVARIANT(record || mode == MODE_TRY || mode == MODE_PROBE);
-    if (mode == MODE_TRY || !try_now_has_queue(set)) {
-        if (try_now_acquire(ctx, set, op->amounts, record, mode, &op->decision, &r) != TRY_SLOW)
-            return r;
-        r = ACQUIRE_RETRY;
-    }
+    if (mode == MODE_TRY || !try_now_has_queue(set))
+        r = try_now_acquire(ctx, set, op->amounts, record, mode, &op->decision);
+    if (r != ACQUIRE_RETRY)
+        return r;
     word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
     if (set_acquire_may_enqueue(set, mode, max_wait_ns))
         r = set_enqueue(ctx, set, op->amounts, record, &op->decision);
@@ -370,29 +351,23 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
     return r == ACQUIRE_ENQUEUED ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
-static int set_lease_inline(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
-                            struct decision *ret)
-{
-    int error;
-
-    return try_now_lease(ctx, set, amount, lease, ret, &error) == TRY_SLOW ? ACQUIRE_RETRY : error;
-}
-
 int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
               struct decision *ret)
 {
     struct txn txn;
     unsigned turn = 0;
-    int r = set_lease_inline(ctx, set, amount, lease, ret);
+    int r;
 
-    WEIR_INVARIANT(lease == 0 || lease > amount);
     txn.forecast_walks = 0;
-    for (; r == ACQUIRE_RETRY; spin_backoff(&turn)) {
+    for (;; spin_backoff(&turn)) {
+        r = try_now_lease(ctx, set, amount, lease, ret);
+        if (r != ACQUIRE_RETRY)
+            return r;
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
-            r = set_lease_inline(ctx, set, amount, lease, ret);
-        else
-            r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);
+            continue;
+        r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);
+        if (r != ACQUIRE_RETRY)
+            return r;
     }
-    return r;
 }

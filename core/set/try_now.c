@@ -51,47 +51,43 @@ WEIR_ALWAYS_INLINE enum try_result try_now_dispatch(struct thread_ctx *ctx, weir
                           : try_now_block_private(ctx, set, grant);
 }
 
-enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                                uint32_t record, enum wait_mode mode, struct decision *ret,
-                                int *ret_error)
+int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                    enum wait_mode mode, struct decision *ret)
 {
     /* Another thread may complete and release the grant of a request that can wait. */
     struct try_grant grant = {
         .amounts = amounts, .record = record, .is_owner = mode == MODE_PROBE || mode == MODE_TRY};
-    enum try_result r;
+    enum try_result result = try_now_dispatch(ctx, set, &grant);
+    int r = ACQUIRE_RETRY;
 
-    r = try_now_dispatch(ctx, set, &grant);
-    if (r == TRY_DONE) {
+    if (result == TRY_DONE) {
         ret->now_ns = ret->forecast_ns = grant.now_ns;
         counters_add_grant(thread_ctx_counters(ctx, set->number), amounts, set->limits.n, !record);
-        *ret_error = 0;
-        return TRY_DONE;
+        return ACQUIRE_GRANTED;
     }
     if (grant.word & INFLATED_BIT)
-        return TRY_SLOW;
-    if (r == TRY_REFUSED)
-        r = try_now_refuse(true, ctx, set, &grant, mode, ret, ret_error);
-    if (r == TRY_REFUSED || grant.word & INFLATED_BIT)
+        return ACQUIRE_RETRY;
+    if (result == TRY_REFUSED)
+        r = try_now_refuse(true, ctx, set, &grant, mode, ret);
+    if (r != ACQUIRE_RETRY || grant.word & INFLATED_BIT)
         return r;
     /* The request waits, the state does not fit the word, or the clock is behind. */
-    *ret_error = set_inflate(ctx, set, grant.word);
-    return *ret_error ? TRY_REFUSED : TRY_SLOW;
+    return set_inflate(ctx, set, grant.word) < 0 ? -ENOMEM : ACQUIRE_RETRY;
 }
 
-enum try_result try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                              uint64_t lease, struct decision *ret, int *ret_error)
+int try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                  struct decision *ret)
 {
     struct try_grant grant = {.amounts = &lease};
 
     WEIR_INVARIANT(lease == 0 || lease > amount);
     ret->lease_rest = 0;
     if (!lease || try_now_dispatch(ctx, set, &grant) != TRY_DONE)
-        return try_now_acquire(ctx, set, &amount, 0, MODE_TRY, ret, ret_error);
+        return try_now_acquire(ctx, set, &amount, 0, MODE_TRY, ret);
     ret->now_ns = ret->forecast_ns = grant.now_ns;
     ret->lease_rest = lease - amount;
     set_count_grant(ctx, set, &amount, 0);
-    *ret_error = 0;
-    return TRY_DONE;
+    return ACQUIRE_GRANTED;
 }
 
 /* Releases in the state word of a shared set. Inflates the set if that does not serve. */

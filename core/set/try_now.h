@@ -23,7 +23,11 @@
 #include "set/instance_base.h"
 #include "state/stack_version.h"
 
-/* Results of the fast path. */
+/* Results of an acquire that are no errors; and of its steps: the next one is needed, or another
+ * thread committed first. */
+enum { ACQUIRE_GRANTED = 0, ACQUIRE_ENQUEUED = 1, ACQUIRE_RETRY = 2 };
+
+/* Results of the templates. */
 enum try_result {
     TRY_DONE,
     TRY_REFUSED, /* not available now; or another thread has released the record */
@@ -410,16 +414,13 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     return TRY_DONE;
 }
 
-/*
- * Refuses a request that got TRY_REFUSED of a state word. The wait queue was empty, so the forecast
- * is the limit's own. TRY_REFUSED: `*ret_error` is -EAGAIN or -ERANGE, and the refusal is counted.
- * TRY_SLOW: the request may wait, or, with the word unknown as INFLATED_BIT, dead peers were
- * cleaned up, so that it is decided again.
- */
-WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx *ctx,
-                                                  weir_set *set, struct try_grant *grant,
-                                                  enum wait_mode mode, struct decision *ret,
-                                                  int *ret_error)
+/* Refuses a request that got TRY_REFUSED of a state word. The wait queue was empty, so the forecast
+ * is the limit's own. Returns -EAGAIN or -ERANGE, and has counted the refusal. ACQUIRE_RETRY: the
+ * request may wait, or, with the word unknown as INFLATED_BIT, dead peers were cleaned up, so that
+ * it is decided again. */
+WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                      struct try_grant *grant, enum wait_mode mode,
+                                      struct decision *ret)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
     const struct limit *limit = set->limits.items;
@@ -427,35 +428,34 @@ WEIR_ALWAYS_INLINE enum try_result try_now_refuse(bool shared, struct thread_ctx
     /* Dead peers may hold the missing units. */
     if (shared && set_is_shared(set) && peer_reap_if_due(ctx, set, grant->now_ns)) {
         grant->word = INFLATED_BIT;
-        return TRY_SLOW;
+        return ACQUIRE_RETRY;
     }
     if (grant->ready != WEIR_NEVER && mode != MODE_TRY && mode != MODE_PROBE)
-        return TRY_SLOW;
+        return ACQUIRE_RETRY;
     *ret =
         (struct decision){.now_ns = grant->now_ns, .forecast_ns = grant->ready, .limiting = limit};
-    *ret_error = -EAGAIN;
     if (grant->ready == WEIR_NEVER) {
-        *ret_error = -ERANGE;
         set_count_refusal(ctx, set, -ERANGE, limit->key);
-    } else if (mode == MODE_TRY) {
+        return -ERANGE;
+    }
+    if (mode == MODE_TRY) {
         if (limit->type == WEIR_LIMIT_RESOURCE)
             ret->forecast_ns = grant->now_ns; /* no forecast */
         counter_add(&counters->refused_busy, 1);
         counter_add(&counters->limits[0].refused, 1);
     }
-    return TRY_REFUSED;
+    return -EAGAIN;
 }
 
-/* The first step of set_acquire(), while the wait queue is empty. TRY_REFUSED: `*ret_error` says
- * why: -EAGAIN, -ERANGE or -ENOMEM. TRY_DONE: it is 0. */
-enum try_result try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                                uint32_t record, enum wait_mode mode, struct decision *ret,
-                                int *ret_error);
+/* The first step of set_acquire(), while the wait queue is empty. Returns 0, -EAGAIN, -ERANGE or
+ * -ENOMEM; ACQUIRE_RETRY: the slow path is needed. */
+int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
+                    enum wait_mode mode, struct decision *ret);
 
 /* Takes `lease` units without a record if there are so many, or else `amount`. `lease` is 0 or more
  * than `amount`; `ret->lease_rest` is what exceeds the amount. Results as try_now_acquire(). */
-enum try_result try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                              uint64_t lease, struct decision *ret, int *ret_error);
+int try_now_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
+                  struct decision *ret);
 
 /* Releases from any set without subjects, as give_back_now(). Inflates a set if its state word does
  * not serve. */
