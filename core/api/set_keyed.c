@@ -4,7 +4,7 @@
 
 #include "keyed/keyed.h"
 #include "set/instance_base.h"
-#include "set/set_storage.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 
 /* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */

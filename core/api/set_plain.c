@@ -4,7 +4,7 @@
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
-#include "set/set_storage.h"
+#include "set/set_ops.h"
 #include "set/txn.h"
 #include "set/waiter.h"
 #include "wait/wait_timer.h"

@@ -76,7 +76,7 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
 
         rel->record_freed = op.record_freed;
         if (r != TRY_SLOW)
-            return r == TRY_DONE;
+            return r;
     }
     op.use_algorithm = true;
     if (op.record_freed)
@@ -100,7 +100,7 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
     if (r == -ESTALE)
         return key_set_repair(&rel->slot) ? RELEASE_AGAIN : RELEASE_DONE;
     key_set_unbind_if_idle(ctx, &key_set->set);
-    return r == 0 ? RELEASE_LOST : RELEASE_DONE;
+    return r == TRY_REFUSED ? RELEASE_LOST : RELEASE_DONE;
 }
 
 /* Returns whether the release charges beyond the grant. Then a missing key must be created, since

@@ -6,6 +6,7 @@
 #include "base/sched_point.h"
 #include "set/detectable_cas.h"
 #include "set/instance_base.h"
+#include "set/txn_internal.h"
 
 enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
 {
@@ -20,9 +21,24 @@ enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
     return !limit->algorithm && limit->capacity <= DCAS_USED_MAX ? INLINE_DCAS : INLINE_NONE;
 }
 
+/* Inflates a set with the inline state `word`. The set stays inflated until the caller has
+ * published something, or another thread commits first. */
+static void inline_state_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
+{
+    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
+    struct txn txn;
+
+    txn_init(&txn, ctx, set);
+    version_set_active(set->region, unit, set->head_unit);
+    version_from_inline(&txn.version, word);
+    version_set_flags(&txn.version, CONTENT_JOIN_PENDING);
+    txn.version.content[CONTENT_LAST_NS] =
+        atomic_load_explicit(set->deflated_ns, memory_order_acquire);
+    version_commit(set->region, unit, set->head_unit, &txn.version);
+}
+
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
 {
-    struct txn txn;
     int r = 0;
 
     WEIR_INVARIANT(set->inline_format != INLINE_NONE && !(word & INFLATED_BIT));
@@ -33,7 +49,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
         pthread_mutex_unlock(&set->w->lock);
     }
     if (r == 0)
-        txn_inflate(&txn, ctx, set, word);
+        inline_state_inflate(ctx, set, word);
     return r;
 }
 
@@ -49,11 +65,15 @@ static uint64_t inline_encode(const struct txn *txn)
                : state << DCAS_USED_SHIFT | (txn->version.content[DCAS_BITS_AT] & DCAS_BITS);
 }
 
-bool set_deflate(const struct txn *txn)
+bool set_become_inline(const struct txn *txn)
 {
     const struct version *version = &txn->version;
 
-    WEIR_INVARIANT(version_is_inflated(version) && !waitq_length(version) && !waitq_head(version));
+    if (!version_is_inflated(version))
+        return true;
+    if (txn->set->inline_format == INLINE_NONE || waitq_length(version))
+        return false;
+    WEIR_INVARIANT(!waitq_head(version));
     if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||
         version->content[CONTENT_LAST_NS] > txn->now_ns || (inline_encode(txn) & INFLATED_BIT))
         return false;

@@ -21,25 +21,9 @@
 /* Returns the inline format of a set with these limits. `use_dcas`: processes share it. */
 enum inline_format inline_format_for(const struct limits *limits, bool use_dcas);
 
-/* Deflates the set: stores the state that `txn` read into the state word. Returns false if the
- * state does not fit, a join is pending, or the set has changed. set_try_deflate() first checks
- * that the set is inflated, can be inline, and has an empty wait queue. */
-bool set_deflate(const struct txn *txn);
-static inline bool set_try_deflate(const struct txn *txn)
-{
-    if (txn->set->inline_format == INLINE_NONE || !version_is_inflated(&txn->version))
-        return false;
-    if (waitq_length(&txn->version))
-        return false;
-    return set_deflate(txn);
-}
-
-/* Returns true if the set is inline, or this call deflated it. */
-static inline bool set_become_inline(const struct txn *txn)
-{
-    if (!version_is_inflated(&txn->version))
-        return true;
-    return set_try_deflate(txn);
-}
+/* Returns true if the set is inline, or this call deflated it: stored the state that `txn` read
+ * into the state word. Returns false if there are waiters, the state does not fit, a join is
+ * pending, or the set has changed. */
+bool set_become_inline(const struct txn *txn);
 
 #endif

@@ -6,6 +6,7 @@
  * participant. Records are never unmapped: a late reader must find a record where there was one.
  */
 #include "base/invariant.h"
+#include "base/sched_point.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 
@@ -149,4 +150,15 @@ void proxy_record_release(const weir_set *set, uint32_t waiter)
 {
     WEIR_INVARIANT(waiter_is_proxy(waiter_at(set->w, waiter)));
     participant_set_proxy(set->participant, waiter_record(set->w, waiter), waiter, false);
+}
+
+void proxy_record_set_target(const weir_set *set, uint32_t waiter, enum wait_target_kind wake,
+                             uint32_t queue, bool strict)
+{
+    struct acq_record *r = waiter_at(set->w, waiter);
+    uint32_t record = record_link_target(record_load(&r->next));
+
+    record_set_wait_target(record_at(set->region, record), wake, queue, 0);
+    SCHED_POINT();
+    record_set_wait_target(r, wake, queue, WAIT_TARGET_PROXY | (strict ? WAIT_TARGET_STRICT : 0));
 }

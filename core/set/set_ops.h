@@ -89,6 +89,19 @@ struct set_ops {
     bool (*view_queue)(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
 };
 
+/* Where the state of a new set is. */
+struct set_storage_plan {
+    const struct set_plan *plan; /* whole; NULL: private storage */
+    uint64_t keys_max;           /* keys that the segment of a keyed set has room for; else 0 */
+    uint32_t key_sets_max;       /* key sets that it has room for */
+};
+
+/* Makes the state of a new set, or attaches to it if the segment exists. The limits are described
+ * and the plan is still whole. Returns 0, or a negative errno and, for a segment, the reason. The
+ * caller holds the instance's lock. */
+int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
+                     struct weir_error *reterr);
+
 /* Returns the name that the set was made with. Not of a key set. */
 static inline const char *set_own_name(const weir_set *set)
 {

@@ -14,9 +14,10 @@
 #include "state/version_ops.h"
 #include <errno.h>
 
-static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint64_t *state,
-                                          const struct weir_instant *at,
-                                          const struct release_args *args, uint64_t granted_ns)
+/* Inlined into the hand-over, too. */
+inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                              const struct weir_instant *at, const struct release_args *args,
+                              uint64_t granted_ns)
 {
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = args->amounts[i], used = args->used[i];
@@ -38,13 +39,6 @@ static inline bool set_release_limit_impl(const weir_set *set, uint32_t i, uint6
     else
         return false;
     return true;
-}
-
-bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                       const struct weir_instant *at, const struct release_args *args,
-                       uint64_t granted_ns)
-{
-    return set_release_limit_impl(set, i, state, at, args, granted_ns);
 }
 
 static void set_release_count(struct counters *counters, const struct release_args *args)
@@ -90,16 +84,10 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
 
     for (uint32_t i = 0; i < limits->n; i++)
         is_changed |=
-            set_release_limit_impl(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
-                                   &txn->at, args, granted_ns);
+            set_release_limit(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
+                              &txn->at, args, granted_ns);
     return is_changed;
 }
-
-enum release_result {
-    RELEASE_LOST = 0, /* another thread has released the record */
-    RELEASE_DONE = 1,
-    RELEASE_RETRY = 2 /* another thread committed first */
-};
 
 /* Makes the record FREE with the version, unless it is FREE already. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
@@ -115,8 +103,9 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
         version_defer_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
 }
 
-/* Makes one attempt on the slow path. Returns a release_result, or -ESTALE of a key set.
- * txn->grant_again: more waiters are ready after the commit. */
+/* Makes one attempt on the slow path. Returns an enum try_result, TRY_SLOW if another thread
+ * committed first; or -ESTALE of a key set. txn->grant_again: more waiters are ready after the
+ * commit. */
 static int set_release_once(struct txn *txn, const struct release_op *rel)
 {
     const weir_set *set = txn->set;
@@ -128,33 +117,26 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
         return -ESTALE;
     WEIR_INVARIANT(rel->record_freed || rel->record);
     if (!rel->record_freed && record_load(&set_record(set, rel->record)->word) != rel->record_word)
-        return RELEASE_LOST;
+        return TRY_REFUSED;
     txn_save_states(txn);
     is_changed = set_release_limits(txn, args, granted_ns);
     set_release_record(txn, rel);
     txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
     if (is_changed || txn->granted_record)
         forecast_invalidate(txn);
-    return txn_commit(txn) ? RELEASE_DONE : RELEASE_RETRY;
+    return txn_commit(txn) ? TRY_DONE : TRY_SLOW;
 }
 
-/* Releases in the state word if the set is inline or can be deflated, else on the slow path. */
+/* Releases in the state word if the set is inline or can be deflated, else on the slow path.
+ * Results as set_release_once(). */
 static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
-    bool is_inflated = version_is_inflated(&txn->version);
-
     /* The record's word says whether it was released only once announced writes are complete. */
-    if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS && is_inflated)
+    if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS &&
+        version_is_inflated(&txn->version))
         dcas_complete(txn->set, &txn->version, rel->record);
-    else if (!is_inflated || set_try_deflate(txn))
-        switch (try_now_release(txn->ctx, txn->set, rel)) {
-        case TRY_DONE:
-            return RELEASE_DONE;
-        case TRY_REFUSED:
-            return RELEASE_LOST;
-        default:
-            return RELEASE_RETRY;
-        }
+    else if (set_become_inline(txn))
+        return try_now_release(txn->ctx, txn->set, rel);
     return set_release_once(txn, rel);
 }
 
@@ -219,7 +201,7 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
 
     if (rel->record_freed && set_release_may_hand_over(set) &&
         set_release_hand_over(ctx, set, rel->args))
-        return 1;
+        return TRY_DONE;
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
         /* Without an algorithm the clock is needed to deflate the set. */
@@ -228,12 +210,12 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
         else
             txn_begin_untimed(&txn, ctx, set);
         if (set_is_broken(set))
-            return 1; /* there is nothing to return units to */
+            return TRY_DONE; /* there is nothing to return units to */
         r = set_release_begun(&txn, rel);
-        if (r != RELEASE_RETRY)
+        if (r != TRY_SLOW)
             break;
     }
-    if (r == 1 && txn.grant_again)
+    if (r == TRY_DONE && txn.grant_again)
         set_grant_waiters(ctx, set);
     return r;
 }
@@ -247,12 +229,14 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
                              .record_word = word,
                              .is_owner = is_owner,
                              .use_algorithm = use_algorithm};
-    enum try_result r;
+    int r;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
     r = try_now_release(ctx, set, &rel);
-    if (r == TRY_REFUSED || (r == TRY_SLOW && !set_release_inflated(ctx, set, &rel)))
+    if (r == TRY_SLOW)
+        r = set_release_inflated(ctx, set, &rel);
+    if (r == TRY_REFUSED)
         return false;
     if (use_algorithm && !set_is_broken(set))
         set_count_release(ctx, set, args);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Places a set's first version in private memory or in a segment. */
-#include "set/set_storage.h"
 #include "limit/counters.h"
+#include "set/set_ops.h"
 #include "shm/segment.h"
 
 #include "base/clock.h"

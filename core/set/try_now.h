@@ -473,8 +473,8 @@ static inline bool set_release_uses_algorithm(const weir_set *set, const struct 
     return different;
 }
 
-/* Releases on the slow path; counts nothing. Returns 1; 0 if another thread did it; -ESTALE if a
- * key set is no longer bound as ctx->binding says. */
+/* Releases on the slow path; counts nothing. Returns TRY_DONE; TRY_REFUSED if another thread did
+ * it; -ESTALE if a key set is no longer bound as ctx->binding says. */
 int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
 
 #endif

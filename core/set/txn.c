@@ -72,6 +72,27 @@ static bool deferred_write_ends_wait(const struct deferred_write *write)
            state != RECORD_WAITING;
 }
 
+void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word)
+{
+    uint32_t waiter = participant_waiter(set->participant, record);
+
+    if (waiter)
+        timer_notify(set->w, waiter, word);
+    else
+        participant_notify_owner(set->participant, record);
+}
+
+void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t at_ns)
+{
+    uint32_t waiter = set_is_shared(set) ? participant_waiter(set->participant, record) : record;
+
+    WEIR_INVARIANT(at_ns != WEIR_FOREVER);
+    if (waiter)
+        timer_arm_recheck(set->w, waiter, word, at_ns);
+    else
+        participant_notify_owner(set->participant, record);
+}
+
 /* Repeats the notifications of a version: its publisher may have died or been stopped before it
  * sent them. Notifying a waiter twice is harmless. */
 static void txn_notify_again(const struct txn *txn)
@@ -148,20 +169,6 @@ bool txn_has_waiter(const struct txn *txn, uint32_t record)
     if (set_is_shared(set) && txn_is_current(txn))
         participant_mark_broken(set->participant);
     return false;
-}
-
-bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_t word)
-{
-    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit;
-
-    WEIR_INVARIANT(set->inline_format != INLINE_NONE);
-    txn_init(txn, ctx, set);
-    version_set_active(set->region, unit, set->head_unit);
-    version_from_inline(&txn->version, word);
-    version_set_flags(&txn->version, CONTENT_JOIN_PENDING);
-    txn->version.content[CONTENT_LAST_NS] =
-        atomic_load_explicit(set->deflated_ns, memory_order_acquire);
-    return version_commit(set->region, unit, set->head_unit, &txn->version);
 }
 
 bool txn_commit(struct txn *txn)

@@ -53,10 +53,6 @@ bool txn_commit(struct txn *txn);
  * the clock is not read: the time is that of the version. */
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
 
-/* Inflates a set with the inline state `word`. The set stays inflated until the caller has
- * published something. False: another thread committed first. */
-bool txn_inflate(struct txn *txn, struct thread_ctx *ctx, weir_set *set, uint64_t word);
-
 /* Inflates a set that is inline, so that a request can be enqueued, unless it has changed. Returns
  * 0 or -ENOMEM. */
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);

@@ -76,8 +76,8 @@ static inline bool waiter_load(const weir *w, uint32_t waiter, uint64_t word, ui
     return waiter_is_current(w, waiter, word);
 }
 
-/* Return the proxy record of a shared record, or 0 if out of memory; end its use. Defined in
- * set/record_pool.c. */
+/* Return the proxy record of a shared record, or 0 if out of memory; end its use. Like the next one
+ * defined in set/record_pool.c. */
 uint32_t proxy_record_acquire(const weir_set *set, uint32_t record);
 void proxy_record_release(const weir_set *set, uint32_t waiter);
 /* Sets the wait target of a proxy record and of the shared record that it refers to. */
@@ -110,7 +110,7 @@ static inline void waiter_set_target(const weir_set *set, uint32_t waiter,
                                strict ? WAIT_TARGET_STRICT : 0);
 }
 
-/* ---- notification of a decided record, in this process or in another ---- */
+/* ---- notification of a decided record, in this process or in another (txn.c) ---- */
 
 /* Implements notify_waiter() for a shared set. */
 void notify_shared_waiter(weir_set *set, uint32_t record, uint64_t word);

@@ -52,7 +52,7 @@ static inline struct set_head *set_head_at(const struct region *region, uint32_t
     return region_block(region, set);
 }
 
-/* By value: a version whose address is not needed can be in registers. */
+/* By value: if no address in a version is needed, the version can be in registers. */
 WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *region,
                                             struct deferred_write write)
 {

@@ -132,7 +132,13 @@ static inline uint32_t waitq_next(const struct region *region, uint32_t record)
 
 /* Returns whether the links around a waiting record are those of a queued one. Only a commit proves
  * that they are of this version. */
-bool waitq_contains(const struct region *region, const struct version *version, uint32_t record);
+static inline bool waitq_contains(const struct region *region, const struct version *version,
+                                  uint32_t record)
+{
+    uint32_t prev = record_link_target(record_load(&record_at(region, record)->prev));
+
+    return waitq_head(version) == record || (prev && waitq_next(region, prev) == record);
+}
 
 WEIR_ALWAYS_INLINE void waitq_defer_link(struct version *version, const struct region *region,
                                          uint32_t record, uint32_t which, uint32_t target)
@@ -181,6 +187,24 @@ static inline void waitq_dequeue(const struct region *region, struct version *ve
 
 /* Removes `record` from any position, with at most two deferred writes. The caller changes its
  * word. */
-void waitq_remove(const struct region *region, struct version *version, uint32_t record);
+static inline void waitq_remove(const struct region *region, struct version *version,
+                                uint32_t record)
+{
+    struct acq_record *r = record_at(region, record);
+    uint32_t next = record_link_target(record_load(&r->next));
+    uint32_t prev = record_link_target(record_load(&r->prev));
+
+    WEIR_INVARIANT(record && waitq_is_consistent(version));
+    if (waitq_head(version) == record) {
+        waitq_dequeue(region, version);
+        return;
+    }
+    /* The head's `prev` is meaningless, so only a record behind the head has two neighbors. */
+    waitq_defer_link(version, region, prev, RECORD_FIELD_NEXT, next);
+    if (next)
+        waitq_defer_link(version, region, next, RECORD_FIELD_PREV, prev);
+    waitq_set_ends(version, waitq_head(version), next ? waitq_tail(version) : prev);
+    waitq_count_departure(version);
+}
 
 #endif
