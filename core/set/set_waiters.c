@@ -7,8 +7,7 @@
 #include "set/set.h"
 
 #include "set/instance_base.h"
-#include "set/txn.h"
-#include "set/waiter.h"
+#include "set/txn_internal.h"
 
 uint64_t set_record_word(const weir_set *set, uint32_t record)
 {
@@ -49,10 +48,7 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
         else if (!txn.grant_again)
             return;
     }
-    if (txn.recheck_ns != WEIR_FOREVER)
-        notify_recheck_at(set, txn.recheck.record, txn.recheck.word, txn.recheck_ns);
-    for (uint32_t i = 0; i < txn.notifications_n; i++)
-        notify_waiter(set, txn.notifications[i].record, txn.notifications[i].word);
+    txn_finish(&txn);
 }
 
 uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)

@@ -185,35 +185,29 @@ bool txn_commit(struct txn *txn)
     return true;
 }
 
-/* Returns true if the record waits in this process. */
-static bool txn_is_local_waiter(const weir_set *set, uint32_t record)
-{
-    return !set_is_shared(set) || participant_waiter(set->participant, record);
-}
-
 /* Arranges a check of the head at `ready`. */
 static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
 {
     struct acq_record *r = record_at(txn->set->region, head);
-    uint64_t word, next;
+    uint64_t word = record_load(&r->word);
+    bool is_blocked = wait_target_kind(record_wait_target(r)) == WAIT_TARGET_FUTEX;
+    bool is_local = !set_is_shared(txn->set) || participant_waiter(txn->set->participant, head);
 
     WEIR_INVARIANT(head && txn->notifications_n < 2);
-    word = record_load(&r->word);
-    if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX &&
-        txn_is_local_waiter(txn->set, head)) {
+    if (!is_blocked && is_local) {
         txn->recheck_ns = ready;
         txn->recheck = (struct notification){head, word};
         return;
     }
-    if (wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
-        txn->notifications[txn->notifications_n++] =
-            (struct notification){head, word}; /* its process has the timer */
-        return;
+    if (is_blocked) {
+        /* It has its own timeout. Its word changes, so it misses no notification. */
+        uint64_t next = record_next_word(word, RECORD_WAITING);
+
+        version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
+        word = next;
     }
-    /* A blocked waiter has its own timeout. Its word changes, so it misses no notification. */
-    next = record_next_word(word, RECORD_WAITING);
-    version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
-    txn->notifications[txn->notifications_n++] = (struct notification){head, next};
+    /* Of a waiter in another process, that process has the timer. */
+    txn->notifications[txn->notifications_n++] = (struct notification){head, word};
 }
 
 /* Notifies the new head of a shared set, even if it waits for a release: its stall checks speed
