@@ -21,14 +21,15 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         .while_used = storage->plan->while_used,
         .must_exist = set->w->observer_only,
         .in_use = segment_has_users,
-        .block_class = set->block_class,
-        .record_units = set->record_units,
-        .limits_n = set->limits.n,
-        .counters_size = sizeof(struct counters) + set->limits.n * sizeof(struct limit_counters),
+        .sizes = {.block_class = set->block_class,
+                  .record_units = set->record_units,
+                  .limits_n = set->limits.n,
+                  .counters_size = (uint32_t)(sizeof(struct counters) +
+                                              set->limits.n * sizeof(struct limit_counters)),
+                  .keys_max = storage->keys_max,
+                  .key_sets_max = storage->key_sets_max},
         .initial_state = content,
         .initial_state_n = n,
-        .keys_max = storage->keys_max,
-        .key_sets_max = storage->key_sets_max,
     };
     struct fingerprint signature;
     int r = fingerprint_new(storage->plan, &signature, reterr);

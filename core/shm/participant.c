@@ -86,7 +86,7 @@ int participant_claim_thread(struct participant *participant, uint32_t *ret_unit
 {
     const struct segment *segment = participant->segment;
 
-    for (uint32_t i = 0; i < segment->layout.threads_n; i++) {
+    for (uint32_t i = 0; i < segment->layout.sizes.threads_n; i++) {
         uint64_t *own = &participant->own_threads[i / 64], bit = UINT64_C(1) << i % 64;
         int r = i < segment_threads_n(segment) ? 0 : segment_alloc_thread(segment, i);
 
@@ -138,7 +138,7 @@ static int participant_reserve_run(struct participant *participant, uint32_t run
 /* Adds the FREE records of a run. Their former use does not matter. */
 static void participant_add_records(struct participant *participant, uint32_t run)
 {
-    uint32_t units = participant->segment->layout.record_units;
+    uint32_t units = participant->segment->layout.sizes.record_units;
 
     for (uint32_t at = SEGMENT_RUN_UNITS / units; at-- > 0;) {
         uint32_t record = run * SEGMENT_RUN_UNITS + at * units;
@@ -153,7 +153,7 @@ static int participant_claim_run(struct participant *participant)
 {
     const struct segment *segment = participant->segment;
 
-    for (uint32_t run = 1; run < segment->layout.runs_n; run++) {
+    for (uint32_t run = 1; run < segment->layout.sizes.runs_n; run++) {
         _Atomic uint64_t *owner = segment_run_owner(segment, run);
         int r = run < segment_runs_n(segment) ? 0 : segment_alloc_run(segment, run);
 
@@ -166,7 +166,7 @@ static int participant_claim_run(struct participant *participant)
             return -EUCLEAN;
         }
         r = participant_reserve_run(participant, run,
-                                    SEGMENT_RUN_UNITS / segment->layout.record_units);
+                                    SEGMENT_RUN_UNITS / segment->layout.sizes.record_units);
         if (r < 0)
             participant_release_owner(owner, participant->peer_key);
         else
@@ -197,7 +197,7 @@ static uint32_t participant_owner_key(const struct participant *participant, uin
     const struct segment *segment = participant->segment;
     uint32_t run = record / SEGMENT_RUN_UNITS;
 
-    if (run >= segment->layout.runs_n)
+    if (run >= segment->layout.sizes.runs_n)
         return 0;
     return (uint32_t)atomic_load_explicit(segment_run_owner(segment, run), memory_order_acquire);
 }
@@ -256,9 +256,9 @@ static _Atomic uint32_t *participant_proxy_entry(const struct participant *parti
         return NULL;
     entries = atomic_load_explicit(&participant->proxies[record / SEGMENT_RUN_UNITS],
                                    memory_order_acquire);
-    return entries
-               ? &entries[record % SEGMENT_RUN_UNITS / participant->segment->layout.record_units]
-               : NULL;
+    return entries ? &entries[record % SEGMENT_RUN_UNITS /
+                              participant->segment->layout.sizes.record_units]
+                   : NULL;
 }
 
 /* Returns the entry of a record of this participant, or 0. */
@@ -294,7 +294,7 @@ void participant_each_waiter(const struct participant *participant,
                              void (*each)(void *userdata, uint32_t record, uint32_t waiter),
                              void *userdata)
 {
-    uint32_t units = participant->segment->layout.record_units;
+    uint32_t units = participant->segment->layout.sizes.record_units;
 
     for (uint32_t run = 1; run < participant_proxies_end(participant); run++) {
         if (!atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst))
@@ -402,7 +402,7 @@ int participant_open(const struct log_sink *log, const char *directory,
     }
     pthread_mutex_init(&participant->watch_lock, NULL);
     participant->proxies =
-        os_alloc(participant->segment->layout.runs_n, sizeof(*participant->proxies));
+        os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
     r = peer_watch_open(&participant->peer_watch, self_id);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);

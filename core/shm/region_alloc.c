@@ -75,17 +75,18 @@ int region_open_segment(struct region *region, const struct segment *segment, _A
     const struct segment_layout *layout = &segment->layout;
     size_t record = RECORD_UNITS_MAX * RECORD_UNIT_SIZE, block = segment_block_size(layout);
 
-    WEIR_INVARIANT(layout->record_units > 0 && layout->record_units <= RECORD_UNITS_MAX);
+    WEIR_INVARIANT(layout->sizes.record_units > 0 &&
+                   layout->sizes.record_units <= RECORD_UNITS_MAX);
     *region = (struct region){.segment = segment, .broken = broken};
     region->fallback = os_alloc(1, record > block ? record : block);
     if (!region->fallback)
         return -ENOMEM;
     region->blocks.base = segment->base;
     region->records.base = segment->base + layout->records_at;
-    region->record_end = layout->runs_n * SEGMENT_RUN_UNITS - layout->record_units + 1;
+    region->record_end = layout->sizes.runs_n * SEGMENT_RUN_UNITS - layout->sizes.record_units + 1;
     region->slot_first = segment_block_slot(segment, 0);
     region->slots_n = layout->blocks_n;
-    region->block_class = layout->block_class;
+    region->block_class = layout->sizes.block_class;
     return 0;
 }
 
@@ -184,7 +185,7 @@ static uint32_t region_record_units(const struct region *region, uint32_t run)
     if (!region->segment)
         return region->run_units[run];
     return atomic_load_explicit(segment_run_owner(region->segment, run), memory_order_acquire)
-               ? region->segment->layout.record_units
+               ? region->segment->layout.sizes.record_units
                : 0;
 }
 

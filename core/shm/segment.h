@@ -37,21 +37,17 @@ struct segment_shape {
     bool must_exist;           /* the segment is neither made nor replaced: -ENOENT, -EEXIST */
     segment_in_use_fn *in_use; /* allows to replace an unused one that differs; NULL: never */
     void *userdata;
-    uint32_t block_class, record_units, limits_n;
-    size_t counters_size;          /* of a thread context's counters, bytes; a multiple of 8 */
+    struct segment_sizes sizes;
     const uint64_t *initial_state; /* first version of the set, used if the segment is made */
     uint32_t initial_state_n;      /* its words */
-    uint64_t keys_max;             /* capacity in keys; 0: the set is not keyed */
-    uint32_t key_sets_max;         /* capacity in key sets */
 };
 
 /* Locations of all parts: computed from the shape, never read. Offsets in bytes from the start. */
 struct segment_layout {
     size_t thread_stride, blocks_at, records_at, size;
     size_t keyed_at, key_sets_at, keys_at; /* 0: the set is not keyed */
-    uint64_t keys_max;
-    uint32_t block_class, record_units, limits_n, counters_size;
-    uint32_t threads_n, runs_n, key_sets_max, blocks_n;
+    struct segment_sizes sizes;
+    uint64_t blocks_n;
 };
 
 /* An open segment. The fields do not change while it is open. */
@@ -161,7 +157,7 @@ int segment_inspect(const char *directory, const char *name, struct segment_summ
 
 static inline size_t segment_block_size(const struct segment_layout *layout)
 {
-    return (size_t)1 << layout->block_class;
+    return (size_t)1 << layout->sizes.block_class;
 }
 
 static inline struct segment_header *segment_header(const struct segment *segment)
@@ -176,20 +172,20 @@ static inline struct peer_slot *segment_peer(const struct segment *segment, uint
     return (struct peer_slot *)(void *)(segment->base + SEGMENT_PEERS_AT) + i;
 }
 
-/* run < layout.runs_n */
+/* run < layout.sizes.runs_n */
 static inline _Atomic uint64_t *segment_run_owner(const struct segment *segment, uint32_t run)
 {
-    WEIR_INVARIANT(run < segment->layout.runs_n);
+    WEIR_INVARIANT(run < segment->layout.sizes.runs_n);
     return (_Atomic uint64_t *)(void *)(segment->base + SEGMENT_RUN_OWNERS_AT) + run;
 }
 
 static inline size_t segment_thread_at(const struct segment *segment, uint32_t i)
 {
-    WEIR_INVARIANT(i < segment->layout.threads_n);
+    WEIR_INVARIANT(i < segment->layout.sizes.threads_n);
     return SEGMENT_THREADS_AT + i * segment->layout.thread_stride;
 }
 
-/* i < layout.threads_n */
+/* i < layout.sizes.threads_n */
 static inline struct segment_thread *segment_thread(const struct segment *segment, uint32_t i)
 {
     return (struct segment_thread *)(void *)(segment->base + segment_thread_at(segment, i));
@@ -229,20 +225,20 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
                                           uint32_t *ret)
 {
     return segment_index_of_unit(unit, SEGMENT_THREADS_AT, segment->layout.thread_stride,
-                                 segment->layout.threads_n, ret);
+                                 segment->layout.sizes.threads_n, ret);
 }
 
 /* Returns the slot of version block `block`, at slot << block_class bytes. Block 0 is initially the
  * set's, followed by one per thread context and one per key set. Commits exchange them. */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
-    return (segment->layout.blocks_at >> segment->layout.block_class) + block;
+    return (segment->layout.blocks_at >> segment->layout.sizes.block_class) + block;
 }
 
 /* Returns the slot of a key set's initial version block. */
 static inline uint64_t segment_key_set_slot(const struct segment *segment, uint32_t i)
 {
-    return segment_block_slot(segment, segment->layout.threads_n + 1 + i);
+    return segment_block_slot(segment, segment->layout.sizes.threads_n + 1 + i);
 }
 
 /* Returns whether a slot read from the segment has a version block. */
@@ -256,8 +252,9 @@ static inline bool segment_has_record(const struct segment *segment, uint32_t re
 {
     uint32_t run = record / SEGMENT_RUN_UNITS, in_run = record % SEGMENT_RUN_UNITS;
 
-    return run > 0 && run < segment->layout.runs_n && in_run % segment->layout.record_units == 0 &&
-           in_run + segment->layout.record_units <= SEGMENT_RUN_UNITS;
+    return run > 0 && run < segment->layout.sizes.runs_n &&
+           in_run % segment->layout.sizes.record_units == 0 &&
+           in_run + segment->layout.sizes.record_units <= SEGMENT_RUN_UNITS;
 }
 
 /* Returns the number of slots to scan: all that were ever in use, and never more than exist. */
@@ -275,34 +272,35 @@ static inline uint32_t segment_peers_n(const struct segment *segment)
 
 static inline uint32_t segment_threads_n(const struct segment *segment)
 {
-    return segment_scan_count(&segment_header(segment)->threads_high, segment->layout.threads_n);
+    return segment_scan_count(&segment_header(segment)->threads_high,
+                              segment->layout.sizes.threads_n);
 }
 
 /* Returns the end of the runs to scan. They begin at 1: run 0 is never used. */
 static inline uint32_t segment_runs_n(const struct segment *segment)
 {
-    return segment_scan_count(&segment_header(segment)->runs_high, segment->layout.runs_n);
+    return segment_scan_count(&segment_header(segment)->runs_high, segment->layout.sizes.runs_n);
 }
 
 /* ---- parts of a keyed set ---- */
 
 static inline struct segment_keyed *segment_keyed(const struct segment *segment)
 {
-    WEIR_INVARIANT(segment->layout.keys_max > 0);
+    WEIR_INVARIANT(segment->layout.sizes.keys_max > 0);
     return (struct segment_keyed *)(void *)(segment->base + segment->layout.keyed_at);
 }
 
-/* Returns the memory of the key table, for layout.keys_max keys. */
+/* Returns the memory of the key table, for layout.sizes.keys_max keys. */
 static inline void *segment_key_table(const struct segment *segment)
 {
-    WEIR_INVARIANT(segment->layout.keys_max > 0);
+    WEIR_INVARIANT(segment->layout.sizes.keys_max > 0);
     return segment->base + segment->layout.keys_at;
 }
 
-/* i < layout.key_sets_max */
+/* i < layout.sizes.key_sets_max */
 static inline struct segment_key_set *segment_key_set(const struct segment *segment, uint32_t i)
 {
-    WEIR_INVARIANT(i < segment->layout.key_sets_max);
+    WEIR_INVARIANT(i < segment->layout.sizes.key_sets_max);
     return (struct segment_key_set *)(void *)(segment->base + segment->layout.key_sets_at) + i;
 }
 
@@ -315,9 +313,10 @@ static inline uint32_t segment_key_set_unit(const struct segment *segment, uint3
 
 static inline uint32_t segment_key_sets_n(const struct segment *segment)
 {
-    if (!segment->layout.key_sets_max)
+    if (!segment->layout.sizes.key_sets_max)
         return 0;
-    return segment_scan_count(&segment_keyed(segment)->key_sets_high, segment->layout.key_sets_max);
+    return segment_scan_count(&segment_keyed(segment)->key_sets_high,
+                              (uint32_t)segment->layout.sizes.key_sets_max);
 }
 
 static inline bool segment_key_set_of_unit(const struct segment *segment, uint32_t unit,

@@ -51,14 +51,14 @@ int segment_alloc_thread(const struct segment *segment, uint32_t i)
     struct thread_head *head;
     int r;
 
-    if (i >= layout->threads_n)
+    if (i >= layout->sizes.threads_n)
         return -EINVAL;
     r = segment_fallocate_both(segment, segment_thread_at(segment, i), layout->thread_stride,
-                               slot << layout->block_class, segment_block_size(layout));
+                               slot << layout->sizes.block_class, segment_block_size(layout));
     if (r < 0)
         return r;
     head = &segment_thread(segment, i)->head;
-    shm_cas_seq_cst(&head->own_blocks[layout->block_class - BLOCK_CLASS_MIN], 0, slot);
+    shm_cas_seq_cst(&head->own_blocks[layout->sizes.block_class - BLOCK_CLASS_MIN], 0, slot);
     shm_cas_seq_cst(&head->generation, 0, 1);
     shm_raise_seq_cst(&segment_header(segment)->threads_high, i + UINT64_C(1));
     return 0;
@@ -68,7 +68,7 @@ int segment_alloc_run(const struct segment *segment, uint32_t run)
 {
     int r;
 
-    if (run == 0 || run >= segment->layout.runs_n)
+    if (run == 0 || run >= segment->layout.sizes.runs_n)
         return -EINVAL;
     r = segment_fallocate_both(
         segment, SEGMENT_RUN_OWNERS_AT + run * sizeof(uint64_t), sizeof(uint64_t),
@@ -85,10 +85,10 @@ int segment_alloc_key_set(const struct segment *segment, uint32_t i)
     uint64_t slot = segment_key_set_slot(segment, i);
     int r;
 
-    if (i >= layout->key_sets_max)
+    if (i >= layout->sizes.key_sets_max)
         return -EINVAL;
     r = segment_fallocate_both(segment, layout->key_sets_at + i * sizeof(struct segment_key_set),
-                               sizeof(struct segment_key_set), slot << layout->block_class,
+                               sizeof(struct segment_key_set), slot << layout->sizes.block_class,
                                segment_block_size(layout));
     if (r < 0)
         return r;

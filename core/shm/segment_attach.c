@@ -23,18 +23,19 @@ static size_t segment_round_up(size_t n, size_t to)
 
 static bool segment_shape_is_valid(const struct segment_shape *shape)
 {
+    const struct segment_sizes *sizes = &shape->sizes;
     size_t length = strnlen(shape->name, SEGMENT_NAME_SIZE);
 
     if (length == 0 || length >= SEGMENT_NAME_SIZE)
         return false;
-    if (shape->block_class < BLOCK_CLASS_MIN || shape->block_class > BLOCK_CLASS_MAX)
+    if (sizes->block_class < BLOCK_CLASS_MIN || sizes->block_class > BLOCK_CLASS_MAX)
         return false;
-    if (shape->limits_n > WEIR_LIMITS_MAX || shape->record_units < record_units(shape->limits_n) ||
-        shape->record_units > RECORD_UNITS_MAX)
+    if (sizes->limits_n > WEIR_LIMITS_MAX || sizes->record_units < record_units(sizes->limits_n) ||
+        sizes->record_units > RECORD_UNITS_MAX)
         return false;
-    if (shape->counters_size % sizeof(uint64_t) != 0 || (shape->key_sets_max && !shape->keys_max))
+    if (sizes->counters_size % sizeof(uint64_t) != 0 || (sizes->key_sets_max && !sizes->keys_max))
         return false;
-    return shape->initial_state_n <= block_capacity(shape->block_class);
+    return shape->initial_state_n <= block_capacity(sizes->block_class);
 }
 
 static uint32_t segment_threads_for(size_t block_size)
@@ -50,26 +51,25 @@ static uint32_t segment_threads_for(size_t block_size)
  * Returns whether slot numbers suffice for all version blocks. If so, these take less than 2^50
  * bytes and a key table less than 2^38, so no sum of sizes overflows.
  */
-static bool segment_blocks_have_slots(const struct segment_layout *layout, uint64_t blocks_n)
+static bool segment_blocks_have_slots(const struct segment_layout *layout)
 {
-    return (layout->blocks_at >> layout->block_class) + blocks_n - 1 <= BLOCK_SLOT_MASK;
+    return (layout->blocks_at >> layout->sizes.block_class) + layout->blocks_n - 1 <=
+           BLOCK_SLOT_MASK;
 }
 
 /* Adds the parts of a keyed set, behind the records. Returns 0 or -E2BIG. */
-static int segment_layout_add_keyed(struct segment_layout *layout,
-                                    const struct segment_shape *shape)
+static int segment_layout_add_keyed(struct segment_layout *layout)
 {
-    size_t key_sets_size = (size_t)shape->key_sets_max * sizeof(struct segment_key_set);
+    const struct segment_sizes *sizes = &layout->sizes;
+    size_t key_sets_size = sizes->key_sets_max * sizeof(struct segment_key_set);
 
-    if (shape->keys_max > KEY_TABLE_KEYS_MAX)
+    if (sizes->keys_max > KEY_TABLE_KEYS_MAX)
         return -E2BIG;
-    layout->keys_max = shape->keys_max;
-    layout->key_sets_max = shape->key_sets_max;
     layout->keyed_at = layout->size;
     layout->key_sets_at = layout->keyed_at + SEGMENT_PAGE;
     layout->keys_at = segment_round_up(layout->key_sets_at + key_sets_size, SEGMENT_PAGE);
     layout->size =
-        layout->keys_at + segment_round_up(key_table_size(shape->keys_max), SEGMENT_PAGE);
+        layout->keys_at + segment_round_up(key_table_size(sizes->keys_max), SEGMENT_PAGE);
     if (layout->keys_at / REGION_UNIT_SIZE > UINT32_MAX)
         return -E2BIG; /* key sets are found by their units */
     return 0;
@@ -77,34 +77,30 @@ static int segment_layout_add_keyed(struct segment_layout *layout,
 
 int segment_layout_compute(const struct segment_shape *shape, struct segment_layout *ret)
 {
-    struct segment_layout layout = {.block_class = shape->block_class,
-                                    .record_units = shape->record_units,
-                                    .limits_n = shape->limits_n,
-                                    .runs_n = SEGMENT_RUNS_MAX};
-    uint64_t blocks_n;
+    struct segment_layout layout = {.sizes = shape->sizes};
+    struct segment_sizes *sizes = &layout.sizes;
     size_t block;
 
     if (!segment_shape_is_valid(shape))
         return -EINVAL;
-    if (shape->counters_size > COUNTERS_SIZE_MAX)
+    if (sizes->counters_size > COUNTERS_SIZE_MAX || sizes->key_sets_max > UINT32_MAX)
         return -E2BIG;
     block = segment_block_size(&layout);
-    layout.counters_size = (uint32_t)shape->counters_size;
-    layout.threads_n = segment_threads_for(block);
+    sizes->threads_n = segment_threads_for(block);
+    sizes->runs_n = SEGMENT_RUNS_MAX;
     layout.thread_stride =
-        segment_round_up(sizeof(struct segment_thread) + shape->counters_size, REGION_UNIT_SIZE);
+        segment_round_up(sizeof(struct segment_thread) + sizes->counters_size, REGION_UNIT_SIZE);
     layout.blocks_at =
-        segment_round_up(SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride,
+        segment_round_up(SEGMENT_THREADS_AT + sizes->threads_n * layout.thread_stride,
                          block > SEGMENT_PAGE ? block : SEGMENT_PAGE);
-    blocks_n = UINT64_C(1) + layout.threads_n + shape->key_sets_max;
-    if (!segment_blocks_have_slots(&layout, blocks_n))
+    layout.blocks_n = UINT64_C(1) + sizes->threads_n + sizes->key_sets_max;
+    if (!segment_blocks_have_slots(&layout))
         return -E2BIG;
-    layout.blocks_n = (uint32_t)blocks_n;
-    layout.records_at = segment_round_up(layout.blocks_at + blocks_n * block, SEGMENT_PAGE);
-    layout.size = layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE;
+    layout.records_at = segment_round_up(layout.blocks_at + layout.blocks_n * block, SEGMENT_PAGE);
+    layout.size = layout.records_at + sizes->runs_n * SEGMENT_RUN_SIZE;
     WEIR_INVARIANT(layout.blocks_at % block == 0 && layout.blocks_at % SEGMENT_PAGE == 0);
     WEIR_INVARIANT(layout.records_at % SEGMENT_PAGE == 0 && layout.size % SEGMENT_PAGE == 0);
-    if (shape->keys_max && segment_layout_add_keyed(&layout, shape) < 0)
+    if (sizes->keys_max && segment_layout_add_keyed(&layout) < 0)
         return -E2BIG;
     *ret = layout;
     return 0;
@@ -122,9 +118,9 @@ static int segment_size_file(const struct segment_file *file, const struct segme
         r = segment_fallocate(fd, 0, SEGMENT_DEFINITION_AT + strlen(file->definition) + 1);
     if (r == 0)
         r = segment_fallocate(fd, layout->blocks_at, segment_block_size(layout));
-    if (r == 0 && layout->keys_max)
+    if (r == 0 && layout->sizes.keys_max)
         r = segment_fallocate(fd, layout->keyed_at, SEGMENT_PAGE);
-    if (r == 0 && layout->keys_max)
+    if (r == 0 && layout->sizes.keys_max)
         r = segment_fallocate(fd, layout->keys_at, layout->size - layout->keys_at);
     return r;
 }
@@ -135,7 +131,7 @@ static void segment_init(const struct segment_file *file, const struct segment_s
     struct segment_header *header = segment_header(segment);
 
     memcpy(segment->base + SEGMENT_DEFINITION_AT, file->definition, strlen(file->definition));
-    set_layout_init(&header->head, shape->block_class, 0,
+    set_layout_init(&header->head, shape->sizes.block_class, 0,
                     (struct version_block *)(void *)(segment->base + segment->layout.blocks_at),
                     segment_block_slot(segment, 0), shape->initial_state, shape->initial_state_n);
     header->identity = file->header.identity;
@@ -189,7 +185,7 @@ static int segment_check_head(const struct segment *segment)
 
         if (!segment_has_block(segment, slot))
             return -EUCLEAN;
-        r = os_pread(segment->fd, slot << segment->layout.block_class, &found, sizeof(found));
+        r = os_pread(segment->fd, slot << segment->layout.sizes.block_class, &found, sizeof(found));
         if (r < 0)
             return r;
         if (atomic_load_explicit(word, memory_order_seq_cst) == now)
@@ -201,11 +197,11 @@ static int segment_check_head(const struct segment *segment)
 /* Checks the numbers of key sets against their maximum. Uses pread: the page may be a hole. */
 static int segment_check_keyed(const struct segment *segment)
 {
-    const uint32_t max = segment->layout.key_sets_max;
+    const uint64_t max = segment->layout.sizes.key_sets_max;
     struct segment_keyed keyed;
     int r;
 
-    if (!segment->layout.keys_max)
+    if (!segment->layout.sizes.keys_max)
         return 0;
     r = os_pread(segment->fd, segment->layout.keyed_at, &keyed, sizeof(keyed));
     if (r < 0)
@@ -221,7 +217,7 @@ static int segment_check_state(struct segment_file *file)
 {
     const struct segment *segment = file->segment;
     const struct set_head *head = &segment_header(segment)->head;
-    bool same = head->block_class == segment->layout.block_class && head->number == 0;
+    bool same = head->block_class == segment->layout.sizes.block_class && head->number == 0;
     int r = same ? segment_check_head(segment) : -EUCLEAN;
 
     if (r == 0)
@@ -296,7 +292,7 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
     if (r < 0)
         return error_set(reterr, r, "the set `%s` cannot be shared by processes: %s",
                          error_text(shape->name).text,
-                         r == -E2BIG && shape->keys_max
+                         r == -E2BIG && shape->sizes.keys_max
                              ? "it would be too large; lower `max` of `subjects`, or bound `memory`"
                              : strerrordesc_np(-r));
     r = segment_file_locate(directory, shape->name, true, &file, reterr);

@@ -95,21 +95,6 @@ static uint64_t segment_checksum(const struct segment_identity *identity, const 
     return fnv1a_bytes(hash, definition, identity->definition_length);
 }
 
-/* Writes what is derived from the layout. */
-static void segment_identity_set_layout(struct segment_identity *identity,
-                                        const struct segment_layout *layout)
-{
-    identity->size = layout->size;
-    identity->block_class = layout->block_class;
-    identity->record_units = layout->record_units;
-    identity->limits_n = layout->limits_n;
-    identity->counters_size = layout->counters_size;
-    identity->threads_n = layout->threads_n;
-    identity->runs_n = layout->runs_n;
-    identity->keys_max = layout->keys_max;
-    identity->key_sets_max = layout->key_sets_max;
-}
-
 int segment_file_describe(struct segment_file *file, const struct segment_shape *shape,
                           const struct segment_layout *layout)
 {
@@ -125,12 +110,13 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
         .time_namespace = file->time_namespace,
         .creator_pid = os_process_id(),
         .created_ns = (uint64_t)((int64_t)os_now_ns() + os_wall_offset_ns()),
+        .size = layout->size,
         .definition_hash = shape->definition_hash,
         .definition_length = (uint32_t)strlen(file->definition),
         .while_used = shape->while_used,
+        .sizes = layout->sizes,
     };
-    segment_identity_set_layout(identity, layout);
-    if (layout->keys_max)
+    if (layout->sizes.keys_max)
         r = os_random_secret(identity->secret.words, 2);
     if (r < 0)
         return r;
@@ -236,10 +222,9 @@ static int segment_error_differs(struct segment_file *file, const char *there, c
 static int segment_check_layout(struct segment_file *file, const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
-    struct segment_identity expected = *identity;
 
-    segment_identity_set_layout(&expected, layout);
-    if (memcmp(identity, &expected, sizeof(expected)) != 0)
+    if (identity->size != layout->size ||
+        memcmp(&identity->sizes, &layout->sizes, sizeof(layout->sizes)) != 0)
         return segment_error_damaged(file, "its sizes do not match its definition");
     if (file->size != layout->size)
         return segment_error(file, -EUCLEAN,
@@ -268,14 +253,8 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
     const struct segment_shape shape = {
         .name = identity->name,
         .definition = file->definition,
-        .block_class = identity->block_class,
-        .record_units = identity->record_units,
-        .limits_n = identity->limits_n,
-        .counters_size = identity->counters_size,
-        .keys_max = identity->keys_max,
-        .key_sets_max = (uint32_t)identity->key_sets_max,
+        .sizes = identity->sizes,
     };
-
     int r = segment_file_check_usable(file);
 
     if (r < 0)

@@ -28,6 +28,14 @@
 #define SEGMENT_RUN_UNITS       256u
 #define SEGMENT_RUN_SIZE        (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
 
+/* The numbers from which the locations of all parts follow. */
+struct segment_sizes {
+    uint32_t block_class, record_units, limits_n;
+    uint32_t counters_size;          /* of a thread context's counters, bytes; a multiple of 8 */
+    uint32_t threads_n, runs_n;      /* capacities; segment_layout_compute chooses them */
+    uint64_t keys_max, key_sets_max; /* capacities in keys and key sets; 0: the set is not keyed */
+};
+
 /* Written before the segment is linked, and never again. */
 struct segment_identity {
     char magic[8];
@@ -43,10 +51,8 @@ struct segment_identity {
     uint64_t definition_hash;
     uint32_t definition_length; /* of the stored text, without the NUL */
     uint32_t while_used;        /* 1: removed with its last user (lifetime: users) */
-    uint32_t block_class, record_units, limits_n, counters_size;
-    uint32_t threads_n, runs_n;      /* capacities */
-    uint64_t keys_max, key_sets_max; /* capacities of a keyed set; else 0 */
-    struct siphash_secret secret;    /* for its keys */
+    struct segment_sizes sizes;
+    struct siphash_secret secret; /* for the keys of a keyed set */
     char name[SEGMENT_NAME_SIZE];
 };
 

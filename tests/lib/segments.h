@@ -36,10 +36,10 @@ static inline struct segment_shape some_shape(void)
     return (struct segment_shape){.name = "set",
                                   .definition = "{rate: tokens, capacity: 100}",
                                   .definition_hash = 42,
-                                  .block_class = block_class_for(30),
-                                  .record_units = record_units(1),
-                                  .limits_n = 1,
-                                  .counters_size = 256,
+                                  .sizes = {.block_class = block_class_for(30),
+                                            .record_units = record_units(1),
+                                            .limits_n = 1,
+                                            .counters_size = 256},
                                   .initial_state = content,
                                   .initial_state_n = 5};
 }
@@ -71,8 +71,8 @@ static inline struct segment_shape keyed_shape(void)
 {
     struct segment_shape shape = some_shape();
 
-    shape.keys_max = 300;
-    shape.key_sets_max = 20;
+    shape.sizes.keys_max = 300;
+    shape.sizes.key_sets_max = 20;
     return shape;
 }
 

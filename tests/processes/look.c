@@ -125,7 +125,7 @@ static uint64_t block_of(const struct set_head *head)
 /* The word that names the i-th block in use: of a thread, the set, or a key set. */
 static uint64_t inflated_word(const struct segment *segment, uint32_t i)
 {
-    uint32_t n = segment_threads_n(segment), block_class = segment->layout.block_class;
+    uint32_t n = segment_threads_n(segment), block_class = segment->layout.sizes.block_class;
 
     if (i < n)
         return segment_thread(segment, i)->head.own_blocks[block_class - BLOCK_CLASS_MIN];

@@ -45,7 +45,7 @@ static bool get(const struct segment *segment, struct got *got, uint64_t *random
 {
     int r;
 
-    switch (random_below(random, segment->layout.key_sets_max ? 4 : 3)) {
+    switch (random_below(random, segment->layout.sizes.key_sets_max ? 4 : 3)) {
     case 0:
         r = segment_alloc_peer(segment, got->processes);
         got->processes += r == 0;
@@ -78,8 +78,8 @@ static void write_all(const struct segment *segment, const struct got *got)
         memset(segment_peer(segment, i), 1, sizeof(struct peer_slot));
     for (uint32_t i = 0; i < got->threads; i++) {
         memset(segment_thread(segment, i), 1, layout->thread_stride);
-        memset(segment->base + (segment_block_slot(segment, i + 1) << layout->block_class), 1,
-               (size_t)1 << layout->block_class);
+        memset(segment->base + (segment_block_slot(segment, i + 1) << layout->sizes.block_class), 1,
+               (size_t)1 << layout->sizes.block_class);
     }
     for (uint32_t run = 1; run <= got->runs; run++) {
         atomic_store(segment_run_owner(segment, run), 1);
@@ -88,10 +88,10 @@ static void write_all(const struct segment *segment, const struct got *got)
     }
     for (uint32_t i = 0; i < got->key_sets; i++) {
         memset(segment_key_set(segment, i), 1, sizeof(struct segment_key_set));
-        memset(segment->base + (segment_key_set_slot(segment, i) << layout->block_class), 1,
-               (size_t)1 << layout->block_class);
+        memset(segment->base + (segment_key_set_slot(segment, i) << layout->sizes.block_class), 1,
+               (size_t)1 << layout->sizes.block_class);
     }
-    if (layout->keys_max) {
+    if (layout->sizes.keys_max) {
         memset(segment_keyed(segment), 1, SEGMENT_PAGE);
         memset(segment_key_table(segment), 1, layout->size - layout->keys_at);
     }
@@ -106,10 +106,10 @@ static bool fill(uint64_t *random)
     struct got got = {0};
     int r;
 
-    shape.block_class += (uint32_t)random_below(random, 6);
+    shape.sizes.block_class += (uint32_t)random_below(random, 6);
     if (random_below(random, 2)) {
-        shape.keys_max = 1 + random_below(random, 2000);
-        shape.key_sets_max = 1000;
+        shape.sizes.keys_max = 1 + random_below(random, 2000);
+        shape.sizes.key_sets_max = 1000;
     }
     r = segment_open(full, &shape, &segment, &error);
     require(r == 0 || (r == -ENOSPC && strstr(error.message, "No space left")));

@@ -53,26 +53,28 @@ static void parts_are_apart_and_aligned(void **state)
         struct segment_layout layout;
         size_t block = (size_t)1 << class;
 
-        shape.block_class = class;
-        shape.counters_size = 8 * class;
+        shape.sizes.block_class = class;
+        shape.sizes.counters_size = 8 * class;
         assert_int_equal(segment_layout_compute(&shape, &layout), 0);
         assert_int_equal(layout.thread_stride % REGION_UNIT_SIZE, 0);
-        assert_true(layout.thread_stride >= sizeof(struct segment_thread) + shape.counters_size);
+        assert_true(layout.thread_stride >=
+                    sizeof(struct segment_thread) + shape.sizes.counters_size);
         assert_int_equal(layout.blocks_at % block, 0);
         assert_true(layout.blocks_at >=
-                    SEGMENT_THREADS_AT + layout.threads_n * layout.thread_stride);
-        assert_true(layout.records_at >= layout.blocks_at + (layout.threads_n + 1) * block);
+                    SEGMENT_THREADS_AT + layout.sizes.threads_n * layout.thread_stride);
+        assert_true(layout.records_at >= layout.blocks_at + (layout.sizes.threads_n + 1) * block);
         assert_int_equal(layout.records_at % SEGMENT_PAGE, 0);
-        assert_int_equal(layout.size, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
-        assert_true((layout.blocks_at >> class) + layout.threads_n <= BLOCK_SLOT_MASK);
+        assert_int_equal(layout.size, layout.records_at + layout.sizes.runs_n * SEGMENT_RUN_SIZE);
+        assert_true((layout.blocks_at >> class) + layout.sizes.threads_n <= BLOCK_SLOT_MASK);
         assert_true(layout.records_at / REGION_UNIT_SIZE <= UINT32_MAX);
-        assert_in_range(layout.threads_n, SEGMENT_THREADS_MIN, SEGMENT_THREADS_MAX);
-        if (layout.threads_n > SEGMENT_THREADS_MIN)
-            assert_true((layout.threads_n + 1) * block <= SEGMENT_BLOCKS_SIZE_MAX + block);
+        assert_in_range(layout.sizes.threads_n, SEGMENT_THREADS_MIN, SEGMENT_THREADS_MAX);
+        if (layout.sizes.threads_n > SEGMENT_THREADS_MIN)
+            assert_true((layout.sizes.threads_n + 1) * block <= SEGMENT_BLOCKS_SIZE_MAX + block);
         if (block <= 1 << 17)
-            assert_int_equal(layout.threads_n, SEGMENT_THREADS_MAX);
-        assert_int_equal(layout.blocks_n, layout.threads_n + 1);
-        assert_true(!layout.keyed_at && !layout.key_sets_at && !layout.keys_at && !layout.keys_max);
+            assert_int_equal(layout.sizes.threads_n, SEGMENT_THREADS_MAX);
+        assert_int_equal(layout.blocks_n, layout.sizes.threads_n + 1);
+        assert_true(!layout.keyed_at && !layout.key_sets_at && !layout.keys_at &&
+                    !layout.sizes.keys_max);
     }
 }
 
@@ -84,27 +86,30 @@ static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
         struct segment_shape shape = keyed_shape();
         struct segment_layout layout, other;
 
-        shape.block_class = class;
-        for (shape.keys_max = 1; shape.keys_max <= 1000000; shape.keys_max = 7 * shape.keys_max) {
+        shape.sizes.block_class = class;
+        for (shape.sizes.keys_max = 1; shape.sizes.keys_max <= 1000000;
+             shape.sizes.keys_max = 7 * shape.sizes.keys_max) {
             assert_int_equal(segment_layout_compute(&shape, &layout), 0);
-            assert_int_equal(layout.keys_max, shape.keys_max);
-            assert_int_equal(layout.key_sets_max, shape.key_sets_max);
-            assert_int_equal(layout.blocks_n, layout.threads_n + 1 + shape.key_sets_max);
+            assert_int_equal(layout.sizes.keys_max, shape.sizes.keys_max);
+            assert_int_equal(layout.sizes.key_sets_max, shape.sizes.key_sets_max);
+            assert_int_equal(layout.blocks_n,
+                             layout.sizes.threads_n + 1 + shape.sizes.key_sets_max);
             assert_true(layout.records_at - layout.blocks_at >= (size_t)layout.blocks_n << class);
-            assert_int_equal(layout.keyed_at, layout.records_at + layout.runs_n * SEGMENT_RUN_SIZE);
+            assert_int_equal(layout.keyed_at,
+                             layout.records_at + layout.sizes.runs_n * SEGMENT_RUN_SIZE);
             assert_true(layout.key_sets_at >= layout.keyed_at + sizeof(struct segment_keyed));
-            assert_true(layout.keys_at >=
-                        layout.key_sets_at + shape.key_sets_max * sizeof(struct segment_key_set));
-            assert_true(layout.size >= layout.keys_at + key_table_size(shape.keys_max));
+            assert_true(layout.keys_at >= layout.key_sets_at + shape.sizes.key_sets_max *
+                                                                   sizeof(struct segment_key_set));
+            assert_true(layout.size >= layout.keys_at + key_table_size(shape.sizes.keys_max));
             assert_int_equal(layout.keyed_at % SEGMENT_PAGE, 0);
             assert_int_equal(layout.key_sets_at % SEGMENT_PAGE, 0);
             assert_int_equal(layout.keys_at % SEGMENT_PAGE, 0);
             assert_int_equal(layout.size % SEGMENT_PAGE, 0);
         }
-        shape.keys_max = shape.key_sets_max = 0;
+        shape.sizes.keys_max = shape.sizes.key_sets_max = 0;
         assert_int_equal(segment_layout_compute(&shape, &other), 0);
         assert_int_equal(other.blocks_at, layout.blocks_at);
-        assert_int_equal(other.threads_n, layout.threads_n);
+        assert_int_equal(other.sizes.threads_n, layout.sizes.threads_n);
     }
 }
 
@@ -114,9 +119,9 @@ static int compute(uint32_t block_class, uint64_t keys_max, uint64_t key_sets_ma
     struct segment_shape shape = some_shape();
 
     assert_true(key_sets_max <= UINT32_MAX);
-    shape.block_class = block_class;
-    shape.keys_max = keys_max;
-    shape.key_sets_max = (uint32_t)key_sets_max;
+    shape.sizes.block_class = block_class;
+    shape.sizes.keys_max = keys_max;
+    shape.sizes.key_sets_max = (uint32_t)key_sets_max;
     return segment_layout_compute(&shape, ret);
 }
 
@@ -130,7 +135,7 @@ static void numbers_have_their_bounds(void **state)
         uint64_t by_slots, by_units, before_key_sets, key_sets;
 
         assert_int_equal(compute(class, 1, 0, &layout), 0);
-        by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.threads_n;
+        by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.sizes.threads_n;
         before_key_sets = layout.key_sets_at; /* of none */
         by_units = ((UINT64_C(1) << 32) * REGION_UNIT_SIZE - before_key_sets) /
                    ((UINT64_C(1) << class) + sizeof(struct segment_key_set));
@@ -171,18 +176,18 @@ static void impossible_shapes_are_refused(void **state)
     assert_refused(&shape, code, "cannot be shared")
     ASSERT_IMPOSSIBLE(name, "", -EINVAL);
     ASSERT_IMPOSSIBLE(name, name, -EINVAL);
-    ASSERT_IMPOSSIBLE(block_class, BLOCK_CLASS_MIN - 1, -EINVAL);
-    ASSERT_IMPOSSIBLE(block_class, BLOCK_CLASS_MAX + 1, -EINVAL);
-    ASSERT_IMPOSSIBLE(block_class, UINT32_MAX, -EINVAL);
-    ASSERT_IMPOSSIBLE(limits_n, 65, -EINVAL);
-    ASSERT_IMPOSSIBLE(record_units, 0, -EINVAL);
-    ASSERT_IMPOSSIBLE(record_units, RECORD_UNITS_MAX + 1, -EINVAL);
-    ASSERT_IMPOSSIBLE(limits_n, 3, -EINVAL); /* more than the records have room for */
-    ASSERT_IMPOSSIBLE(counters_size, 12, -EINVAL);
-    ASSERT_IMPOSSIBLE(counters_size, (size_t)1 << 20, -E2BIG);
+    ASSERT_IMPOSSIBLE(sizes.block_class, BLOCK_CLASS_MIN - 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.block_class, BLOCK_CLASS_MAX + 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.block_class, UINT32_MAX, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.limits_n, 65, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.record_units, 0, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.record_units, RECORD_UNITS_MAX + 1, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.limits_n, 3, -EINVAL); /* more than the records have room for */
+    ASSERT_IMPOSSIBLE(sizes.counters_size, 12, -EINVAL);
+    ASSERT_IMPOSSIBLE(sizes.counters_size, (size_t)1 << 20, -E2BIG);
     ASSERT_IMPOSSIBLE(initial_state_n, 1000, -EINVAL);
-    ASSERT_IMPOSSIBLE(key_sets_max, 1, -EINVAL); /* of no key */
-    ASSERT_IMPOSSIBLE(keys_max, UINT64_MAX, -E2BIG);
+    ASSERT_IMPOSSIBLE(sizes.key_sets_max, 1, -EINVAL); /* of no key */
+    ASSERT_IMPOSSIBLE(sizes.keys_max, UINT64_MAX, -E2BIG);
     assert_refused(&shape, -E2BIG, "lower `max` of `subjects`");
     name[SEGMENT_NAME_SIZE - 1] = '\0'; /* possible, but not as the name of a file */
     shape = some_shape();
@@ -196,11 +201,11 @@ static void numbers_from_outside_are_checked(void **state)
     struct segment *segment = open_some();
     const struct segment_layout *layout = &segment->layout;
     uint32_t i = 0, first = segment_thread_unit(segment, 0);
-    uint32_t last = segment_thread_unit(segment, layout->threads_n - 1);
+    uint32_t last = segment_thread_unit(segment, layout->sizes.threads_n - 1);
 
     (void)state;
     assert_true(segment_thread_of_unit(segment, first, &i) && i == 0);
-    assert_true(segment_thread_of_unit(segment, last, &i) && i == layout->threads_n - 1);
+    assert_true(segment_thread_of_unit(segment, last, &i) && i == layout->sizes.threads_n - 1);
     assert_false(segment_thread_of_unit(segment, first - 1, &i));
     assert_false(segment_thread_of_unit(segment, first + 1, &i));
     assert_false(segment_thread_of_unit(segment, 0, &i));
@@ -211,22 +216,23 @@ static void numbers_from_outside_are_checked(void **state)
     assert_ptr_equal(segment->base + segment_set_head_unit() * REGION_UNIT_SIZE,
                      &segment_header(segment)->head);
     assert_true(segment_has_block(segment, segment_block_slot(segment, 0)));
-    assert_true(segment_has_block(segment, segment_block_slot(segment, layout->threads_n)));
-    assert_false(segment_has_block(segment, segment_block_slot(segment, layout->threads_n + 1)));
+    assert_true(segment_has_block(segment, segment_block_slot(segment, layout->sizes.threads_n)));
+    assert_false(
+        segment_has_block(segment, segment_block_slot(segment, layout->sizes.threads_n + 1)));
     assert_false(segment_has_block(segment, segment_block_slot(segment, 0) - 1));
     assert_false(segment_has_block(segment, 0));
     assert_false(segment_has_block(segment, UINT64_MAX));
     assert_false(segment_has_record(segment, 0));
-    assert_false(segment_has_record(segment, layout->record_units)); /* run 0 is never used */
+    assert_false(segment_has_record(segment, layout->sizes.record_units)); /* run 0 is never used */
     assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS));
-    assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS + layout->record_units));
+    assert_true(segment_has_record(segment, SEGMENT_RUN_UNITS + layout->sizes.record_units));
     assert_false(segment_has_record(segment, SEGMENT_RUN_UNITS + 1));
     for (uint32_t unit = SEGMENT_RUN_UNITS; unit < 2 * SEGMENT_RUN_UNITS; unit++)
         if (segment_has_record(segment, unit))
             i = unit;
-    assert_true(i + layout->record_units <= 2 * SEGMENT_RUN_UNITS);
-    assert_true(segment_has_record(segment, (layout->runs_n - 1) * SEGMENT_RUN_UNITS));
-    assert_false(segment_has_record(segment, layout->runs_n * SEGMENT_RUN_UNITS));
+    assert_true(i + layout->sizes.record_units <= 2 * SEGMENT_RUN_UNITS);
+    assert_true(segment_has_record(segment, (layout->sizes.runs_n - 1) * SEGMENT_RUN_UNITS));
+    assert_false(segment_has_record(segment, layout->sizes.runs_n * SEGMENT_RUN_UNITS));
     assert_false(segment_has_record(segment, UINT32_MAX));
     assert_false(segment_key_set_of_unit(segment, 0, &i));
     assert_false(segment_key_set_of_unit(segment, UINT32_MAX, &i));
@@ -258,16 +264,17 @@ static void numbers_of_key_sets_are_checked(void **state)
     assert_false(segment_key_set_of_unit(segment, 0, &i));
     assert_false(segment_key_set_of_unit(segment, UINT32_MAX, &i));
     segment_keyed(segment)->key_sets_high = UINT64_MAX; /* nonsense is cut */
-    assert_int_equal(segment_key_sets_n(segment), layout->key_sets_max);
+    assert_int_equal(segment_key_sets_n(segment), layout->sizes.key_sets_max);
     assert_true(segment_key_set_of_unit(
-        segment, segment_key_set_unit(segment, layout->key_sets_max - 1), &i));
-    assert_false(
-        segment_key_set_of_unit(segment, segment_key_set_unit(segment, layout->key_sets_max), &i));
+        segment, segment_key_set_unit(segment, layout->sizes.key_sets_max - 1), &i));
+    assert_false(segment_key_set_of_unit(
+        segment, segment_key_set_unit(segment, layout->sizes.key_sets_max), &i));
     assert_int_equal(segment_key_set_slot(segment, 0),
-                     segment_block_slot(segment, layout->threads_n) + 1);
+                     segment_block_slot(segment, layout->sizes.threads_n) + 1);
     assert_true(
-        segment_has_block(segment, segment_key_set_slot(segment, layout->key_sets_max - 1)));
-    assert_false(segment_has_block(segment, segment_key_set_slot(segment, layout->key_sets_max)));
+        segment_has_block(segment, segment_key_set_slot(segment, layout->sizes.key_sets_max - 1)));
+    assert_false(
+        segment_has_block(segment, segment_key_set_slot(segment, layout->sizes.key_sets_max)));
     assert_false(segment_has_block(segment, segment_block_slot(segment, 0) - 1));
     segment_close(segment);
     remove_some();
@@ -332,7 +339,7 @@ static bool is_zero(const void *bytes, size_t n)
 static void keys_are_shared(void **state)
 {
     struct segment *first = open_keyed(), *second = open_keyed();
-    const size_t size = key_table_size(first->layout.keys_max);
+    const size_t size = key_table_size(first->layout.sizes.keys_max);
     struct atomic128_value value = {0, 0};
     struct atomic128 *there = segment_key_table(first), *here = segment_key_table(second);
     const size_t last = size / sizeof(*there) - 1;
@@ -490,7 +497,7 @@ static void only_the_hash_decides(void **state)
     shape.while_used = true;
     assert_refused(&shape, -EEXIST, "another definition of the set");
     shape = some_shape(); /* the same hash, and yet another shape: the hash is wrong */
-    shape.block_class++;
+    shape.sizes.block_class++;
     assert_refused(&shape, -EUCLEAN, "its sizes");
     shape = keyed_shape();
     assert_refused(&shape, -EUCLEAN, "its sizes");
@@ -499,10 +506,10 @@ static void only_the_hash_decides(void **state)
     first = open_keyed();
     assert_some_refused(-EUCLEAN, "its sizes");
     shape = keyed_shape();
-    shape.keys_max++;
+    shape.sizes.keys_max++;
     assert_refused(&shape, -EUCLEAN, "its sizes");
     shape = keyed_shape();
-    shape.key_sets_max--; /* the file is as long */
+    shape.sizes.key_sets_max--; /* the file is as long */
     assert_refused(&shape, -EUCLEAN, "its sizes");
     segment_close(first);
     remove_some();
@@ -582,7 +589,7 @@ static void no_room_for_keys_is_an_error(void **state)
     struct segment_shape shape = keyed_shape();
 
     (void)state;
-    shape.keys_max = 100000; /* a table of nearly three MiB is asked for piece by piece */
+    shape.sizes.keys_max = 100000; /* a table of nearly three MiB is asked for piece by piece */
     for (uint64_t n = 1; n <= 6; n++) {
         fake_os_fail_kind_from(n, FAKE_ROOM, 0);
         assert_refused(&shape, -ENOSPC, "cannot be created: No space left");
@@ -1098,7 +1105,7 @@ static void a_look_tells_what_there_is(void **state)
     assert_int_equal(summary.identity.creator_pid, getpid());
     assert_int_equal(summary.identity.size, segment->layout.size);
     assert_in_range(summary.real_size, 4096, 16384);
-    assert_int_equal(summary.identity.limits_n, 1);
+    assert_int_equal(summary.identity.sizes.limits_n, 1);
     assert_true(summary.identity.while_used);
     assert_int_equal(summary.peers_n, 0);
     claim(segment, 0);

@@ -10,7 +10,7 @@
 static void places_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_some();
-    const uint32_t last = segment->layout.threads_n - 1;
+    const uint32_t last = segment->layout.sizes.threads_n - 1;
     struct stat before, after;
 
     (void)state;
@@ -28,8 +28,9 @@ static void places_get_memory_before_their_use(void **state)
     segment_peer(segment, 3)->id = 1;
     segment_thread(segment, last)->peer_key = 2;
     memset(segment_thread_counters(segment, last), 1, 256);
-    memset(segment->base + (segment_block_slot(segment, last + 1) << segment->layout.block_class),
-           1, (size_t)1 << segment->layout.block_class);
+    memset(segment->base +
+               (segment_block_slot(segment, last + 1) << segment->layout.sizes.block_class),
+           1, (size_t)1 << segment->layout.sizes.block_class);
     atomic_store(segment_run_owner(segment, SEGMENT_RUNS_MAX - 1), 3);
     memset(segment->base + segment->layout.records_at + (SEGMENT_RUNS_MAX - 1) * SEGMENT_RUN_SIZE,
            1, SEGMENT_RUN_SIZE);
@@ -47,7 +48,7 @@ static void there_are_no_more_places(void **state)
     (void)state;
     assert_int_equal(segment_alloc_peer(segment, SEGMENT_PEERS_MAX), -EINVAL);
     assert_int_equal(segment_alloc_peer(segment, UINT32_MAX), -EINVAL);
-    assert_int_equal(segment_alloc_thread(segment, segment->layout.threads_n), -EINVAL);
+    assert_int_equal(segment_alloc_thread(segment, segment->layout.sizes.threads_n), -EINVAL);
     assert_int_equal(segment_alloc_thread(segment, UINT32_MAX), -EINVAL);
     assert_int_equal(segment_alloc_run(segment, 0), -EINVAL);
     assert_int_equal(segment_alloc_run(segment, SEGMENT_RUNS_MAX), -EINVAL);
@@ -55,7 +56,7 @@ static void there_are_no_more_places(void **state)
     segment_header(segment)->threads_high = UINT64_MAX;
     segment_header(segment)->runs_high = UINT64_MAX;
     assert_int_equal(segment_peers_n(segment), SEGMENT_PEERS_MAX);
-    assert_int_equal(segment_threads_n(segment), segment->layout.threads_n);
+    assert_int_equal(segment_threads_n(segment), segment->layout.sizes.threads_n);
     assert_int_equal(segment_runs_n(segment), SEGMENT_RUNS_MAX);
     segment_close(segment);
     remove_some();
@@ -65,7 +66,7 @@ static void a_thread_context_keeps_the_block_it_has(void **state)
 {
     struct segment *segment = open_some();
     struct thread_head *head = &segment_thread(segment, 5)->head;
-    _Atomic uint64_t *own = &head->own_blocks[segment->layout.block_class - BLOCK_CLASS_MIN];
+    _Atomic uint64_t *own = &head->own_blocks[segment->layout.sizes.block_class - BLOCK_CLASS_MIN];
 
     (void)state;
     assert_int_equal(segment_alloc_thread(segment, 5), 0);
@@ -83,8 +84,8 @@ static void a_thread_context_keeps_the_block_it_has(void **state)
 static void key_sets_get_memory_before_their_use(void **state)
 {
     struct segment *segment = open_keyed();
-    const uint32_t last = segment->layout.key_sets_max - 1;
-    const size_t block = (size_t)1 << segment->layout.block_class;
+    const uint32_t last = segment->layout.sizes.key_sets_max - 1;
+    const size_t block = (size_t)1 << segment->layout.sizes.block_class;
     struct stat before, after;
 
     (void)state;
@@ -98,8 +99,9 @@ static void key_sets_get_memory_before_their_use(void **state)
                      INFLATED_BIT | segment_key_set_slot(segment, last));
     fstat(segment->fd, &before);
     memset(segment_key_set(segment, last), 1, sizeof(struct segment_key_set));
-    memset(segment->base + (segment_key_set_slot(segment, last) << segment->layout.block_class), 1,
-           block);
+    memset(segment->base +
+               (segment_key_set_slot(segment, last) << segment->layout.sizes.block_class),
+           1, block);
     fstat(segment->fd, &after);
     assert_int_equal(before.st_blocks, after.st_blocks); /* it was there */
     segment_close(segment);

@@ -71,7 +71,7 @@ static void use(const struct segment *segment)
                 same == i);
         atomic_fetch_add(&segment_key_set(segment, i)->head.state_word, 0);
     }
-    require(segment_header(segment)->head.block_class == segment->layout.block_class);
+    require(segment_header(segment)->head.block_class == segment->layout.sizes.block_class);
     require(segment_has_block(segment, atomic_load(&segment_header(segment)->head.state_word) &
                                            BLOCK_SLOT_MASK));
 }
@@ -195,15 +195,15 @@ static void every_byte_of_the_tables(void **state)
     begin();
     for (int part = 0; part < 8; part++) {
         const struct segment_layout *layout = &original->layout;
-        const uint64_t parts[][2] = {
-            {SEGMENT_PEERS_AT, 2 * sizeof(struct peer_slot)},
-            {SEGMENT_RUN_OWNERS_AT, 4 * sizeof(uint64_t)},
-            {SEGMENT_THREADS_AT, layout->thread_stride},
-            {layout->blocks_at, (uint64_t)2 << layout->block_class},
-            {layout->records_at + SEGMENT_RUN_SIZE, 2 * layout->record_units * RECORD_UNIT_SIZE},
-            {layout->keyed_at, sizeof(struct segment_keyed)},
-            {layout->key_sets_at, 2 * sizeof(struct segment_key_set)},
-            {layout->keys_at, 64}};
+        const uint64_t parts[][2] = {{SEGMENT_PEERS_AT, 2 * sizeof(struct peer_slot)},
+                                     {SEGMENT_RUN_OWNERS_AT, 4 * sizeof(uint64_t)},
+                                     {SEGMENT_THREADS_AT, layout->thread_stride},
+                                     {layout->blocks_at, (uint64_t)2 << layout->sizes.block_class},
+                                     {layout->records_at + SEGMENT_RUN_SIZE,
+                                      2 * layout->sizes.record_units * RECORD_UNIT_SIZE},
+                                     {layout->keyed_at, sizeof(struct segment_keyed)},
+                                     {layout->key_sets_at, 2 * sizeof(struct segment_key_set)},
+                                     {layout->keys_at, 64}};
         uint64_t from = parts[part][0], n = parts[part][1];
 
         for (uint64_t at = from; at < from + n; at++) {
@@ -325,24 +325,25 @@ static void forged_numbers(void **state)
     ASSERT_FORGED(definition_length, UINT32_MAX, -EUCLEAN);
     ASSERT_FORGED(while_used, 1, -EEXIST);
     ASSERT_FORGED(while_used, UINT32_MAX, -EEXIST);
-    ASSERT_FORGED(block_class, 0, -EUCLEAN);
-    ASSERT_FORGED(block_class, 31, -EUCLEAN);
-    ASSERT_FORGED(block_class, 64, -EUCLEAN);
-    ASSERT_FORGED(block_class, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(record_units, 0, -EUCLEAN);
-    ASSERT_FORGED(record_units, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(limits_n, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(counters_size, 4, -EUCLEAN);
-    ASSERT_FORGED(counters_size, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(threads_n, UINT32_MAX, -EUCLEAN);
-    ASSERT_FORGED(runs_n, 0, -EUCLEAN);
-    ASSERT_FORGED(keys_max, 0, -EUCLEAN);
-    ASSERT_FORGED(keys_max, 3000, -EUCLEAN);
-    ASSERT_FORGED(keys_max, UINT64_MAX, -EUCLEAN);
-    ASSERT_FORGED(key_sets_max, 0, -EUCLEAN);
-    ASSERT_FORGED(key_sets_max, 1000, -EUCLEAN);
-    ASSERT_FORGED(key_sets_max, original->layout.key_sets_max | UINT64_C(1) << 32, -EUCLEAN);
-    ASSERT_FORGED(key_sets_max, UINT64_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.block_class, 0, -EUCLEAN);
+    ASSERT_FORGED(sizes.block_class, 31, -EUCLEAN);
+    ASSERT_FORGED(sizes.block_class, 64, -EUCLEAN);
+    ASSERT_FORGED(sizes.block_class, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.record_units, 0, -EUCLEAN);
+    ASSERT_FORGED(sizes.record_units, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.limits_n, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.counters_size, 4, -EUCLEAN);
+    ASSERT_FORGED(sizes.counters_size, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.threads_n, UINT32_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.runs_n, 0, -EUCLEAN);
+    ASSERT_FORGED(sizes.keys_max, 0, -EUCLEAN);
+    ASSERT_FORGED(sizes.keys_max, 3000, -EUCLEAN);
+    ASSERT_FORGED(sizes.keys_max, UINT64_MAX, -EUCLEAN);
+    ASSERT_FORGED(sizes.key_sets_max, 0, -EUCLEAN);
+    ASSERT_FORGED(sizes.key_sets_max, 1000, -EUCLEAN);
+    ASSERT_FORGED(sizes.key_sets_max, original->layout.sizes.key_sets_max | UINT64_C(1) << 32,
+                  -EUCLEAN);
+    ASSERT_FORGED(sizes.key_sets_max, UINT64_MAX, -EUCLEAN);
     ASSERT_FORGED(name[0], 'x', -EUCLEAN);
     memset(header->identity.name, 'x', sizeof(header->identity.name));
     seal(header);
@@ -364,13 +365,13 @@ static void forged_shapes(void **state)
         struct segment_shape shape = this_shape();
         struct segment_layout layout;
 
-        shape.block_class = class;
+        shape.sizes.block_class = class;
         assert_int_equal(segment_layout_compute(&shape, &layout), 0);
-        header->identity.block_class = class;
-        header->identity.threads_n = layout.threads_n;
+        header->identity.sizes.block_class = class;
+        header->identity.sizes.threads_n = layout.sizes.threads_n;
         header->identity.size = layout.size;
         seal(header);
-        if (class == original->layout.block_class)
+        if (class == original->layout.sizes.block_class)
             continue;
         assert_int_equal(try_open(), -EUCLEAN);
         assert_int_equal(segment_inspect(place, "set", &summary, &error), -EUCLEAN);
@@ -397,7 +398,7 @@ static void forged_words(void **state)
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + 1; /* the next block, of a thread: version 0 */
     assert_int_equal(try_open(), -EUCLEAN);
-    *word = was + original->layout.threads_n; /* the last: a hole */
+    *word = was + original->layout.sizes.threads_n; /* the last: a hole */
     assert_int_equal(try_open(), -EUCLEAN);
     *word = was + original->layout.blocks_n - 1; /* of the last key set, another hole */
     assert_int_equal(try_open(), -EUCLEAN);
@@ -427,7 +428,7 @@ static void forged_key_sets(void **state)
     (void)state;
     begin();
     keyed = segment_keyed(original);
-    max = original->layout.key_sets_max;
+    max = original->layout.sizes.key_sets_max;
     keyed->key_sets_high = max;
     keyed->unbound_list = UINT64_C(77) << 32 | max;
     assert_int_equal(try_open(), 0);
