@@ -233,8 +233,7 @@ int weir_segment_remove(const struct weir_options *options, const char *name, ui
     int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
 
     if (r == 0)
-        r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, segment_has_users, NULL,
-                           reterr);
+        r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, segment_has_users, reterr);
     os_free(dir);
     return r;
 }

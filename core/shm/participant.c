@@ -371,7 +371,7 @@ void participant_close(struct participant *participant)
         return;
     participant_release_slots(participant->segment, participant->slot, participant->peer_id);
     if (participant->segment->while_used)
-        segment_remove_if_unused(participant->segment, segment_has_users, NULL);
+        segment_remove_if_unused(participant->segment, segment_has_users);
     for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
         os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
     os_free((void *)(uintptr_t)participant->proxies);

@@ -26,7 +26,7 @@
 struct segment;
 
 /* Returns whether a living process is attached. */
-typedef bool segment_in_use_fn(const struct segment *segment, void *userdata);
+typedef bool segment_in_use_fn(const struct segment *segment);
 
 /* What determines a set's segment. */
 struct segment_shape {
@@ -36,7 +36,6 @@ struct segment_shape {
     bool while_used;           /* lifetime: users */
     bool must_exist;           /* the segment is neither made nor replaced: -ENOENT, -EEXIST */
     segment_in_use_fn *in_use; /* allows to replace an unused one that differs; NULL: never */
-    void *userdata;
     struct segment_sizes sizes;
     const uint64_t *initial_state; /* first version of the set, used if the segment is made */
     uint32_t initial_state_n;      /* its words */
@@ -114,15 +113,14 @@ int segment_alloc_key_set(const struct segment *segment, uint32_t i);
 int segment_confirm_attach(const struct segment *segment);
 
 /* Returns whether a process in a peer slot is alive; true in doubt. */
-bool segment_has_users(const struct segment *segment, void *unused);
+bool segment_has_users(const struct segment *segment);
 
 /*
  * Removes the segment unless `in_use` returns true. Returns 1 (removed, by this call or before); 0
  * (in use, or a process that left later has taken over); or a negative errno. Called after freeing
  * the own peer slot, if the lifetime is `users`.
  */
-int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
-                             void *userdata);
+int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use);
 
 /*
  * Removes a set's segment by name. With `force` also if it is in use, damaged or of another version
@@ -130,7 +128,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
  * use), or an error of segment_open.
  */
 int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
-                   void *userdata, struct weir_error *reterr);
+                   struct weir_error *reterr);
 
 /* State of a segment, read without mapping it. */
 enum segment_state {

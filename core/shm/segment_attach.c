@@ -242,7 +242,7 @@ static int segment_replace_unused(struct segment_file *file, const struct segmen
         return -EEXIST;
     r = segment_file_read_layout(file, &layout);
     if (r == 0)
-        r = segment_file_try_remove(file, &layout, false, shape->in_use, shape->userdata);
+        r = segment_file_try_remove(file, &layout, false, shape->in_use);
     return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
 }
 

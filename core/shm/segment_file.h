@@ -82,6 +82,6 @@ static inline bool segment_file_is_removed(const struct segment_file *file)
 /* Removes a usable segment unless it is in use and `force` is false. Returns 1 (removed, by this
  * call or another); 0 (in use; there is no reason); or a negative errno. */
 int segment_file_try_remove(struct segment_file *file, const struct segment_layout *layout,
-                            bool force, segment_in_use_fn *in_use, void *userdata);
+                            bool force, segment_in_use_fn *in_use);
 
 #endif

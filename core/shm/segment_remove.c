@@ -22,9 +22,8 @@
 #include <errno.h>
 #include <string.h>
 
-bool segment_has_users(const struct segment *segment, void *unused)
+bool segment_has_users(const struct segment *segment)
 {
-    (void)unused;
     for (uint32_t i = 0; i < segment_peers_n(segment); i++) {
         uint64_t id = atomic_load_explicit(&segment_peer(segment, i)->id, memory_order_seq_cst);
 
@@ -51,8 +50,7 @@ int segment_confirm_attach(const struct segment *segment)
 
 /* Marks the segment as removed unless it is in use. Returns whether it is removed, by this call or
  * before. */
-static bool segment_mark_removed(const struct segment *segment, segment_in_use_fn *in_use,
-                                 void *userdata)
+static bool segment_mark_removed(const struct segment *segment, segment_in_use_fn *in_use)
 {
     _Atomic uint64_t *removal = &segment_header(segment)->removal;
     const uint64_t claim = (os_random() | 1) << 1; /* not 0; unique */
@@ -66,7 +64,7 @@ static bool segment_mark_removed(const struct segment *segment, segment_in_use_f
         if (shm_cas_seq_cst(removal, value, claim))
             break;
     }
-    is_used = in_use(segment, userdata);
+    is_used = in_use(segment);
     SCHED_POINT();
     if (is_used) {
         shm_cas_seq_cst(removal, claim, 0);
@@ -75,12 +73,11 @@ static bool segment_mark_removed(const struct segment *segment, segment_in_use_f
     return shm_cas_seq_cst(removal, claim, claim | 1) || (shm_load_seq_cst(removal) & 1);
 }
 
-int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use,
-                             void *userdata)
+int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use)
 {
     int r;
 
-    if (!segment_mark_removed(segment, in_use, userdata))
+    if (!segment_mark_removed(segment, in_use))
         return 0;
     r = segment_file_unlink(segment);
     return r < 0 ? r : 1;
@@ -89,7 +86,7 @@ int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *i
 /* Retries while another remover has taken over: it may die before it is done. With `force` attached
  * processes go on, but no other can attach. */
 int segment_file_try_remove(struct segment_file *file, const struct segment_layout *layout,
-                            bool force, segment_in_use_fn *in_use, void *userdata)
+                            bool force, segment_in_use_fn *in_use)
 {
     enum { TRIES = 100 };
     int r = segment_file_map(file, layout);
@@ -100,21 +97,20 @@ int segment_file_try_remove(struct segment_file *file, const struct segment_layo
         atomic_store_explicit(&segment_header(file->segment)->removal, os_random() | 1,
                               memory_order_seq_cst);
     for (int i = 0; i < TRIES && r == 0; i++) {
-        r = segment_remove_if_unused(file->segment, in_use, userdata);
-        if (r == 0 && in_use(file->segment, userdata))
+        r = segment_remove_if_unused(file->segment, in_use);
+        if (r == 0 && in_use(file->segment))
             break;
     }
     return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : r;
 }
 
-static int segment_file_remove(struct segment_file *file, bool force, segment_in_use_fn *in_use,
-                               void *userdata)
+static int segment_file_remove(struct segment_file *file, bool force, segment_in_use_fn *in_use)
 {
     struct segment_layout layout;
     int r = segment_file_read_layout(file, &layout);
 
     if (r == 0) {
-        r = segment_file_try_remove(file, &layout, force, in_use, userdata);
+        r = segment_file_try_remove(file, &layout, force, in_use);
         return r == 0 ? segment_error(file, -EBUSY, "is %s", "in use") : r < 0 ? r : 0;
     }
     if (r != -ESTALE && !force)
@@ -124,7 +120,7 @@ static int segment_file_remove(struct segment_file *file, bool force, segment_in
 }
 
 int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
-                   void *userdata, struct weir_error *reterr)
+                   struct weir_error *reterr)
 {
     struct segment_file *file;
     int r = segment_file_locate(directory, name, false, &file, reterr);
@@ -133,7 +129,7 @@ int segment_remove(const char *directory, const char *name, bool force, segment_
         return r;
     r = segment_file_open(file, true);
     if (r == 0 || (r == -EUCLEAN && force))
-        r = segment_file_remove(file, force, in_use, userdata);
+        r = segment_file_remove(file, force, in_use);
     if (r == -EAGAIN)
         r = 0; /* another process removed it */
     return segment_file_finish(file, r, NULL, reterr);

@@ -110,7 +110,7 @@ static void finish(uint32_t dead)
     region_close(&region);
     segment_close(segment);
     segment = NULL;
-    require(segment_remove(place, "set", true, is_in_use, NULL, &error) == 0);
+    require(segment_remove(place, "set", true, is_in_use, &error) == 0);
 }
 
 static uint64_t count_steps(void)

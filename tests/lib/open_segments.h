@@ -35,7 +35,7 @@ static inline struct segment *open_keyed(void)
 
 static inline void remove_some(void)
 {
-    if (segment_remove(place, "set", true, is_in_use, NULL, &error) < 0)
+    if (segment_remove(place, "set", true, is_in_use, &error) < 0)
         fail_msg("%s", error.message);
     assert_int_equal(files_n(), 0);
 }

@@ -57,7 +57,7 @@ static inline struct segment_shape other_shape(void)
 }
 
 /* A segment that exists for its users only; `is_in_use` says whether it has any. */
-static inline bool is_in_use(const struct segment *segment, void *userdata);
+static inline bool is_in_use(const struct segment *segment);
 
 static inline struct segment_shape brief(struct segment_shape shape)
 {
@@ -111,9 +111,8 @@ static inline bool has_first_version(const struct segment *segment)
     return !broken && version.content_n == 5 && words[3] == 7 && words[4] == 8;
 }
 
-static inline bool is_in_use(const struct segment *segment, void *userdata)
+static inline bool is_in_use(const struct segment *segment)
 {
-    (void)userdata;
     for (uint32_t i = 0; i < segment_peers_n(segment); i++)
         if (peer_id_pid(atomic_load(&segment_peer(segment, i)->id)))
             return true;

@@ -102,7 +102,7 @@ static void open_one_of_two(int i)
 
 static void remove_it(void)
 {
-    require(segment_remove(place, "set", false, is_in_use, NULL, &error) == 0);
+    require(segment_remove(place, "set", false, is_in_use, &error) == 0);
     require(files_n() == 0);
 }
 
@@ -207,7 +207,7 @@ static bool take_part(int i)
     }
     atomic_store(peer_id, 0);
     if (r == 0)
-        require(segment_remove_if_unused(segment, is_in_use, NULL) >= 0);
+        require(segment_remove_if_unused(segment, is_in_use) >= 0);
     segment_close(segment);
     return r == 0;
 }
@@ -246,7 +246,7 @@ static void churn(int i)
         if (r == 0)
             require(has_first_version(segment));
         segment_close(segment);
-        r = segment_remove(place, "set", i % 2, is_in_use, NULL, &error);
+        r = segment_remove(place, "set", i % 2, is_in_use, &error);
         if (r != 0 && r != -ENOENT)
             fprintf(stderr, "%s\n", error.message);
         require(r == 0 || r == -ENOENT);

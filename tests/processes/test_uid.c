@@ -102,7 +102,7 @@ static void break_in(void)
     require(rename(place, path) < 0 && errno == EPERM); /* /dev/shm is sticky */
     require(open_some(place) == -EACCES);
     require(segment_inspect(place, "set", &summary, &error) == -EACCES);
-    require(segment_remove(place, "set", true, is_in_use, NULL, &error) == -EACCES);
+    require(segment_remove(place, "set", true, is_in_use, &error) == -EACCES);
 }
 
 static void no_other_user_reads_or_changes_it(void **state)

@@ -402,7 +402,7 @@ static void sets_have_files_of_their_own(void **state)
     assert_int_equal(files_n(), 2);
     segment_close(first);
     segment_close(second);
-    assert_int_equal(segment_remove(place, "../set", false, is_in_use, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "../set", false, is_in_use, &error), 0);
     remove_some();
 }
 
@@ -419,7 +419,7 @@ static void the_default_directory_is_used(void **state)
     assert_int_equal(segment_open(NULL, &shape, &segment, &error), 0);
     assert_true(inode_of(path) != 0);
     segment_close(segment);
-    assert_int_equal(segment_remove(NULL, name, false, is_in_use, NULL, &error), 0);
+    assert_int_equal(segment_remove(NULL, name, false, is_in_use, &error), 0);
     assert_true(inode_of(path) == 0);
     *strrchr(path, '/') = '\0';
     rmdir(path); /* unless in use */
@@ -682,7 +682,7 @@ static void a_file_of_another_length_is_damaged(void **state)
         segment_close(open_some());
         assert_int_equal(truncate(inside(SOME_FILE), sizes[i]), 0);
         assert_some_refused(-EUCLEAN, "damaged");
-        assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EUCLEAN);
+        assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -EUCLEAN);
         remove_some(); /* by force */
     }
 }
@@ -734,7 +734,7 @@ static void other_namespaces_are_refused(void **state)
     segment_close(segment);
     fake_os_set_namespaces(0, 0);
     assert_some_refused(-EXDEV, "another pid namespace (1, here ");
-    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EXDEV);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -EXDEV);
     remove_some();
     fake_os_set_namespaces(0, 1);
     segment = open_some();
@@ -767,13 +767,13 @@ static void the_last_one_removes_it(void **state)
     claim(second, 1);
     assert_int_equal(segment_confirm_attach(second), 0);
     give_back(first, 0);
-    assert_int_equal(segment_remove_if_unused(first, is_in_use, NULL), 0);
+    assert_int_equal(segment_remove_if_unused(first, is_in_use), 0);
     assert_int_equal(segment_header(first)->removal, 0);
     assert_int_equal(files_n(), 1);
     give_back(second, 1);
-    assert_int_equal(segment_remove_if_unused(second, is_in_use, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(second, is_in_use), 1);
     assert_int_equal(files_n(), 0);
-    assert_int_equal(segment_remove_if_unused(first, is_in_use, NULL), 1); /* it was */
+    assert_int_equal(segment_remove_if_unused(first, is_in_use), 1); /* it was */
     segment_close(first);
     segment_close(second);
 }
@@ -784,12 +784,12 @@ static void a_latecomer_opens_anew(void **state)
     struct segment *late = open_some(), *last = open_some(), *new;
 
     (void)state;
-    assert_int_equal(segment_remove_if_unused(last, is_in_use, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(last, is_in_use), 1);
     claim(late, 0);
     assert_int_equal(segment_confirm_attach(late), -ESTALE);
     new = open_some();
     assert_int_equal(segment_confirm_attach(late), -ESTALE); /* and the new one stays */
-    assert_int_equal(segment_remove_if_unused(last, is_in_use, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(last, is_in_use), 1);
     assert_int_equal(files_n(), 1);
     assert_int_equal(segment_confirm_attach(new), 0);
     segment_close(late);
@@ -820,12 +820,15 @@ static void a_removed_one_with_its_name_is_replaced(void **state)
     segment_close(new);
 }
 
-static bool newcomer_comes(const struct segment *segment, void *userdata)
+/* What the process that comes between meets the others with. */
+static struct segment *between;
+
+static bool newcomer_comes(const struct segment *segment)
 {
     assert_int_equal(segment_header(segment)->removal & 1, 0);
     assert_int_not_equal(segment_header(segment)->removal, 0);
-    claim(userdata, 9);
-    assert_int_equal(segment_confirm_attach(userdata), 0);
+    claim(between, 9);
+    assert_int_equal(segment_confirm_attach(between), 0);
     return false; /* it was not there yet when that place was looked at */
 }
 
@@ -835,7 +838,8 @@ static void a_newcomer_can_veto(void **state)
     struct segment *leaving = open_some(), *coming = open_some();
 
     (void)state;
-    assert_int_equal(segment_remove_if_unused(leaving, newcomer_comes, coming), 0);
+    between = coming;
+    assert_int_equal(segment_remove_if_unused(leaving, newcomer_comes), 0);
     assert_int_equal(segment_header(coming)->removal, 0);
     assert_int_equal(files_n(), 1);
     segment_close(leaving);
@@ -843,11 +847,11 @@ static void a_newcomer_can_veto(void **state)
     remove_some();
 }
 
-static bool another_leaves(const struct segment *segment, void *userdata)
+static bool another_leaves(const struct segment *segment)
 {
     (void)segment;
-    give_back(userdata, 9);
-    assert_int_equal(segment_remove_if_unused(userdata, is_in_use, NULL), 1);
+    give_back(between, 9);
+    assert_int_equal(segment_remove_if_unused(between, is_in_use), 1);
     return true; /* it was still there when its place was looked at */
 }
 
@@ -858,7 +862,8 @@ static void a_later_one_takes_over(void **state)
 
     (void)state;
     claim(second, 9);
-    assert_int_equal(segment_remove_if_unused(first, another_leaves, second), 0);
+    between = second;
+    assert_int_equal(segment_remove_if_unused(first, another_leaves), 0);
     assert_int_equal(files_n(), 0);
     segment_close(first);
     segment_close(second);
@@ -876,16 +881,16 @@ static void a_dead_remover_is_in_no_process_s_way(void **state)
     assert_int_equal(segment_header(segment)->removal, 0);
     segment_header(segment)->removal = 76;
     give_back(segment, 0);
-    assert_int_equal(segment_remove_if_unused(segment, is_in_use, NULL), 1);
+    assert_int_equal(segment_remove_if_unused(segment, is_in_use), 1);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
 
-static bool another_takes_over_and_dies(const struct segment *segment, void *userdata)
-{
-    int *times = userdata;
+static int takes_over_n;
 
-    if (++*times == 1)
+static bool another_takes_over_and_dies(const struct segment *segment)
+{
+    if (++takes_over_n == 1)
         segment_header(segment)->removal = 76;
     return false;
 }
@@ -964,10 +969,9 @@ static void an_observer_replaces_nothing(void **state)
 }
 
 /* While it is searched for users, one comes; then that one is there. */
-static bool one_comes_back(const struct segment *segment, void *userdata)
+static bool one_comes_back(const struct segment *segment)
 {
-    return segment_header(segment)->removal ? newcomer_comes(segment, userdata)
-                                            : is_in_use(segment, NULL);
+    return segment_header(segment)->removal ? newcomer_comes(segment) : is_in_use(segment);
 }
 
 /* Of two that meet, the one with the definition of the earlier users stays. */
@@ -979,7 +983,7 @@ static void a_newcomer_can_veto_that(void **state)
 
     (void)state;
     other.in_use = one_comes_back;
-    other.userdata = coming;
+    between = coming;
     assert_int_equal(segment_open(place, &other, &segment, &error), -EEXIST);
     assert_int_equal(segment_header(coming)->removal, 0);
     assert_int_equal(segment_confirm_attach(coming), 0);
@@ -987,28 +991,22 @@ static void a_newcomer_can_veto_that(void **state)
     remove_some();
 }
 
-/* A process with a third definition is faster, and takes part. */
-struct faster {
-    struct segment_shape shape;
-    struct segment *segment;
-};
-
-static bool another_replaces_it(const struct segment *segment, void *userdata)
+/* A process with another definition is faster, and takes part. */
+static bool another_replaces_it(const struct segment *segment)
 {
-    struct faster *faster = userdata;
+    const struct segment_shape shape = brief(other_shape());
 
-    if (faster->segment)
-        return is_in_use(segment, NULL);
-    faster->segment = open_shape(&faster->shape);
-    claim(faster->segment, 0);
-    assert_int_equal(segment_confirm_attach(faster->segment), 0);
+    if (between)
+        return is_in_use(segment);
+    between = open_shape(&shape);
+    claim(between, 0);
+    assert_int_equal(segment_confirm_attach(between), 0);
     return false;
 }
 
 static void of_two_processes_that_replace_it_one_does(void **state)
 {
     const struct segment_shape some = brief(some_shape());
-    struct faster faster = {.shape = brief(other_shape())};
     struct segment_shape third = brief(some_shape());
     struct segment *segment = NULL;
 
@@ -1016,26 +1014,23 @@ static void of_two_processes_that_replace_it_one_does(void **state)
     third.definition = "{rate: tokens, capacity: 101}";
     third.definition_hash = 44;
     third.in_use = another_replaces_it;
-    third.userdata = &faster;
+    between = NULL;
     segment_close(open_shape(&some));
     assert_int_equal(segment_open(place, &third, &segment, &error), -EEXIST);
-    assert_non_null(strstr(error.message, faster.shape.definition));
-    assert_int_equal(segment_confirm_attach(faster.segment), 0);
+    assert_non_null(strstr(error.message, other_shape().definition));
+    assert_int_equal(segment_confirm_attach(between), 0);
     assert_int_equal(files_n(), 1);
-    segment_close(faster.segment);
+    segment_close(between);
     remove_some();
 }
 
 static void removal_by_name_is_not_left_to_the_dead(void **state)
 {
-    int times = 0;
-
     (void)state;
     segment_close(open_some());
-    assert_int_equal(
-        segment_remove(place, "set", false, another_takes_over_and_dies, &times, &error), 0);
+    assert_int_equal(segment_remove(place, "set", false, another_takes_over_and_dies, &error), 0);
     assert_int_equal(files_n(), 0);
-    assert_true(times > 1);
+    assert_true(takes_over_n > 1);
 }
 
 static void removal_by_name(void **state)
@@ -1045,22 +1040,22 @@ static void removal_by_name(void **state)
     (void)state;
     claim(segment, 0);
     close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -EBUSY);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
     assert_int_equal(segment_header(segment)->removal, 0);
     assert_int_equal(files_n(), 2);
-    assert_int_equal(segment_remove(place, "set", true, is_in_use, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "set", true, is_in_use, &error), 0);
     assert_int_equal(files_n(), 0); /* the doorbell went too */
     assert_int_equal(segment_header(segment)->removal & 1, 1);
     assert_true(has_first_version(segment));
-    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), -ENOENT);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -ENOENT);
     assert_non_null(strstr(error.message, "there is no segment"));
-    assert_int_equal(segment_remove(place, "", false, is_in_use, NULL, &error), -EINVAL);
+    assert_int_equal(segment_remove(place, "", false, is_in_use, &error), -EINVAL);
     segment_close(segment);
     segment = open_some();
     claim(segment, 0);
     give_back(segment, 0);
-    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, NULL), 0);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL), 0);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -1074,7 +1069,7 @@ static void one_of_an_earlier_boot_is_removed(void **state)
     segment = open_some();
     claim(segment, 0);
     fake_os_set_boot(0);
-    assert_int_equal(segment_remove(place, "set", false, is_in_use, NULL, &error), 0);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), 0);
     assert_int_equal(files_n(), 0);
     segment_close(segment);
 }
@@ -1083,7 +1078,7 @@ static void what_is_not_trusted_is_not_removed(void **state)
 {
     (void)state;
     assert_int_equal(symlink("elsewhere", inside(SOME_FILE)), 0);
-    assert_int_equal(segment_remove(place, "set", true, is_in_use, NULL, &error), -EPERM);
+    assert_int_equal(segment_remove(place, "set", true, is_in_use, &error), -EPERM);
     assert_int_equal(unlink(inside(SOME_FILE)), 0);
 }
 
@@ -1185,7 +1180,7 @@ static int attach(void)
 
 static int remove_by_name(void)
 {
-    return segment_remove(place, "set", false, is_in_use, NULL, &error);
+    return segment_remove(place, "set", false, is_in_use, &error);
 }
 
 static int look(void)
@@ -1205,7 +1200,7 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
         int r;
 
         fake_os_fail_kind_at(0, 0, 0);
-        segment_remove(place, "set", true, is_in_use, NULL, NULL);
+        segment_remove(place, "set", true, is_in_use, NULL);
         if (before)
             before();
         error = (struct weir_error){0};
@@ -1225,7 +1220,7 @@ static void with_each_call_failing(int (*run)(void), void (*before)(void))
         }
     }
     assert_true(n > 6);
-    segment_remove(place, "set", true, is_in_use, NULL, NULL);
+    segment_remove(place, "set", true, is_in_use, NULL);
     assert_int_equal(files_n(), 0);
 }
 
@@ -1270,7 +1265,7 @@ static void a_failed_removal_is_made_good(void **state)
         int r;
 
         fake_os_fail_at(n);
-        r = segment_remove_if_unused(segment, is_in_use, NULL);
+        r = segment_remove_if_unused(segment, is_in_use);
         if (!fake_os_has_failed()) {
             assert_int_equal(r, 1);
             assert_true(n > 4);

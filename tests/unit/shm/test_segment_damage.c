@@ -46,7 +46,7 @@ static void end(void)
 {
     close(file);
     segment_close(original);
-    require(segment_remove(place, "set", true, is_in_use, NULL, &error) == 0);
+    require(segment_remove(place, "set", true, is_in_use, &error) == 0);
     require(files_n() == 0);
 }
 
@@ -110,7 +110,7 @@ static void try_all(void)
     require_expected(r);
     if (r == 0 && summary.state == SEGMENT_USABLE)
         require(summary.identity.size == original->layout.size);
-    r = segment_remove(place, "set", false, is_in_use, NULL, &error);
+    r = segment_remove(place, "set", false, is_in_use, &error);
     require_expected(r);
     if (r == 0) { /* it seemed unused */
         require(files_n() == 0);
