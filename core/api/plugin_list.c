@@ -56,7 +56,7 @@ static int plugin_list_add_dirs(struct plugin_search *plugins, const struct weir
 
         r = value_check_path(complaints, dir);
         if (r == 0)
-            r = plugin_search_add_dirs(plugins, &dir->text, 1);
+            r = plugin_search_add_dir(plugins, dir->text);
     }
     config_ast_free(&ast);
     return r;

@@ -139,7 +139,7 @@ static void resolve_plugin_dirs(struct resolver *resolver)
     for (size_t i = 0; i < ast->plugin_dirs_n; i++) {
         const struct config_value *dir = &ast->plugin_dirs[i];
         if (value_check_path(resolver->complaints, dir) == 0 &&
-            plugin_search_add_dirs(resolver->plugins, &dir->text, 1) < 0)
+            plugin_search_add_dir(resolver->plugins, dir->text) < 0)
             resolver->complaints->memory_failed = true;
     }
 }

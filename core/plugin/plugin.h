@@ -29,9 +29,9 @@ struct plugin_search; /* an instance's directories, and the files loaded from th
 /* Creates a search. Its order is `dirs` (NULL-terminated, or NULL), WEIR_PLUGIN_PATH, the plugins
  * built into a static library, and the installed directory. Returns 0 or -ENOMEM. */
 int plugin_search_new(struct plugin_search **ret, const char *const *dirs);
-/* Adds directories of a configuration, searched after `dirs` and before WEIR_PLUGIN_PATH. Returns 0
- * or -ENOMEM. */
-int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n);
+/* Adds a directory of a configuration, unless it is known. It is searched after `dirs` and before
+ * WEIR_PLUGIN_PATH. Returns 0 or -ENOMEM. */
+int plugin_search_add_dir(struct plugin_search *plugins, const char *dir);
 void plugin_search_free(struct plugin_search *plugins);
 
 /*

@@ -51,14 +51,15 @@ static void text_array_free(struct text_array *array)
 
 /* ---- directories ---- */
 
-/* Adds a directory before the last `after_n`, unless it is listed already. */
-static int plugin_dir_add(struct plugin_search *plugins, const char *dir, size_t after_n)
+int plugin_search_add_dir(struct plugin_search *plugins, const char *dir)
 {
     for (size_t i = 0; i < plugins->dirs.n; i++) {
         if (strcmp(plugins->dirs.items[i], dir) == 0)
             return 0;
     }
-    return dir[0] == '\0' ? 0 : text_array_insert(&plugins->dirs, dir, after_n);
+    if (dir[0] == '\0')
+        return 0;
+    return text_array_insert(&plugins->dirs, dir, plugins->default_dirs_n);
 }
 
 /* Adds the directories of WEIR_PLUGIN_PATH, a list with colons, the built-in and the installed one.
@@ -70,12 +71,12 @@ static int plugin_default_dirs_add(struct plugin_search *plugins)
     size_t before = plugins->dirs.n;
     int r = copy ? 0 : -ENOMEM;
     while (rest && r == 0)
-        r = plugin_dir_add(plugins, strsep(&rest, ":"), 0);
+        r = plugin_search_add_dir(plugins, strsep(&rest, ":"));
     os_free(copy);
     if (r == 0 && plugin_builtins[0].file)
-        r = plugin_dir_add(plugins, PLUGIN_BUILTIN_DIR, 0);
+        r = plugin_search_add_dir(plugins, PLUGIN_BUILTIN_DIR);
     if (r == 0)
-        r = plugin_dir_add(plugins, WEIR_PLUGIN_DIR, 0);
+        r = plugin_search_add_dir(plugins, WEIR_PLUGIN_DIR);
     plugins->default_dirs_n = plugins->dirs.n - before;
     return r;
 }
@@ -87,7 +88,7 @@ int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
     if (!plugins)
         return -ENOMEM;
     for (; dirs && *dirs && r == 0; dirs++)
-        r = plugin_dir_add(plugins, *dirs, 0);
+        r = plugin_search_add_dir(plugins, *dirs);
     if (r == 0)
         r = plugin_default_dirs_add(plugins);
     if (r < 0) {
@@ -96,14 +97,6 @@ int plugin_search_new(struct plugin_search **ret, const char *const *dirs)
     }
     *ret = plugins;
     return 0;
-}
-
-int plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)
-{
-    int r = 0;
-    for (size_t i = 0; i < n && r == 0; i++)
-        r = plugin_dir_add(plugins, dirs[i], plugins->default_dirs_n);
-    return r;
 }
 
 void plugin_search_free(struct plugin_search *plugins)

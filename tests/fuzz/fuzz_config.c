@@ -41,15 +41,14 @@ const char *__lsan_default_suppressions(void)
 }
 
 /*
- * Linked with --wrap=plugin_search_add_dirs: what a mutated text calls a directory of plugins is
+ * Linked with --wrap=plugin_search_add_dir: what a mutated text calls a directory of plugins is
  * not looked into, for it may well be one that exists.
  */
-int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n);
-int __wrap_plugin_search_add_dirs(struct plugin_search *plugins, const char *const *dirs, size_t n)
+int __wrap_plugin_search_add_dir(struct plugin_search *plugins, const char *dir);
+int __wrap_plugin_search_add_dir(struct plugin_search *plugins, const char *dir)
 {
     (void)plugins;
-    for (size_t i = 0; i < n; i++)
-        EXPECT(dirs[i][0] == '/');
+    EXPECT(dir[0] == '/');
     return 0;
 }
 

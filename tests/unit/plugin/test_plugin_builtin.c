@@ -143,12 +143,12 @@ static void test_table_is_checked(void **state)
 static void test_before_the_installed_directory(void **state)
 {
     struct plugin_search *plugins = open_plugins("/program");
-    const char *configured[] = {"/configuration"};
+    const char *configured = "/configuration";
     const struct plugin *plugin = NULL;
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
+    assert_int_equal(plugin_search_add_dir(plugins, configured), 0);
     assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "missing", &plugin, &error),
                      -ENOENT);
     assert_non_null(strstr(error.message, "/program:/configuration:" PLUGIN_BUILTIN_DIR ":/"));
@@ -196,7 +196,7 @@ static void expect_file(struct plugin_search *plugins, struct path dir)
 static void test_a_file_wins(void **state)
 {
     struct path dir = make_dir(0644);
-    const char *configured[] = {dir.text};
+    const char *configured = dir.text;
     struct plugin_search *plugins = open_plugins(dir.text);
 
     (void)state;
@@ -204,7 +204,7 @@ static void test_a_file_wins(void **state)
     plugin_search_free(plugins);
 
     plugins = open_plugins(NULL);
-    assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
+    assert_int_equal(plugin_search_add_dir(plugins, configured), 0);
     expect_file(plugins, dir);
     plugin_search_free(plugins);
 

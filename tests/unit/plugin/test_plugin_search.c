@@ -570,10 +570,9 @@ static void test_order_of_directories(void **state)
     snprintf(path, sizeof(path), ":%s::%s:%s", dirs[2].text, dirs[3].text, dirs[2].text);
     assert_int_equal(setenv("WEIR_PLUGIN_PATH", path, 1), 0);
     for (int i = 3; i >= 0; i--) {
-        const char *configured[] = {dirs[1].text};
         struct plugin_search *plugins = open_plugins(dirs[0].text);
 
-        assert_int_equal(plugin_search_add_dirs(plugins, configured, 1), 0);
+        assert_int_equal(plugin_search_add_dir(plugins, dirs[1].text), 0);
         copy_into(dirs[i].text, "good", "good.so");
         assert_string_equal(find(plugins, WEIR_PLUGIN_ALGORITHM, "good")->path,
                             join(dirs[i].text, "good.so").text);
@@ -786,14 +785,17 @@ static int do_everything(const char *dir)
     r = plugin_search_new(&plugins, dirs);
     if (r < 0)
         return r;
-    r = plugin_search_add_dirs(plugins, more, 2);
+    r = plugin_search_add_dir(plugins, more[0]);
+    if (r == 0)
+        r = plugin_search_add_dir(plugins, more[1]);
     if (r == 0)
         r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, &error);
     if (r == 0)
         r = plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside", &plugin, &error);
     if (r < 0) { /* once nothing fails any more, everything is there */
         fake_os_fail_at(0);
-        assert_int_equal(plugin_search_add_dirs(plugins, more, 2), 0);
+        assert_int_equal(plugin_search_add_dir(plugins, more[0]), 0);
+        assert_int_equal(plugin_search_add_dir(plugins, more[1]), 0);
         find(plugins, WEIR_PLUGIN_ALGORITHM, "good");
         find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside");
     }
