@@ -169,7 +169,7 @@ static bool keyed_refuse(struct keyed_acquire_op *acq, uint64_t state, uint64_t 
         return keyed_acquire_promoted(acq);
     if (limit->type == WEIR_LIMIT_RESOURCE)
         op->decision.forecast_ns = now_ns; /* no forecast */
-    set_count_busy(op->ctx, acq->set, limit);
+    set_count_not_now(op->ctx, acq->set, -EAGAIN, MODE_TRY, limit);
     return keyed_decide(acq, -EAGAIN);
 }
 

@@ -44,22 +44,11 @@ static struct weir_instant forecast_next_instant(const struct weir_instant *now,
     return at;
 }
 
-/* Returns when the next waiter is ready. */
-static uint64_t forecast_next_ready(const struct limits *limits, const struct weir_instant *now,
-                                    uint64_t *words, const uint64_t *amounts,
-                                    const struct limit **ret_limiting)
-{
-    struct weir_instant at = forecast_next_instant(now, words);
-
-    return limits_ready_at(limits, words + FORECAST_STATES, &at, amounts, false, ret_limiting);
-}
-
 /* Extends the forecast if the request is ready at once, as it mostly is while a resource is short:
  * one call per limit. False: it is not, or a try is not worthwhile; nothing has changed. */
-static bool forecast_step_now(const struct limits *limits, const struct weir_instant *now,
+static bool forecast_step_now(const struct limits *limits, const struct weir_instant *at,
                               uint64_t *words, const uint64_t *amounts)
 {
-    struct weir_instant at = forecast_next_instant(now, words);
     uint64_t saved[UNDO_WORDS];
 
     if (!limits->has_resources || limits->state_words > UNDO_WORDS)
@@ -71,14 +60,14 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
 
         if (!amounts[i] || limit->type == WEIR_LIMIT_RESOURCE)
             continue;
-        if (limit_try_take(limit, words + FORECAST_STATES + limit->state_offset, &at, amounts[i]) <=
-            at.now_ns)
+        if (limit_try_take(limit, words + FORECAST_STATES + limit->state_offset, at, amounts[i]) <=
+            at->now_ns)
             continue;
         for (uint32_t word = 0; word < limits->state_words; word++)
             words[FORECAST_STATES + word] = saved[word];
         return false;
     }
-    words[FORECAST_AT_NS] = at.now_ns;
+    words[FORECAST_AT_NS] = at->now_ns;
     return true;
 }
 
@@ -86,12 +75,12 @@ bool forecast_extend(const struct limits *limits, const struct weir_instant *now
                      const uint64_t *amounts)
 {
     const struct limit *limiting = NULL;
-    struct weir_instant at = *now;
+    struct weir_instant at = forecast_next_instant(now, words);
     uint64_t ready;
 
-    if (forecast_step_now(limits, now, words, amounts))
+    if (forecast_step_now(limits, &at, words, amounts))
         return true;
-    ready = forecast_next_ready(limits, now, words, amounts, &limiting);
+    ready = limits_ready_at(limits, words + FORECAST_STATES, &at, amounts, false, &limiting);
     if (ready >= WEIR_BLOCKED)
         return ready != WEIR_NEVER;
     WEIR_INVARIANT(ready >= words[FORECAST_AT_NS] && ready >= now->now_ns);
@@ -99,11 +88,6 @@ bool forecast_extend(const struct limits *limits, const struct weir_instant *now
     limits_take(limits, words + FORECAST_STATES, &at, amounts, false);
     words[FORECAST_AT_NS] = ready;
     return true;
-}
-
-bool forecast_is_valid(const struct txn *txn)
-{
-    return (version_flags(&txn->version) & CONTENT_FORECAST) != 0;
 }
 
 static void forecast_set_valid(struct txn *txn)
@@ -176,7 +160,6 @@ static bool forecast_is_overdue(const struct txn *txn)
  * stand still. After FORECAST_WALKS_MAX walks its waiters are ignored: still a lower bound. */
 static bool forecast_refresh(struct txn *txn)
 {
-
     WEIR_INVARIANT(txn->forecast_walks <= FORECAST_WALKS_MAX);
     if (txn->forecast_walks < FORECAST_WALKS_MAX && !forecast_rebuild(txn)) {
         txn->forecast_walks++;
@@ -192,6 +175,8 @@ static bool forecast_refresh(struct txn *txn)
 bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret)
 {
     bool has_waiters = waitq_length(&txn->version) > 0;
+    uint64_t *words = forecast_words(txn);
+    struct weir_instant at;
 
     ret->now_ns = txn->now_ns;
     ret->forecast_ns = txn->at.now_ns;
@@ -201,8 +186,9 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
         forecast_init(txn);
     else if ((!forecast_is_valid(txn) || forecast_is_overdue(txn)) && !forecast_refresh(txn))
         return false;
-    ret->forecast_ns = forecast_next_ready(&txn->set->limits, &txn->at, forecast_words(txn),
-                                           amounts, &ret->limiting);
+    at = forecast_next_instant(&txn->at, words);
+    ret->forecast_ns = limits_ready_at(&txn->set->limits, words + FORECAST_STATES, &at, amounts,
+                                       false, &ret->limiting);
     return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
 }
 

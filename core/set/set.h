@@ -169,8 +169,9 @@ static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
 /* Counts a grant; `record` 0: of units that are never released. */
 void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t *amounts,
                      uint32_t record);
-/* Count a refusal by `limiting`, and a release. */
-void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct limit *limiting);
+/* Counts a refusal with -ENOBUFS, or with -EAGAIN in this mode, by a limit; NULL: by the queue. */
+void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, enum wait_mode mode,
+                       const struct limit *limiting);
 void set_count_release(struct thread_ctx *ctx, const weir_set *set,
                        const struct release_args *args);
 

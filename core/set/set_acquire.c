@@ -13,21 +13,20 @@
 #include "set/txn_internal.h"
 #include <errno.h>
 
-static void set_acquire_count_refusal(struct thread_ctx *ctx, weir_set *set, int code,
-                                      enum wait_mode mode, const struct decision *decision)
+void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, enum wait_mode mode,
+                       const struct limit *limiting)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
-    WEIR_INVARIANT(code < 0 &&
-                   (!decision->limiting || decision->limiting < set->limits.items + set->limits.n));
+    WEIR_INVARIANT(code < 0 && (!limiting || limiting < set->limits.items + set->limits.n));
     if (code == -ENOBUFS)
         counter_add(&counters->refused_full, 1);
     else if (mode == MODE_WAIT)
         counter_add(&counters->refused_max_wait, 1);
     else
         counter_add(&counters->refused_busy, 1);
-    if (decision->limiting)
-        counter_add(&counters->limits[decision->limiting - set->limits.items].refused, 1);
+    if (limiting)
+        counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
 }
 
 void set_count_refusal(struct thread_ctx *ctx, weir_set *set, int code, const char *key)
@@ -50,15 +49,6 @@ void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t
     counters_add_grant(thread_ctx_counters(ctx, set->number), amounts, set->limits.n, !record);
 }
 
-void set_count_busy(struct thread_ctx *ctx, const weir_set *set, const struct limit *limiting)
-{
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
-
-    WEIR_INVARIANT(limiting >= set->limits.items && limiting < set->limits.items + set->limits.n);
-    counter_add(&counters->refused_busy, 1);
-    counter_add(&counters->limits[limiting - set->limits.items].refused, 1);
-}
-
 /* Makes the record HELD with the version. Without waiting, no other thread knows the record. */
 static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode)
 {
@@ -68,12 +58,8 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     WEIR_INVARIANT(record_is_unused(txn->set, record));
     shm_store_relaxed(&r->granted_ns, txn->at.now_ns);
     shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
-    if (mode == MODE_PROBE || mode == MODE_TRY)
-        version_defer_own_write(&txn->version, record, RECORD_FIELD_WORD, word,
-                                record_next_word(word, RECORD_HELD));
-    else
-        version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word,
-                            record_next_word(word, RECORD_HELD));
+    version_defer_state(&txn->version, record, word, RECORD_HELD,
+                        mode == MODE_PROBE || mode == MODE_TRY);
 }
 
 /* Grants what was taken. Returns ACQUIRE_GRANTED, or ACQUIRE_RETRY if another thread committed
@@ -137,7 +123,7 @@ WEIR_ALWAYS_INLINE bool set_acquire_can_wait(const struct txn *txn, const uint64
 
     if (!limits->has_waits)
         return true;
-    if (version_flags(&txn->version) & CONTENT_FORECAST)
+    if (forecast_is_valid(txn))
         return forecast_extend(limits, &at, forecast_words(txn), amounts);
     return !txn->version.uncopied_n &&
            limits_ready_at(limits, txn_states(txn), &at, amounts, true, &limiting) != WEIR_NEVER;
@@ -148,7 +134,7 @@ static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code
 {
     if (!forecast_compute(txn, amounts, ret))
         return ACQUIRE_RETRY;
-    set_acquire_count_refusal(txn->ctx, txn->set, code, mode, ret);
+    set_count_not_now(txn->ctx, txn->set, code, mode, ret->limiting);
     return code;
 }
 

@@ -92,15 +92,12 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
 /* Makes the record FREE with the version, unless it is FREE already. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
-    uint64_t word = rel->record_word, free_word = record_next_word(word, RECORD_FREE);
+    uint64_t word = rel->record_word;
 
     if (rel->record_freed)
         return;
     WEIR_INVARIANT(rel->record && (txn->set->is_robust || record_state(word) == RECORD_HELD));
-    if (rel->is_owner)
-        version_defer_own_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
-    else
-        version_defer_write(&txn->version, rel->record, RECORD_FIELD_WORD, word, free_word);
+    version_defer_state(&txn->version, rel->record, word, RECORD_FREE, rel->is_owner);
 }
 
 /* Makes one attempt on the slow path. Returns an enum try_result, TRY_SLOW if another thread

@@ -105,8 +105,7 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
             continue;
         head = waitq_head(&txn.version) == record;
         waitq_remove(set->region, &txn.version, record);
-        version_defer_write(&txn.version, record, RECORD_FIELD_WORD, word,
-                            record_next_word(word, state));
+        version_defer_state(&txn.version, record, word, state, false);
         forecast_invalidate(&txn);
         if (head)
             txn_grant_waiters(&txn, HEAD_WATCH_NONE);

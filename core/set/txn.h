@@ -101,8 +101,11 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch);
 
 /* forecast.c: the forecast holds the states as of the grant of the last waiter. */
 
-/* Returns true if the version has a valid forecast. */
-bool forecast_is_valid(const struct txn *txn);
+static inline bool forecast_is_valid(const struct txn *txn)
+{
+    return (version_flags(&txn->version) & CONTENT_FORECAST) != 0;
+}
+
 /* Extends a valid forecast by one request, or starts one if the wait queue is empty. False: the
  * request can never be granted. */
 bool forecast_append(struct txn *txn, const uint64_t *amounts);

@@ -107,21 +107,22 @@ static inline void waitq_count_departure(struct version *version)
                                       ((count - 1) & WAITQ_COUNT_MASK);
 }
 
-/* Adds a deferred write. The caller adds at most DEFERRED_WRITES_MAX. version_defer_own_write() is
- * for the committing thread's own record, which no other thread changes meanwhile. */
-static inline void version_defer_write(struct version *version, uint32_t record, uint32_t word,
-                                       uint64_t expected, uint64_t desired)
+/* Adds a deferred write. The caller adds at most DEFERRED_WRITES_MAX. */
+WEIR_ALWAYS_INLINE void version_defer_write(struct version *version, uint32_t record, uint32_t word,
+                                            uint64_t expected, uint64_t desired)
 {
     WEIR_INVARIANT(version->writes_n < DEFERRED_WRITES_MAX);
     version->writes[version->writes_n++] = (struct deferred_write){
         .target = deferred_write_target(record, word), .expected = expected, .desired = desired};
 }
 
-static inline void version_defer_own_write(struct version *version, uint32_t record, uint32_t word,
-                                           uint64_t expected, uint64_t desired)
+/* Defers the change of a record's `word` to the next one, with this state. `is_own`: the record is
+ * the committing thread's own, which no other thread changes meanwhile. */
+WEIR_ALWAYS_INLINE void version_defer_state(struct version *version, uint32_t record, uint64_t word,
+                                            enum record_state state, bool is_own)
 {
-    version_defer_write(version, record, word, expected, desired);
-    version->writes[version->writes_n - 1].is_exclusive = true;
+    version_defer_write(version, record, RECORD_FIELD_WORD, word, record_next_word(word, state));
+    version->writes[version->writes_n - 1].is_exclusive = is_own;
 }
 
 /* Returns the record behind `record`, or 0. Only a commit proves that it is of this version. */
@@ -164,8 +165,7 @@ WEIR_ALWAYS_INLINE void waitq_enqueue(const struct region *region, struct versio
     shm_store_relaxed(&r->next, record_link_next(record_load(&r->next), 0));
     shm_store_relaxed(&r->prev, record_link_next(record_load(&r->prev), tail));
     shm_store_relaxed(&r->granted_ns, GRANT_MARKER | word >> 8);
-    version_defer_write(version, record, RECORD_FIELD_WORD, word,
-                        record_next_word(word, RECORD_WAITING));
+    version_defer_state(version, record, word, RECORD_WAITING, false);
     if (tail)
         waitq_defer_link(version, region, tail, RECORD_FIELD_NEXT, record);
     waitq_set_ends(version, tail ? waitq_head(version) : record, record);
