@@ -158,7 +158,7 @@ static void registry_remove_last_set(weir *w)
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     str_map_remove(&instance_of(w)->set_names, set_name(set), set);
-    thread_ctx_unprepare(w->spare_ctx, set);
+    thread_ctx_unprepare(w->spare_ctx, set->number);
     set_free(set);
     atomic_store_explicit(&w->sets_n, number, memory_order_seq_cst);
 }

@@ -11,27 +11,18 @@ _Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
                                                                     << (64 - DCAS_RECORD_SHIFT),
                "every record of a segment can be announced");
 
-static bool dcas_claim_slot(_Atomic uint64_t *owner, uint32_t key)
-{
-    uint64_t free_owner = 0;
-
-    if (atomic_load_explicit(owner, memory_order_relaxed))
-        return false;
-    SCHED_POINT();
-    return atomic_compare_exchange_strong_explicit(owner, &free_owner, key, memory_order_seq_cst,
-                                                   memory_order_seq_cst);
-}
-
 /* Claims a free announcement slot; 0: none is free. A thread without a slot calls this each time,
  * since slots become free when processes leave. */
 static uint32_t dcas_find_slot(struct thread_ctx *ctx, const weir_set *set)
 {
-    for (uint32_t i = 0; set->participant && i < DCAS_SLOTS; i++)
-        if (dcas_claim_slot(&set->announce_slots->owners[i], set->participant->peer_key)) {
-            ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1);
-            SCHED_POINT();
-            return i + 1;
-        }
+    for (uint32_t i = 0; set->participant && i < DCAS_SLOTS; i++) {
+        _Atomic uint64_t *owner = &set->announce_slots->owners[i];
+
+        if (shm_load_relaxed(owner) || !shm_cas_seq_cst(owner, 0, set->participant->peer_key))
+            continue;
+        ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1);
+        return i + 1;
+    }
     return 0;
 }
 
@@ -59,14 +50,12 @@ static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t
 static bool dcas_complete_slot(const weir_set *set, const struct version *version, uint32_t i,
                                uint32_t record)
 {
-    uint64_t announcement =
-        atomic_load_explicit(&set->announce_slots->slots[i].announcement, memory_order_acquire);
+    uint64_t announcement = shm_load_acquire(&set->announce_slots->slots[i].announcement);
     uint64_t expected, desired;
     struct acq_record *r;
 
     if (record && announcement >> DCAS_RECORD_SHIFT != record)
         return true;
-    SCHED_POINT();
     if (!version_is_current(set->region, set->head_unit, version))
         return false;
     if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1))
@@ -75,9 +64,7 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
     expected = record_load(&r->word);
     SCHED_POINT();
     if (announcement && dcas_is_next_word(announcement, expected, &desired))
-        atomic_compare_exchange_strong_explicit(&r->word, &expected, desired, memory_order_seq_cst,
-                                                memory_order_seq_cst);
-    SCHED_POINT();
+        shm_cas_seq_cst(&r->word, expected, desired);
     return true;
 }
 

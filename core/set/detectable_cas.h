@@ -63,12 +63,10 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
 
     WEIR_INVARIANT(dcas_is_slot(slot) && record && state <= DCAS_USED_MAX);
     WEIR_INVARIANT(held || record_state(record_word) == RECORD_FREE);
-    atomic_store_explicit(&slots->slots[slot - 1].announcement,
-                          (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
-                              (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |
-                              (record_word >> 8 & DCAS_SEQUENCE_MASK),
-                          memory_order_release);
-    SCHED_POINT();
+    shm_store_release(&slots->slots[slot - 1].announcement,
+                      (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |
+                          (bits >> (slot - 1) & 1) << DCAS_BIT_SHIFT |
+                          (record_word >> 8 & DCAS_SEQUENCE_MASK));
     return state << DCAS_USED_SHIFT | bits;
 }
 

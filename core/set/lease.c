@@ -54,12 +54,6 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     return 0;
 }
 
-void lease_reset(const weir_set *set, struct counters *counters)
-{
-    if (set->limits.has_lease)
-        atomic_store_explicit(lease_counter(counters), 0, memory_order_relaxed);
-}
-
 /* Clears the lease, then returns the units: a death in between loses them and grants none twice. */
 static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_set_ctx *set_ctx)
 {

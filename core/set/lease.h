@@ -41,9 +41,6 @@ static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amo
     return 0;
 }
 
-/* Empties the lease of a thread context that was just claimed; its former process may have died. */
-void lease_reset(const weir_set *set, struct counters *counters);
-
 /* Returns all leases of a thread context to their sets. Called by its thread, before it ends. */
 void lease_return_all(struct thread_ctx *ctx);
 

@@ -13,31 +13,14 @@
 /* The depot of proxy records, which never become records of another kind. */
 #define PROXY_RECORDS 0u
 
-static struct acq_record *record_pool_at(const weir *w, uint32_t record)
-{
-    return record_at(&w->region, record);
-}
-
 static void record_depot_put(weir *w, uint32_t depot, uint32_t record)
 {
-    struct acq_record *r = record_pool_at(w, record);
+    struct acq_record *r = record_at(&w->region, record);
 
     WEIR_INVARIANT(depot <= RECORD_UNITS_MAX && record && record != w->depot[depot].first);
     WEIR_INVARIANT(record_state(record_load(&r->word)) == RECORD_FREE);
     record_store(&r->next, record_link_next(record_load(&r->next), w->depot[depot].first));
     w->depot[depot].first = record;
-}
-
-static bool record_pool_add_run(weir *w, uint32_t depot, uint32_t units)
-{
-    uint32_t run = region_alloc_run(&w->region, units);
-
-    if (!run)
-        return false;
-    WEIR_INVARIANT(units > 0 && !w->depot[depot].fresh_n);
-    w->depot[depot].fresh = run;
-    w->depot[depot].fresh_n = RUN_UNITS / units;
-    return true;
 }
 
 /* Returns a record that was never used, or 0. Nothing was written to it, so its memory is not yet
@@ -48,8 +31,12 @@ static uint32_t record_pool_get_unused(weir *w, uint32_t depot)
     struct record_depot *from = &w->depot[depot];
     uint32_t record;
 
-    if (!from->fresh_n && !record_pool_add_run(w, depot, units))
-        return 0;
+    if (!from->fresh_n) {
+        from->fresh = region_alloc_run(&w->region, units);
+        if (!from->fresh)
+            return 0;
+        from->fresh_n = RUN_UNITS / units;
+    }
     WEIR_INVARIANT(from->fresh && from->fresh_n <= RUN_UNITS / units);
     record = from->fresh;
     from->fresh += units;
@@ -64,7 +51,7 @@ static uint32_t record_depot_get(weir *w, uint32_t depot)
 
     if (!record)
         return record_pool_get_unused(w, depot);
-    w->depot[depot].first = record_link_target(record_load(&record_pool_at(w, record)->next));
+    w->depot[depot].first = record_link_target(record_load(&record_at(&w->region, record)->next));
     return record;
 }
 
@@ -107,18 +94,6 @@ void magazine_drain(const weir_set *set, struct magazine *magazine)
     pthread_mutex_unlock(&set->w->lock);
 }
 
-/* Returns a new proxy record, or 0. It refers to one shared record for ever, so that one word tells
- * the lives of both apart. */
-static uint32_t proxy_record_alloc(weir *w)
-{
-    uint32_t waiter;
-
-    pthread_mutex_lock(&w->lock);
-    waiter = record_depot_get(w, PROXY_RECORDS);
-    pthread_mutex_unlock(&w->lock);
-    return waiter;
-}
-
 static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_t record)
 {
     record_store(&r->next, record_link_next(record_load(&r->next), record));
@@ -137,8 +112,12 @@ uint32_t proxy_record_acquire(const weir_set *set, uint32_t record)
     uint32_t waiter = participant_proxy(set->participant, record);
 
     WEIR_INVARIANT(!participant_waiter(set->participant, record));
-    if (!waiter)
-        waiter = proxy_record_alloc(set->w);
+    if (!waiter) {
+        /* It refers to this record for ever, so that one word tells the lives of both apart. */
+        pthread_mutex_lock(&set->w->lock);
+        waiter = record_depot_get(set->w, PROXY_RECORDS);
+        pthread_mutex_unlock(&set->w->lock);
+    }
     if (!waiter)
         return 0;
     proxy_record_init(waiter_at(set->w, waiter), set, record);

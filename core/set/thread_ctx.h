@@ -77,7 +77,7 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set);
  * caller holds instance_lock(). */
 int thread_ctx_prepare_spare(weir_set *set);
 /* Reverts the preparation for a set that is removed. */
-void thread_ctx_unprepare(struct thread_ctx *ctx, const weir_set *set);
+void thread_ctx_unprepare(struct thread_ctx *ctx, uint32_t set_number);
 void thread_ctx_free(struct thread_ctx *ctx);
 
 /* Gives back the calling thread's context of this instance, if it has one. */

@@ -3,6 +3,7 @@
 #include "set/thread_ctx.h"
 
 #include "base/invariant.h"
+#include "limit/counters.h"
 #include "os/os.h"
 #include "set/instance_base.h"
 #include "set/lease.h"
@@ -84,25 +85,25 @@ struct thread_ctx *thread_ctx_new(weir *w)
     return ctx;
 }
 
-/* Frees the part for a set. Counters in a segment stay there; the magazine is its own then. */
-static void thread_ctx_free_set(struct thread_ctx *ctx, uint32_t set_number)
+/* Counters in a segment stay there; the magazine is the context's own then. */
+void thread_ctx_unprepare(struct thread_ctx *ctx, uint32_t set_number)
 {
-    const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set_number];
+    struct thread_set_ctx *set_ctx;
 
-    WEIR_INVARIANT(set_number < ctx->set_ctxs_n);
-    if (!set_ctx->counters)
+    if (!thread_ctx_is_prepared(ctx, set_number))
         return;
+    set_ctx = &ctx->set_ctxs[set_number];
     if (set_ctx->in_segment)
         os_free(set_ctx->magazine);
     else
         os_free(set_ctx->counters);
-    ctx->set_ctxs[set_number] = (struct thread_set_ctx){0};
+    *set_ctx = (struct thread_set_ctx){0};
 }
 
 void thread_ctx_free(struct thread_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->set_ctxs_n; i++)
-        thread_ctx_free_set(ctx, i);
+        thread_ctx_unprepare(ctx, i);
     for (uint32_t i = 0; i <= RECORD_UNITS_MAX; i++)
         os_free(ctx->magazines[i]);
     os_free(ctx->set_ctxs);
@@ -218,7 +219,8 @@ static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
         return r;
     }
     WEIR_INVARIANT(set_ctx.counters && set_ctx.unit);
-    lease_reset(set, set_ctx.counters);
+    if (set->limits.has_lease) /* its former process may have died */
+        atomic_store_explicit(&set_ctx.counters->limits[0].leased, 0, memory_order_relaxed);
     ctx->set_ctxs[set->number] = set_ctx;
     return 0;
 }
@@ -257,12 +259,6 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
     return 0;
 }
 
-void thread_ctx_unprepare(struct thread_ctx *ctx, const weir_set *set)
-{
-    if (set->number < ctx->set_ctxs_n)
-        thread_ctx_free_set(ctx, set->number);
-}
-
 int thread_ctx_prepare_spare(weir_set *set)
 {
     struct thread_ctx *spare = set->w->spare_ctx;
@@ -275,32 +271,26 @@ int thread_ctx_prepare_spare(weir_set *set)
     return r;
 }
 
-/* Prepares the spare context at the first use of a set, so that a release cannot fail later. */
-static int thread_ctx_prepare_first(weir_set *set)
-{
-    weir *w = set->w;
-    int r;
-
-    /* Deadlock: a callback of a call that uses the spare context makes a request. */
-    if (pthread_mutex_lock(&w->spare_lock) == EDEADLK)
-        return -ENOMEM;
-    pthread_mutex_lock(&w->lock);
-    r = thread_ctx_prepare_spare(set);
-    instance_unlock(w);
-    return r;
-}
-
+/* Also prepares the spare context at the first use of a set, so that a release cannot fail later.
+ */
 static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
 {
+    bool is_first = !atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst);
+    weir *w = set->w;
     int r = 0;
 
-    if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
-        r = thread_ctx_prepare_first(set);
+    /* Deadlock: a callback of a call that uses the spare context makes a request. */
+    if (is_first && pthread_mutex_lock(&w->spare_lock) == EDEADLK)
+        return -ENOMEM;
     /* The lock protects the region, and readers of counters. */
-    pthread_mutex_lock(&ctx->w->lock);
+    pthread_mutex_lock(&w->lock);
+    if (is_first)
+        r = thread_ctx_prepare_spare(set);
     if (r == 0)
         r = thread_ctx_prepare(ctx, set);
-    pthread_mutex_unlock(&ctx->w->lock);
+    pthread_mutex_unlock(&w->lock);
+    if (is_first)
+        pthread_mutex_unlock(&w->spare_lock);
     return r;
 }
 
