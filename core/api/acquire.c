@@ -26,8 +26,7 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
     }
     r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
                                  : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
-    if (r < 0)
-        acquire_op_fill_refusal(retref, op.set, &op.decision);
+    acquire_op_fill_refusal(retref, op.set, r, &op.decision);
     return r;
 }
 

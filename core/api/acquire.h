@@ -17,8 +17,8 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
 /* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 
-/* Submits the operation and fills the caller's refusal. A probe fills none unless the result is
- * -ERANGE, because its caller comes back to wait. */
+/* Submits the operation and fills the caller's refusal, but not after -EAGAIN from a probe: its
+ * caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
 
 /*
@@ -36,8 +36,9 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word);
  * end the wait if this process is stopped. */
 void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record);
 
-/* Fills the refusal from a decision. `ret` may be NULL. */
-void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
+/* Fills the refusal from a decision if the result is one of the set: -EAGAIN, -ENOBUFS, -ERANGE or
+ * -ETIMEDOUT. With others there may be no decision. `ret` may be NULL. */
+void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int result,
                              const struct decision *decision);
 
 /* Forecasts the decision on the amounts of a record, which it copies to `op`. */

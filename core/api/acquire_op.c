@@ -22,11 +22,13 @@ static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *s
     ret->retry_after_ns = retry_after_ns;
 }
 
-void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set,
+void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int result,
                              const struct decision *decision)
 {
     uint64_t wait = WEIR_FOREVER;
 
+    if (result != -EAGAIN && result != -ENOBUFS && result != -ERANGE && result != -ETIMEDOUT)
+        return; /* the set decided nothing */
     if (decision->forecast_ns < WEIR_BLOCKED)
         wait =
             decision->forecast_ns > decision->now_ns ? decision->forecast_ns - decision->now_ns : 0;
@@ -61,7 +63,7 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     acquire_op_forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
     if (set_is_broken(set))
         return -EUCLEAN;
-    acquire_op_fill_refusal(ret, set, &op.decision);
+    acquire_op_fill_refusal(ret, set, result, &op.decision);
     return 0;
 }
 
@@ -118,7 +120,6 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
         return -ESHUTDOWN;
     op->retref = retref;
     op->acquisition_set = NULL;
-    op->decision = (struct decision){0}; /* a set that has no memory decides nothing */
     op->request = request_validate(request);
     if (!op->request)
         return -EINVAL;
@@ -166,9 +167,9 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mo
 
     WEIR_INVARIANT(r <= 1 && r != -EINPROGRESS);
     WEIR_INVARIANT(r != 1 || (mode == MODE_WAIT && record));
-    /* After a probe the caller comes back to wait, unless no wait can help. */
-    if (r < 0 && (mode != MODE_PROBE || r == -ERANGE))
-        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
+    /* After -EAGAIN the caller of a probe comes back to wait. */
+    if (mode != MODE_PROBE || r != -EAGAIN)
+        acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);
     return r;
 }
 

@@ -24,13 +24,13 @@ static uint32_t cq_pop(weir_queue *queue)
     return record;
 }
 
-static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record, int result,
                             struct weir_refusal *ret)
 {
     struct acquire_op op = {.ctx = ctx, .set = set};
 
     acquire_op_forecast(&op, record, FORECAST_SHORT_QUEUE);
-    acquire_op_fill_refusal(ret, set, &op.decision);
+    acquire_op_fill_refusal(ret, set, result, &op.decision);
 }
 
 void cq_hand_out(weir_acquisition *acquisition, int result)
@@ -63,7 +63,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
         ret->acquisition->strict = (record_wait_target(r) & WAIT_TARGET_STRICT) != 0;
     }
     if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
-        cq_fill_refusal(ctx, set, record, &ret->refusal);
+        cq_fill_refusal(ctx, set, record, result, &ret->refusal);
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
     } else {

@@ -254,8 +254,7 @@ static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_dat
         r = cq_enter_set(queue, op, waiter);
     if (r == 0)
         return 0;
-    if (r == -ERANGE)
-        acquire_op_fill_refusal(op->retref, op->set, &op->decision);
+    acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);
     if (ret)
         *ret = before;
     cq_free_failed(op, queue, waiter);

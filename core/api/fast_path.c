@@ -107,7 +107,7 @@ WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, we
     if (*ret == ACQUIRE_RETRY)
         return false;
     if (retref)
-        acquire_op_fill_refusal(retref, set, &decision);
+        acquire_op_fill_refusal(retref, set, *ret, &decision);
     return true;
 }
 
@@ -130,8 +130,7 @@ WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, 
     struct decision decision = {0};
 
     *ret = lease_take(ctx, set, amount, &decision);
-    if (*ret < 0)
-        acquire_op_fill_refusal(retref, set, &decision);
+    acquire_op_fill_refusal(retref, set, *ret, &decision);
     return true;
 }
 

@@ -678,6 +678,155 @@ static void a_resource_does_not_go_by_the_clock_but_a_rate_does(void **state)
     world_close();
 }
 
+/* ---- refusals ---- */
+
+static weir_queue *queue;
+
+static int take_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    return weir_take(world.pool, request, retref);
+}
+
+static int try_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    return weir_try_acquire(world.pool, request, &(weir_acquisition *){NULL}, retref);
+}
+
+static int acquire_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    return weir_acquire(world.pool, request, &(weir_acquisition *){NULL}, retref);
+}
+
+static int submit_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    return weir_submit(world.pool, request, &(weir_acquisition *){NULL}, retref);
+}
+
+static int reserve_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    uint64_t at;
+
+    return weir_reserve(world.pool, request, &(weir_acquisition *){NULL}, &at, retref);
+}
+
+static int queue_with(const struct weir_request *request, struct weir_refusal *retref)
+{
+    return weir_queue_submit(queue, world.pool, request, 1, NULL, retref);
+}
+
+typedef int ask_fn(const struct weir_request *request, struct weir_refusal *retref);
+
+static ask_fn *const ways[] = {take_with,   try_with,     acquire_with,
+                               submit_with, reserve_with, queue_with};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]), WAYS_AT_ONCE = 2 }; /* the first ones do not wait */
+
+/* Whether the refusal is filled, or as it was before the call. */
+static bool fills(ask_fn *ask, const struct weir_request *request, int result)
+{
+    struct weir_refusal told = {
+        .size = sizeof(told), .key = "before", .set = "before", .retry_after_ns = 77};
+    int r = ask(request, &told);
+
+    assert_int_equal(r, result);
+    if (strcmp(told.set, "before") != 0) {
+        assert_string_equal(told.set, "main");
+        return true;
+    }
+    assert_string_equal(told.key, "before");
+    assert_int_equal(told.retry_after_ns, 77);
+    return false;
+}
+
+/* The region of the instance has no room for another block. */
+static void use_up_memory(void)
+{
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
+    while (region_alloc_block(&world.w->region, REGION_UNIT_SIZE, REGION_UNIT_SIZE))
+        ;
+}
+
+/* A set that was never inflated cannot hold waiters then, nor a reservation. */
+static void without_memory_a_refusal_is_untouched(void **state)
+{
+    (void)state;
+    world_limits("{ type: rate, key: k, algorithm: gcra, capacity: 1, window: 60s }");
+    assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
+    release_used(granted(ASK({"k", 1})), "k", 1);
+    for (int i = 0; i < WAYS_AT_ONCE; i++)
+        assert_true(fills(ways[i], ASK({"k", 1}), -EAGAIN));
+    use_up_memory();
+    for (int i = WAYS_AT_ONCE; i < WAYS; i++)
+        assert_false(fills(ways[i], ASK({"k", 1}), -ENOMEM));
+    for (int i = 0; i < WAYS_AT_ONCE; i++)
+        assert_true(fills(ways[i], ASK({"k", 1}), -EAGAIN));
+    fake_os_fail_at(0);
+    assert_null(weir_queue_close(queue));
+    world_close();
+}
+
+static struct weir_request *of_subject(struct weir_request *request, const char *subject)
+{
+    request->subject = subject;
+    request->subject_size = strlen(subject);
+    return request;
+}
+
+static void of_a_damaged_set_a_refusal_is_untouched(void **state)
+{
+    static const char *const fields[] = {
+        "limits: [ " RATE " ]",
+        "limits: [ { type: rate, key: k, algorithm: gcra, capacity: 1000, window: 1s, lease: 10 } "
+        "]",
+        "limits: [ " RATE ", { type: call, algorithm: gcra, capacity: 10, window: 1s } ]",
+        "subjects: { max: 3 }, limits: [ " RATE " ]"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        char text[512];
+
+        snprintf(text, sizeof(text), "backend: process, lifetime: users, %s", fields[i]);
+        world_set(text);
+        assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
+        for (int way = 0; way < WAYS_AT_ONCE; way++) /* something is there already */
+            assert_int_equal(take(of_subject(ASK({"k", 1}), "a")), 0);
+        participant_mark_broken(world.set->participant);
+        for (int way = 0; way < WAYS; way++)
+            assert_false(fills(ways[way], of_subject(ASK({"k", 1}), "a"), -EUCLEAN));
+        assert_null(weir_queue_close(queue));
+        world_close();
+    }
+}
+
+static void of_a_closed_instance_a_refusal_is_untouched(void **state)
+{
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
+    assert_int_equal(take(ASK({"k", 1})), 0);
+    weir_close(world.w);
+    for (int way = 0; way < WAYS; way++)
+        assert_false(fills(ways[way], ASK({"k", 1}), -ESHUTDOWN));
+    weir_queue_close(queue);
+    weir_pool_close(world.pool);
+}
+
+/* Also by those that would wait: without room for the subject no wait can help. */
+static void without_room_for_a_subject_a_refusal_says_so(void **state)
+{
+    weir_acquisition *held;
+
+    (void)state;
+    world_set("subjects: { max: 1 }, limits: [ " SLOT ", " RATE " ]");
+    held = granted(of_subject(ASK({"r", 1}), "a"));
+    assert_true(fills(try_with, of_subject(ASK({"r", 1}), "b"), -ENOBUFS));
+    assert_true(fills(submit_with, of_subject(ASK({"r", 1}), "b"), -ENOBUFS));
+    assert_true(fills(acquire_with, of_subject(ASK({"r", 1}), "b"), -ENOBUFS));
+    assert_true(fills(take_with, of_subject(ASK({"r", 0}, {"k", 1}), "b"), -ENOBUFS));
+    assert_true(fills(reserve_with, of_subject(ASK({"r", 0}, {"k", 1}), "b"), -ENOBUFS));
+    release(held);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -706,6 +855,10 @@ int main(void)
         leak_checked_test(a_set_may_have_64_limits),
         leak_checked_test(what_need_not_wait_allocates_nothing_and_makes_no_system_call),
         leak_checked_test(a_resource_does_not_go_by_the_clock_but_a_rate_does),
+        leak_checked_test(without_memory_a_refusal_is_untouched),
+        leak_checked_test(of_a_damaged_set_a_refusal_is_untouched),
+        leak_checked_test(of_a_closed_instance_a_refusal_is_untouched),
+        leak_checked_test(without_room_for_a_subject_a_refusal_says_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
