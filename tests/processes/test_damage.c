@@ -1228,6 +1228,40 @@ static void more_than_is_held_is_not_given_back(void **state)
     alone(release_too_much);
 }
 
+/* A grant that the program has not seen is taken back while less is held: the word stays. */
+static void take_back_too_much(void *unused)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    uint64_t at = offsetof(struct segment_header, head.state_word), word;
+    struct shared_request memory;
+    weir_acquisition *held = NULL, *unseen = NULL;
+    struct bytes bytes = segment_file();
+
+    (void)unused;
+    require(weir_try_acquire(pool, ask_slots(&memory, 1000), &held, NULL) == 0);
+    require(weir_submit(pool, ask_slots(&memory, 3), &unseen, NULL) == 1);
+    weir_release(&held);
+    require(weir_try_acquire(pool, ask_slots(&memory, 1), &held, NULL) == 0);
+    weir_release(&held); /* in the word again */
+    word = get_word(&bytes, at);
+    require(!(word & INFLATED_BIT) && (word & ~DCAS_BITS) == UINT64_C(3) << DCAS_USED_SHIFT);
+    word = (word & DCAS_BITS) | UINT64_C(2) << DCAS_USED_SHIFT;
+    put_word(&bytes, at, word);
+    weir_release(&unseen);
+    require(get_word(&bytes, at) == word);
+    require(weir_try_acquire(pool, ask_slots(&memory, 1), &held, NULL) == -EUCLEAN);
+    close(bytes.fd);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void more_than_is_held_is_not_taken_back(void **state)
+{
+    (void)state;
+    alone(take_back_too_much);
+}
+
 enum { RUN_RECORDS = SEGMENT_RUN_UNITS / 6 };
 
 /* All records of the first run are in use, and a write says that the run has no owner. */
@@ -1365,6 +1399,22 @@ static void a_waiter_left_out_of_the_wait_queue_is_notified(void **state)
     alone(lose_waiter);
 }
 
+/* Of the cases above. */
+static void cases_that_were_not_survived_once(void **state)
+{
+    static const struct damage damages[] = {
+        /* a key's word holds a state, but the limits do not fit a word */
+        {.kind = STORM,
+         .offset = 0,
+         .number = UINT64_C(13373018410604632320),
+         .shape = KEYED_COUNT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++)
+        run_kind(damages[i].kind, &damages[i]);
+}
+
 static int run_only(const char *text)
 {
     struct damage damage = {.shape = MANY};
@@ -1387,9 +1437,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_grant_of_a_broken_set_is_not_canceled),
         cmocka_unit_test(a_broken_keyed_set_says_so),
         cmocka_unit_test(more_than_is_held_is_not_given_back),
+        cmocka_unit_test(more_than_is_held_is_not_taken_back),
         cmocka_unit_test(records_are_not_claimed_twice),
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
         cmocka_unit_test(a_waiter_left_out_of_the_wait_queue_is_notified),
+        cmocka_unit_test(cases_that_were_not_survived_once),
         cmocka_unit_test(single_bits),
         cmocka_unit_test(plausible_words),
         cmocka_unit_test(whole_pages),

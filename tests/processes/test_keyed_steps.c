@@ -604,12 +604,103 @@ static void a_look_that_comes_late(void **state)
     shared_end();
 }
 
+/* A waiter leaves while another thread lists the waiters of two keys: three of one, two of the
+ * other. */
+struct leaving {
+    weir_pool *pool;
+    weir_acquisition *held[2], *waiting[5];
+    uint32_t records[5];
+    unsigned missed; /* how often the waiter was listed, but not found in its queue */
+};
+
+static void leave_queue(void *argument)
+{
+    struct leaving *leaving = argument;
+
+    give_back(&leaving->waiting[3]);
+}
+
+static uint32_t position_of(const struct weir_holder *holders, int n, uint32_t record)
+{
+    for (int i = 0; i < n; i++)
+        if (holders[i].waiting && record_link_target(holders[i].id) == record)
+            return holders[i].position;
+    return 0;
+}
+
+static void check_positions(struct leaving *leaving, weir_set *set)
+{
+    struct weir_holder holders[8];
+    int n = weir_set_holders(set, holders, 8);
+    uint32_t first = position_of(holders, n, leaving->records[3]),
+             second = position_of(holders, n, leaving->records[4]);
+
+    assert_in_range(n, 6, 7);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(position_of(holders, n, leaving->records[i]), i + 1);
+    /* The one that leaves is the first one, or is not there, or comes behind all queues. */
+    assert_true(first <= 1 || first > 3);
+    assert_true(second == (first == 1 ? 2u : 1u) || second > 3);
+    leaving->missed += first > 3;
+}
+
+/* False: there were not so many steps. */
+static bool list_while_one_leaves(uint64_t n, struct leaving *leaving)
+{
+    weir *w, *other;
+    weir_pool *pool;
+    bool has_left;
+
+    shared_begin();
+    w = shared_open(shape->text);
+    other = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    leaving->pool = shared_pool(other, "s");
+    leaving->held[0] = have(leaving->pool, FIRST, CAPACITY);
+    leaving->held[1] = have(leaving->pool, THIRD, CAPACITY);
+    for (int i = 0; i < 5; i++) {
+        struct want want;
+
+        require(weir_submit(leaving->pool, ask(&want, i < 3 ? FIRST : THIRD, 1),
+                            &leaving->waiting[i], NULL) == 1);
+        leaving->records[i] = leaving->waiting[i]->record;
+    }
+    stepping_call(n, leave_queue, leaving);
+    check_positions(leaving, weir_pool_set(pool, 0));
+    has_left = stepping_end();
+    for (int i = 0; i < 5; i++)
+        if (leaving->waiting[i])
+            give_back(&leaving->waiting[i]);
+    give_back(&leaving->held[0]);
+    give_back(&leaving->held[1]);
+    weir_pool_close(leaving->pool);
+    weir_close(other);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+    return has_left;
+}
+
+static void a_waiter_that_leaves_is_listed_behind_all_queues(void **state)
+{
+    struct leaving leaving = {.missed = 0};
+    uint64_t n = 1;
+
+    (void)state;
+    shape = &shapes[0];
+    while (list_while_one_leaves(n, &leaving))
+        assert_true((test_seed = ++n) < STEPS_MAX);
+    print_message("%" PRIu64 " steps, missed %u times\n", n - 1, leaving.missed);
+    assert_true(leaving.missed > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_comes_late),
         cmocka_unit_test(a_process_that_cleans_up_asks_for_its_own_key),
         cmocka_unit_test(a_record_that_waits_anew_is_shut_out_where_it_waits),
+        cmocka_unit_test(a_waiter_that_leaves_is_listed_behind_all_queues),
         cmocka_unit_test(what_is_taken_is_of_a_key_that_is_there),
         cmocka_unit_test(where_keys_may_go_no_request_is_refused),
         cmocka_unit_test(death_at_every_step),

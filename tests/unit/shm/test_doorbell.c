@@ -341,6 +341,20 @@ static void the_doorbells_of_a_dead_process_go(void **state)
     assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), 0);
 }
 
+/* A damaged peer slot can make a number of 0, which is a number as any other. */
+static void the_doorbells_of_number_0_are_not_all(void **state)
+{
+    static const uint32_t zero;
+
+    (void)state;
+    make("s.0.1.bell");
+    make("s.1.1.bell");
+    assert_int_equal(doorbell_remove_all(directory_fd, "s", &zero), 0);
+    assert_int_equal(faccessat(directory_fd, "s.0.1.bell", F_OK, 0), -1);
+    assert_int_equal(faccessat(directory_fd, "s.1.1.bell", F_OK, 0), 0);
+    assert_int_equal(entries(true), 1);
+}
+
 static void the_doorbells_of_a_set_go(void **state)
 {
     static const char *const others[] = {"s.weir",      "ss.0.1.bell", "s%2E.0.1.bell", "s.bell2",
@@ -449,6 +463,7 @@ int main(void)
         doorbell_test(what_is_in_the_place_of_a_doorbell_is_removed_or_told),
         doorbell_test(a_strange_umask_is_told),
         doorbell_test(the_doorbells_of_a_dead_process_go),
+        doorbell_test(the_doorbells_of_number_0_are_not_all),
         doorbell_test(the_doorbells_of_a_set_go),
         doorbell_test(one_that_cannot_be_removed_spares_no_other),
         doorbell_test(making_it_succeeds_or_leaves_nothing),
