@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weir/segment.h>
 
 #include <cmocka.h>
 
@@ -823,6 +824,59 @@ static void a_segment_comes_and_goes(void **state)
     }
 }
 
+static void count_complaint(void *userdata, const struct weir_error *complaint)
+{
+    fprintf(stderr, "%s\n", complaint->message);
+    ++*(unsigned *)userdata;
+}
+
+static void remove_segment(void *removed)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .process_dir = shared_directory()};
+
+    *(int *)removed = weir_segment_remove(&options, "s", WEIR_SEGMENT_FORCE, NULL);
+}
+
+/* False: there were not so many steps. */
+static bool attach_to_what_goes(uint64_t n)
+{
+    unsigned complaints = 0;
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = one,
+                                         .process_dir = shared_directory(),
+                                         .complaint = count_complaint,
+                                         .userdata = &complaints};
+    struct weir_error error = {.code = 77};
+    weir *before = shared_open(one), *w = NULL;
+    int removed = 1, r;
+    bool had_step;
+
+    stepping_call(n, remove_segment, &removed);
+    r = weir_open(&w, &options, &error);
+    had_step = stepping_end();
+    if (r < 0)
+        fail_msg("step %lu: %d, %s", n, r, error.message);
+    assert_int_equal(removed, had_step ? 0 : 1);
+    assert_int_equal(error.code, 77);
+    assert_int_equal(complaints, 0);
+    weir_close(w);
+    weir_close(before);
+    return had_step;
+}
+
+/* The next try succeeds, and no error is left of the first one. */
+static void what_was_removed_while_it_was_attached_is_made_anew(void **state)
+{
+    uint64_t n = 1;
+
+    (void)state;
+    while (attach_to_what_goes(n))
+        assert_true(++n < STEPS_MAX);
+    print_message("%lu steps\n", n - 1);
+    assert_true(n > 2);
+}
+
 /* ---- seats ---- */
 
 static void die_with_slot(void *unused)
@@ -865,6 +919,58 @@ static void announcement_slots_of_the_dead_are_free(void **state)
     }
     assert_int_equal(own, 1);
     weir_release(&tried.acquisition);
+    do_leave(&tried);
+}
+
+static const char spent[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    lifetime: users\n"
+    "    limits:\n"
+    "      - { type: rate, key: n, algorithm: gcra, capacity: 3, window: 3000s }\n";
+
+/* A request of two keys is not for the fast path. */
+static int take_one(const struct tried *tried)
+{
+    struct shared_request memory;
+
+    shared_ask(&memory, "n", 1, 0);
+    memory.amounts[1] = (struct weir_amount){"unknown", 1};
+    memory.request.amounts_n = 2;
+    return weir_take(tried->pool, &memory.request, NULL);
+}
+
+static void take_and_die(void *unused)
+{
+    struct tried tried = {0};
+
+    (void)unused;
+    attach_to(&tried, spent);
+    require(take_one(&tried) == 0);
+    kill(getpid(), SIGKILL);
+}
+
+/* The refused request that cleans up does not wait. */
+static void after_a_cleanup_a_refusal_leaves_the_set_inline(void **state)
+{
+    struct tried tried = {0};
+    uint64_t end = clock_now() + 10000 * MS;
+    const weir_set *set;
+
+    (void)state;
+    attach_to(&tried, spent);
+    set = weir_pool_set(tried.pool, 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(take_one(&tried), 0);
+    shared_wait(shared_fork(take_and_die, NULL), SIGKILL);
+    while (look_places(set) > 1) {
+        require(clock_now() < end);
+        assert_int_equal(take_one(&tried), -EAGAIN);
+        assert_false(version_peek_word(set->region, set->head_unit) & INFLATED_BIT);
+        pause_ns(MS);
+    }
     do_leave(&tried);
 }
 
@@ -916,6 +1022,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refusal_by_a_state_word_looks_for_the_dead, setup_empty,
                                         teardown_empty),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(what_was_removed_while_it_was_attached_is_made_anew,
+                                        setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(after_a_cleanup_a_refusal_leaves_the_set_inline,
+                                        setup_empty, teardown_empty),
         cmocka_unit_test_setup_teardown(announcement_slots_of_the_dead_are_free, setup_empty,
                                         teardown_empty),
     };
