@@ -974,6 +974,71 @@ static void after_a_cleanup_a_refusal_leaves_the_set_inline(void **state)
     do_leave(&tried);
 }
 
+/* ---- a state that cannot be read ---- */
+
+struct spoiled {
+    weir_set *set;
+    _Atomic uint64_t *word; /* the set's state */
+    uint64_t before;
+    bool is_back; /* has been restored */
+};
+
+static void restore(void *argument)
+{
+    struct spoiled *spoiled = argument;
+
+    atomic_store(spoiled->word, spoiled->before);
+    spoiled->is_back = true;
+}
+
+/* For two steps the set is inflated, as if a waiter came and went. */
+static void spoil(void *argument)
+{
+    struct spoiled *spoiled = argument;
+
+    spoiled->before = atomic_exchange(spoiled->word, INFLATED_BIT);
+    stepping_call(2, restore, spoiled);
+}
+
+/* False: there were not so many steps. */
+static bool take_of_what_changes(uint64_t n, unsigned *ret_granted)
+{
+    struct spoiled spoiled = {.is_back = false};
+    struct tried tried = {0};
+    struct set_head *head;
+    int r;
+
+    attach_to(&tried, spent);
+    spoiled.set = weir_pool_set(tried.pool, 0);
+    head = region_block(spoiled.set->region, spoiled.set->head_unit);
+    spoiled.word = &head->state_word;
+    require(take_one(&tried) == 0);
+    stepping_call(n, spoil, &spoiled);
+    r = take_one(&tried);
+    stepping_end();
+    assert_true(r == 0 || r == -EUCLEAN);
+    if (!spoiled.is_back && spoiled.before)
+        restore(&spoiled); /* after the call */
+    else if (r == 0)
+        assert_false(atomic_load(spoiled.word) & INFLATED_BIT);
+    *ret_granted += r == 0;
+    do_leave(&tried);
+    return spoiled.before;
+}
+
+/* The compare-and-swap is lost, and then no state is read that the set could be inflated with. */
+static void a_state_that_was_not_read_is_not_inflated(void **state)
+{
+    unsigned granted = 0;
+    uint64_t n = 1;
+
+    (void)state;
+    while (take_of_what_changes(n, &granted))
+        assert_true(++n < STEPS_MAX);
+    print_message("%lu steps, granted %u times\n", n - 1, granted);
+    assert_true(granted > 0);
+}
+
 static int setup_empty(void **state)
 {
     (void)state;
@@ -1026,6 +1091,8 @@ int main(void)
                                         setup_empty, teardown_empty),
         cmocka_unit_test_setup_teardown(after_a_cleanup_a_refusal_leaves_the_set_inline,
                                         setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(a_state_that_was_not_read_is_not_inflated, setup_empty,
+                                        teardown_empty),
         cmocka_unit_test_setup_teardown(announcement_slots_of_the_dead_are_free, setup_empty,
                                         teardown_empty),
     };
