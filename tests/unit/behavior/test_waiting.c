@@ -825,12 +825,15 @@ static void start(struct blocked *blocked, const struct weir_request *request)
     assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
 }
 
-/* Starts the waiter, and returns once `waiting` requests wait. */
+/* Starts the waiter, and returns once it sleeps and `waiting` requests wait. */
 static void block_in_line(struct blocked *blocked, const struct weir_request *request,
                           uint64_t waiting)
 {
+    uint64_t sleeps = fake_os_counts().futex_wait;
+
     start(blocked, request);
-    while (stats().waiting < waiting)
+    /* It is in the wait queue before its deadline is set, and sleeps afterwards. */
+    while (stats().waiting < waiting || fake_os_counts().futex_wait == sleeps)
         sched_yield();
 }
 
