@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What C17 lacks: forced inlining and its opposite, prefetching, and pauses of the processor. */
+/* What C17 lacks: forced inlining and its opposite, and prefetching. */
 #ifndef WEIR_CORE_BASE_COMPILER_H
 #define WEIR_CORE_BASE_COMPILER_H
 
@@ -27,21 +27,6 @@ static inline void prefetch_write(const void *at)
 #else
     __builtin_prefetch(at, 1);
 #endif
-}
-
-/* Exponential back-off of a thread that lost a compare-and-swap: waits 2^turn pauses of the
- * processor, then adds one to `*turn`, up to 6. */
-static inline void spin_backoff(unsigned *turn)
-{
-    for (unsigned i = 0; i < 1u << *turn; i++) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ volatile("yield");
-#endif
-    }
-    if (*turn < 6)
-        ++*turn;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from keyed sets, and forecasts. */
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "keyed/keyed_internal.h"
 #include "limit/counters.h"
 #include "shm/segment.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Releases to wherever the key's word points at that time. */
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "keyed/keyed_internal.h"
 #include "set/try_now.h"
 

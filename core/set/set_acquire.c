@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from a set on the slow path: a request is granted, enqueued or refused. */
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "base/invariant.h"
 #include "limit/counters.h"

@@ -4,6 +4,7 @@
 #include "limit/counters.h"
 #include "set/set.h"
 
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "set/detectable_cas.h"
 #include "set/hooks.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads a set for observers, grants to waiters, polls the head for a blocked thread, and cancels
  * waits. */
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"

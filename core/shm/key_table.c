@@ -3,7 +3,7 @@
 #include "shm/key_table.h"
 #include "base/hash.h"
 
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>

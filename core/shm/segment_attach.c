@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Computing the layout of segments, making them and attaching to them. */
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "base/invariant.h"
 #include "shm/segment.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Back-off after a lost CAS of the state word, and the pauses of a thread that yields. */
 #include "state/contention.h"
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "base/invariant.h"
 
 /* Exponents of two of pauses: of the first loss, and the increment for the next one. The second

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Versions: creation, reading, helping, commit and deflation. README.md has protocol and order. */
 #include "state/version_ops.h"
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "base/invariant.h"
 

@@ -2,7 +2,7 @@
 /* The timer thread of an instance. */
 #include "wait/cq.h"
 
-#include "base/compiler.h"
+#include "base/backoff.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/waiter.h"
