@@ -694,12 +694,48 @@ static void a_waiter_that_leaves_is_listed_behind_all_queues(void **state)
     assert_true(leaving.missed > 0);
 }
 
+/* Overwrites the words of all keys, each bound to a key set, with a state. */
+static void damage_keys(const struct key_table *table)
+{
+    struct key_entry entry;
+    unsigned damaged = 0;
+
+    for (uint64_t slot = 0; slot < key_table_slots(table); slot++)
+        if (key_table_at(table, slot, &entry) && key_word_is_key_set(entry.word)) {
+            require(key_entry_swap(&entry, 1) == KEY_SWAPPED);
+            damaged++;
+        }
+    require(damaged > 0);
+}
+
+static void a_state_of_limits_that_need_a_key_set_is_damage(void **state)
+{
+    weir_acquisition *acquisition;
+    struct want want;
+    weir_pool *pool;
+    weir *w;
+
+    (void)state;
+    shape = &shapes[2];
+    shared_begin();
+    w = shared_open(shape->text);
+    pool = shared_pool(w, "s");
+    acquisition = have(pool, FIRST, 1);
+    give_back(&acquisition);
+    damage_keys(&keyed_of(weir_pool_set(pool, 0))->table);
+    assert_int_equal(weir_try_acquire(pool, ask(&want, FIRST, 1), &acquisition, NULL), -EUCLEAN);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_comes_late),
         cmocka_unit_test(a_process_that_cleans_up_asks_for_its_own_key),
         cmocka_unit_test(a_record_that_waits_anew_is_shut_out_where_it_waits),
+        cmocka_unit_test(a_state_of_limits_that_need_a_key_set_is_damage),
         cmocka_unit_test(a_waiter_that_leaves_is_listed_behind_all_queues),
         cmocka_unit_test(what_is_taken_is_of_a_key_that_is_there),
         cmocka_unit_test(where_keys_may_go_no_request_is_refused),
