@@ -7,7 +7,7 @@
 #include "set/set.h"
 
 /*
- * Cleans up after all dead participants of the set. Returns how many this call found dead; if it is
+ * Cleans up after all dead peers of the set. Returns how many this call found dead; if it is
  * not 0, the set has changed. Any thread, no locks held. Does not wait for another thread that is
  * at it. `ctx`: the calling thread's context if it is in use, else NULL; its copy of the set is
  * outdated after.

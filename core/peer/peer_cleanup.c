@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds dead participants of a set and releases what they left behind. */
+/* Finds dead peers and releases what they left behind. */
 #include "peer/peer.h"
 #include "shm/segment.h"
 

@@ -109,7 +109,7 @@ uint64_t timer_next_ns(struct wait_timer *timer);
 int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns);
 
 /*
- * ---- timer_loop.c: the timer thread ----
+ * ---- timer_thread.c: the timer thread ----
  *
  * It runs the timer of the instance, for acquisitions that are waited for by a descriptor, and the
  * timers of completion queues that are attached to a ring. The first of either starts it. With an
