@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory of a config AST: items of any size that are freed together. */
+/* The memory of a config AST: chunks that hold many small items and are freed together. */
 #include "config/config_ast.h"
 #include "base/invariant.h"
 #include "os/os.h"
@@ -7,23 +7,44 @@
 
 struct ast_memory {
     struct ast_memory *next;
+    size_t used, size;
     unsigned char bytes[]; /* aligned to 8 */
 };
 
+enum { CHUNK_SIZE = 64 << 10, CHUNK_ALIGN = 8 };
+
+static struct ast_memory *ast_memory_new(struct config_ast *ast, size_t size)
+{
+    struct ast_memory *chunk = os_alloc(1, sizeof(*chunk) + size), **place = &ast->memory;
+    if (!chunk)
+        return NULL;
+    /* A chunk for one large item goes behind the first, which still has room for small ones. */
+    if (size != CHUNK_SIZE && ast->memory)
+        place = &ast->memory->next;
+    chunk->size = size;
+    chunk->next = *place;
+    *place = chunk;
+    return chunk;
+}
+
 void *config_ast_alloc(struct config_ast *ast, size_t n, size_t size)
 {
-    struct ast_memory *memory = NULL;
+    struct ast_memory *chunk = ast->memory;
     size_t wanted;
-    if (!__builtin_mul_overflow(n, size, &wanted) &&
-        !__builtin_add_overflow(wanted, sizeof(*memory), &wanted))
-        memory = os_alloc(1, wanted);
-    if (!memory) {
+    if (__builtin_mul_overflow(n, size, &wanted) || wanted > SIZE_MAX / 2) {
         ast->memory_failed = true;
         return NULL;
     }
-    memory->next = ast->memory;
-    ast->memory = memory;
-    return memory->bytes;
+    wanted = (wanted + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+    if (!chunk || chunk->size - chunk->used < wanted)
+        chunk = ast_memory_new(ast, wanted > CHUNK_SIZE / 4 ? wanted : CHUNK_SIZE);
+    if (!chunk) {
+        ast->memory_failed = true;
+        return NULL;
+    }
+    chunk->used += wanted;
+    WEIR_INVARIANT(chunk->used <= chunk->size);
+    return chunk->bytes + chunk->used - wanted;
 }
 
 char *config_ast_strdup(struct config_ast *ast, const char *text, size_t length)
