@@ -339,7 +339,7 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
     uint32_t n = repr == REPR_INLINE ? 1 : set->limits.n;
 
     WEIR_INVARIANT(set->is_robust || limits_hold(&set->limits, states, rel->args->amounts));
-    if (repr == REPR_INLINE && set->limits.has_resources) {
+    if (repr == REPR_INLINE && set->limits.has_resources && !set->limits.has_opaque_resources) {
         bool is_held = !shared || *states >= rel->args->amounts[0];
 
         if (!is_held)

@@ -2,8 +2,9 @@
 /*
  * Plugins that do what the project's own do not: a balancer that answers out of range, two that
  * read the views, one that follows the route; an algorithm that never grants more than one unit,
- * though it announces a larger amount, one that time does not refill, but a refund, and one that
- * sets the top bit of its word when it refunds, though it says that this bit is always clear.
+ * though it announces a larger amount, one that time does not refill, but a refund, one that
+ * sets the top bit of its word when it refunds, though it says that this bit is always clear; and
+ * one of a resource, which each release leaves one unit smaller.
  */
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
@@ -199,9 +200,52 @@ static const struct weir_plugin spill_plugin = {
     .ops = &spill_ops,
 };
 
+/* Its low half is what is held, its high half how often something was released. */
+static uint64_t ready_worn(const void *config, const void *state, const struct weir_instant *at,
+                           uint64_t amount)
+{
+    const uint64_t *word = state;
+    (void)config;
+    return (*word >> 32) + (uint32_t)*word + amount <= 10 ? at->now_ns : WEIR_BLOCKED;
+}
+
+static uint64_t available_worn(const void *config, const void *state, const struct weir_instant *at)
+{
+    const uint64_t *word = state;
+    (void)config, (void)at;
+    return 10 - (*word >> 32) - (uint32_t)*word;
+}
+
+static void release_worn(const void *config, void *state, const struct weir_instant *at,
+                         uint64_t amount, uint64_t granted_ns, int outcome)
+{
+    uint64_t *word = state;
+    (void)config, (void)at, (void)granted_ns, (void)outcome;
+    *word += (UINT64_C(1) << 32) - amount;
+}
+
+static const struct weir_algorithm worn_ops = {
+    .size = sizeof(worn_ops),
+    .types = 1u << WEIR_LIMIT_RESOURCE,
+    .flags = WEIR_ALGORITHM_WORD,
+    .configure = configure_stock,
+    .ready_at = ready_worn,
+    .take = take_stock,
+    .available = available_worn,
+    .release = release_worn,
+};
+static const struct weir_plugin worn_plugin = {
+    .size = sizeof(worn_plugin),
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .name = "worn",
+    .version = "1",
+    .summary = "for tests",
+    .ops = &worn_ops,
+};
+
 static const struct weir_plugin *const plugins[] = {
     &wild_plugin,   &emptiest_plugin, &soonest_plugin, &route_plugin,
-    &stingy_plugin, &stock_plugin,    &spill_plugin,
+    &stingy_plugin, &stock_plugin,    &spill_plugin,   &worn_plugin,
 };
 
 extern const struct weir_plugin_table weir_plugins_v1;

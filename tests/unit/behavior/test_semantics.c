@@ -222,6 +222,31 @@ static void sliding_window_refund_shrinks_the_entry_of_the_grant(void **state)
     world_close();
 }
 
+/* The algorithm decides what a release does, in one word and in a version block. */
+static void a_resource_is_released_by_its_algorithm(void **state)
+{
+    weir_acquisition *a, *waiting;
+
+    (void)state;
+    world_limits("{ type: resource, key: k, algorithm: worn }");
+    a = granted(ASK({"k", 4}));
+    assert_int_equal(available(0), 6);
+    release(a);
+    assert_int_equal(available(0), 9);
+    a = granted(ASK({"k", 9}));
+    waiting = pending(ASK({"k", 8}));
+    release(a);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    assert_int_equal(available(0), 0);
+    release(waiting);
+    assert_int_equal(available(0), 7);
+    a = granted(ASK({"k", 7}));
+    assert_int_equal(weir_cancel(a), -EALREADY);
+    release(a);
+    assert_int_equal(available(0), 6);
+    world_close();
+}
+
 static void with_the_same_burst_gcra_and_token_bucket_decide_alike(void **state)
 {
     unsigned seed = 7;
@@ -1182,6 +1207,7 @@ int main(void)
         leak_checked_test(refund_in_the_configuration_overrides_the_default),
         leak_checked_test(fixed_window_refunds_only_within_the_window_of_the_grant),
         leak_checked_test(sliding_window_refund_shrinks_the_entry_of_the_grant),
+        leak_checked_test(a_resource_is_released_by_its_algorithm),
         leak_checked_test(with_the_same_burst_gcra_and_token_bucket_decide_alike),
         leak_checked_test(fixed_window_anchored_to_the_epoch_follows_the_wall_clock),
         leak_checked_test(leaky_queue_grants_when_the_first_unit_may_leave),
