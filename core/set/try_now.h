@@ -432,8 +432,10 @@ WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_
     }
     if (grant->ready != WEIR_NEVER && mode != MODE_TRY && mode != MODE_PROBE)
         return ACQUIRE_RETRY;
-    *ret =
-        (struct decision){.now_ns = grant->now_ns, .forecast_ns = grant->ready, .limiting = limit};
+    /* Each member by itself: gcc clears a whole decision by a slow instruction. */
+    ret->now_ns = grant->now_ns;
+    ret->forecast_ns = grant->ready;
+    ret->limiting = limit;
     if (grant->ready == WEIR_NEVER) {
         set_count_refusal(ctx, set, -ERANGE, limit->key);
         return -ERANGE;
