@@ -60,7 +60,10 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     op.ctx = thread_ctx_get(set);
     if (!op.ctx)
         return -ENOMEM;
-    acquire_op_forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        op.amounts[i] =
+            acquisition_amounts(acquisition)[i]; /* not of the record: it may be shared */
+    set->ops->forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
     if (set_is_broken(set))
         return -EUCLEAN;
     acquire_op_fill_refusal(ret, set, result, &op.decision);
