@@ -111,9 +111,14 @@ static inline void waitq_count_departure(struct version *version)
 WEIR_ALWAYS_INLINE void version_defer_write(struct version *version, uint32_t record, uint32_t word,
                                             uint64_t expected, uint64_t desired)
 {
-    WEIR_INVARIANT(version->writes_n < DEFERRED_WRITES_MAX);
-    version->writes[version->writes_n++] = (struct deferred_write){
-        .target = deferred_write_target(record, word), .expected = expected, .desired = desired};
+    struct deferred_write *write = &version->writes[version->writes_n++];
+
+    WEIR_INVARIANT(version->writes_n <= DEFERRED_WRITES_MAX);
+    /* Each member by itself: gcc clears a whole write by a slow instruction. */
+    write->target = deferred_write_target(record, word);
+    write->is_exclusive = 0;
+    write->expected = expected;
+    write->desired = desired;
 }
 
 /* Defers the change of a record's `word` to the next one, with this state. `is_own`: the record is
