@@ -62,7 +62,7 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
  * Returns 0 or a negative errno. */
 static int acquire_publish_wait(const struct acquire_op *op, uint32_t record)
 {
-    acquire_op_publish_deadline(op, record);
+    acquire_op_publish_deadline(op, record, 0);
     return peer_events_subscribe(timer_at(op->set->w, 0), op->set);
 }
 
@@ -127,6 +127,7 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
         timer_set_deadline(w, acquisition->waiter, word, deadline, state);
     if (result == 1 && set_is_shared(op->set)) {
         acquire_op_schedule(op, acquisition->waiter, word);
+        timer_arm_stall_check(timer_at(w, 0), op->decision.now_ns + STALL_CHECK_NS);
         acquire_check_wait(op->set, acquisition->waiter, word);
     }
     return result;
@@ -140,7 +141,11 @@ static int acquire_enqueue_blocked(struct acquire_op *op, const weir_acquisition
 
     if (r == 0 && set_is_shared(op->set))
         r = acquire_publish_wait(op, acquisition->record);
-    return r < 0 ? r : acquire_op_execute(op, acquisition->record, MODE_WAIT);
+    if (r == 0)
+        r = acquire_op_execute(op, acquisition->record, MODE_WAIT);
+    if (r == 1 && set_is_shared(op->set))
+        timer_arm_stall_check(timer_at(op->set->w, 0), op->decision.now_ns + STALL_CHECK_NS);
+    return r;
 }
 
 /* Enqueues the acquisition, with the instance's wait timer or of a thread that keeps the time.

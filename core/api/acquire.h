@@ -34,7 +34,7 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word);
 
 /* Publishes when the wait of a record ends, before the record is enqueued in a shared set. Peers
  * end the wait if this process is stopped. */
-void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record);
+void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record, uint32_t timer);
 
 /* Fills the refusal from a decision if the result is one of the set: -EAGAIN, -ENOBUFS, -ERANGE or
  * -ETIMEDOUT. With others there may be no decision. `ret` may be NULL. */

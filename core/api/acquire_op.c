@@ -188,15 +188,17 @@ uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }
 
-void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record)
+void acquire_op_publish_deadline(const struct acquire_op *op, uint32_t record, uint32_t timer)
 {
     struct acq_record *r = record_at(op->set->region, record);
     enum record_state state;
-    uint64_t deadline_ns = acquire_op_deadline(op, clock_now_ns(&op->set->w->clock), &state);
+    uint64_t now_ns = clock_now_ns(&op->set->w->clock);
+    uint64_t deadline_ns = acquire_op_deadline(op, now_ns, &state);
 
     WEIR_INVARIANT(op->set->participant);
     record_set_prev_flags(r, state == RECORD_REFUSED ? RECORD_REFUSE_AT_DEADLINE : 0);
     atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
+    participant_beat(op->set->participant, timer, now_ns);
 }
 
 void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)

@@ -62,7 +62,7 @@ static uint32_t cq_make_record(const struct acquire_op *op, const weir_queue *qu
         return 0;
     acquire_op_fill_record(op, record);
     if (set_is_shared(op->set))
-        acquire_op_publish_deadline(op, record);
+        acquire_op_publish_deadline(op, record, queue->timer.number);
     waiter = waiter_new(op->set, record);
     if (!waiter) {
         record_pool_put(op->ctx, op->set, record);
@@ -234,8 +234,10 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
         timer_deliver(&queue->timer, waiter, submission.word);
     else
         cq_settle_locked(queue, op, &submission);
-    if (r == 1 && set_is_shared(op->set))
+    if (r == 1 && set_is_shared(op->set)) {
         acquire_op_schedule(op, waiter, submission.word);
+        timer_arm_stall_check(&queue->timer, op->decision.now_ns + STALL_CHECK_NS);
+    }
     return 0;
 }
 

@@ -3,8 +3,10 @@
 #include "api/set_object.h"
 
 #include "keyed/keyed.h"
+#include "peer/peer.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
+#include "set/try_now.h"
 #include "shm/participant.h"
 
 /* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
@@ -38,6 +40,24 @@ static bool set_keyed_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_
     if (!set_is_key_set(set))
         set = key_set_of_record(set, set_record(set, record), &storage);
     return set_cancel_wait(ctx, set, record, expected, state);
+}
+
+/* A process knows each key set that it waits in. Most have no waiters, which one word says; a
+ * waiter that left without being notified finds that out by its own check. */
+static uint64_t set_keyed_check_stalls(struct thread_ctx *ctx, weir_set *set)
+{
+    struct keyed *keyed = keyed_of(set);
+    uint64_t next_ns = WEIR_FOREVER;
+
+    for (uint32_t i = 0; i < key_sets_n(keyed); i++) {
+        struct key_set *key_set = key_set_known(keyed, i);
+        uint64_t at_ns = WEIR_FOREVER;
+
+        if (key_set && try_now_has_queue(&key_set->set))
+            at_ns = stall_check_queue(ctx, &key_set->set);
+        next_ns = at_ns < next_ns ? at_ns : next_ns;
+    }
+    return next_ns;
 }
 
 static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
@@ -96,6 +116,7 @@ const struct set_ops keyed_set_ops = {
     .cancel_wait = set_keyed_cancel_wait,
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,
+    .check_stalls = set_keyed_check_stalls,
     .shut_down = set_keyed_shutdown,
     .forecast = keyed_forecast,
     .snapshot = set_keyed_snapshot,

@@ -4,6 +4,7 @@
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
+#include "peer/peer.h"
 #include "set/set_ops.h"
 #include "set/txn.h"
 #include "set/waiter.h"
@@ -153,6 +154,7 @@ const struct set_ops plain_set_ops = {
     .cancel_wait = set_cancel_wait,
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,
+    .check_stalls = stall_check_queue,
     .shut_down = set_shutdown,
     .forecast = set_plain_forecast,
     .snapshot = set_plain_snapshot,

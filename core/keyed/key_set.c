@@ -52,8 +52,7 @@ static _Atomic(struct key_set *) *key_set_slot(const struct keyed *keyed, uint32
     return (_Atomic(struct key_set *) *)(void *)stable_array_at(&keyed->key_sets, number);
 }
 
-/* Returns the key set if this process has met it, else NULL. */
-static struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
+struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
 {
     if (number >= atomic_load_explicit(&keyed->key_sets_known_n, memory_order_acquire))
         return NULL;

@@ -158,5 +158,7 @@ uint32_t key_sets_n(const struct keyed *keyed);
 /* Returns the key set of this number. `storage`: see key_set_at(); without it the instance's lock
  * is taken if this process has not met the key set. */
 struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct key_set *storage);
+/* Returns the key set of this number if this process has met it, else NULL. */
+struct key_set *key_set_known(const struct keyed *keyed, uint32_t number);
 
 #endif

@@ -49,6 +49,15 @@ WEIR_ALWAYS_INLINE void counters_add_grant(struct counters *counters, const uint
 /* Counts a wait of `wait_ns` that ended with a grant. */
 void counters_add_wait(struct counters *counters, uint64_t wait_ns);
 
+/* Returns how many waits the thread of these counters has ended, but for cancellations. Any thread.
+ */
+static inline uint64_t counters_decided(const struct counters *counters)
+{
+    return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
+           atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
+           atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
+}
+
 /* Adds `counters`, of a set with `limits_n` limits, to the totals. Any thread. */
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n);

@@ -37,13 +37,20 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
 
 /* ---- stopped processes ---- */
 
-/* Each waiter of a shared set checks the set periodically, the head most often. Normally a check
- * finds nothing. It covers a process that is stopped between grant and notification, and one that
- * sleeps through the time at which its head becomes ready. */
+/* Each process that waits in a shared set checks the set periodically. Normally a check finds
+ * nothing. It covers a process that is stopped between grant and notification, and one that sleeps
+ * through the time at which its head becomes ready or overdue. */
 
-/* Grants to the head if it is ready, and ends its wait if its deadline passed at least one period
- * ago, whichever process it belongs to. `record` waits in this process while its word is `word`; if
- * it is not in the wait queue then, the set is marked broken. */
+/* Settles the heads of one wait queue, whichever process they belong to, ends waits that are
+ * overdue, and repeats notifications that are missing. Returns the time of the next check, ns;
+ * WEIR_FOREVER: there are no waiters. */
+uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set);
+/* The same for all wait queues of the set, with a thread context of its own. Returns how many
+ * waiters were decided. */
+int stall_check_set(weir_set *set, uint64_t *ret_next_ns);
+
+/* Settles the heads as well. `record` waits in this process while its word is `word`; if it is not
+ * in the wait queue then, the set is marked broken. */
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 
 /* Returns the time of the next check for the waiter with this ticket. */

@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks a shared set on behalf of waiters, in case the head's process is stopped. */
+/* Checks a shared set on behalf of waiters, in case processes of waiters ahead are stopped. */
 #include "peer/peer.h"
 
 #include "base/invariant.h"
+#include "limit/counters.h"
 #include "set/hooks.h"
+#include "set/instance_base.h"
+#include "set/set_ops.h"
 #include "set/txn.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
-
-/* Returns true if the wait of the head should have ended one period ago, and how. */
-static bool stall_check_head_overdue(const struct txn *txn, const struct acq_record *r,
-                                     enum record_state *ret_state)
-{
-    uint64_t deadline_ns = record_load(&r->deadline_ns);
-
-    WEIR_INVARIANT(txn->set->participant);
-    *ret_state =
-        record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
-    return deadline_ns < txn->now_ns && txn->now_ns - deadline_ns >= STALL_CHECK_NS;
-}
 
 /* Returns true if the waiter is queued, or decided already; marks the set broken if the head can
  * never be granted. Once decided, the record may wait again, for another key of a keyed set. */
@@ -37,29 +28,90 @@ static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, ui
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
 {
     struct txn txn;
-    enum record_state state;
     uint32_t head;
-    uint64_t head_word, ready;
 
     WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
     txn_begin(&txn, ctx, set);
     if (set_is_broken(set))
         return;
-    ready = txn_head_ready(&txn);
     head = waitq_head(&txn.version);
-    if (!stall_check_wait_is_sound(&txn, record, word, ready) || !head)
+    if (!stall_check_wait_is_sound(&txn, record, word, txn_head_ready(&txn)) || !head)
         return;
-    head_word = set_record_word(set, head);
-    if (txn_is_ready(&txn, ready) || participant_waiter(set->participant, head)) {
-        set_grant_waiters(ctx, set);
-        return;
+    set_settle_heads(ctx, set);
+    if (participant_waiter(set->participant, head))
+        set_grant_waiters(ctx, set); /* it may need another check, at the time it is ready */
+}
+
+/* A walk over the first waiters, each granted as soon as possible, to the first one that no running
+ * timer attends to. */
+enum { STALL_CHECK_WALK_MAX = 64 };
+
+/* Returns the earlier of `next_ns` and `at_ns`, if that is to come. */
+static uint64_t stall_check_earlier(const struct txn *txn, uint64_t at_ns, uint64_t next_ns)
+{
+    return at_ns > txn->now_ns && at_ns < next_ns ? at_ns : next_ns;
+}
+
+/*
+ * Returns when a waiter that no running timer attends to is ready or overdue, or `next_ns` if that
+ * is earlier. Then this process attends to it, without delay, however many there are. Behind so
+ * many others that the walk ends, it looks again at the time of the last of these.
+ */
+static uint64_t stall_check_foresee(struct txn *txn, uint64_t next_ns)
+{
+    weir_set *set = txn->set;
+    const struct limits *limits = &set->limits;
+    /* A release comes first, and hands over. */
+    bool is_timed = limits->has_waits && txn_head_ready(txn) < WEIR_BLOCKED;
+    uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    bool is_stalled = false;
+
+    if (is_timed)
+        forecast_init(txn);
+    n = n < STALL_CHECK_WALK_MAX ? n : STALL_CHECK_WALK_MAX;
+    for (uint32_t i = 0; i < n && record && !is_stalled; i++) {
+        is_stalled = participant_is_stalled(set->participant, record, txn->now_ns);
+        if (is_stalled)
+            next_ns = stall_check_earlier(txn, record_load(&set_record(set, record)->deadline_ns),
+                                          next_ns);
+        txn_amounts(txn, record, amounts);
+        if (is_timed)
+            is_timed = forecast_extend(limits, &txn->at, forecast_words(txn), amounts);
+        record = waitq_next(set->region, record);
     }
-    if (!stall_check_head_overdue(&txn, record_at(set->region, head), &state) ||
-        !txn_is_current(&txn))
-        return;
-    if (set_cancel_wait(ctx, set, head, head_word, state))
-        notify_waiter(set, head, record_next_word(head_word, state));
+    if (is_timed && (is_stalled || n == STALL_CHECK_WALK_MAX))
+        next_ns = stall_check_earlier(txn, forecast_words(txn)[FORECAST_AT_NS], next_ns);
+    return next_ns;
+}
+
+/* Links and amounts that were read while the set changed may lead to a wrong time. But then the
+ * thread that changed it was running, and the next check is near. */
+uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set)
+{
+    struct txn txn;
+
+    WEIR_INVARIANT(set_is_shared(set));
+    set_settle_heads(ctx, set);
+    txn_begin(&txn, ctx, set);
+    if (!waitq_length(&txn.version) || set_is_broken(set))
+        return WEIR_FOREVER;
+    if (set_end_overdue_waits(ctx, set, waitq_length(&txn.version), txn.now_ns))
+        txn_begin(&txn, ctx, set);
+    return stall_check_foresee(&txn, txn.now_ns + STALL_CHECK_NS);
+}
+
+int stall_check_set(weir_set *set, uint64_t *ret_next_ns)
+{
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    const struct counters *counters = thread_ctx_counters(ctx, set->number);
+    uint64_t before = counters_decided(counters), decided;
+
+    *ret_next_ns = set->ops->check_stalls(ctx, set);
+    decided = counters_decided(counters) - before;
+    thread_ctx_return(ctx);
+    return (int)decided;
 }
 
 uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ticket,

@@ -17,13 +17,10 @@
 #include "set/txn.h"
 #include <string.h>
 
-/* Words of a forecast: its time, then its states. */
-enum { FORECAST_AT_NS = 0, FORECAST_STATES = 1 };
-
 #define FORECAST_CHECK_EVERY 64u
 #define UNDO_WORDS           16u /* states up to this size are saved to spare a call */
 
-static void forecast_init(const struct txn *txn)
+void forecast_init(const struct txn *txn)
 {
     uint64_t *words = forecast_words(txn);
     size_t size = txn->set->limits.state_words * sizeof(uint64_t);

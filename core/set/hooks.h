@@ -32,8 +32,8 @@ void cq_prefetch_target(const weir *w, const struct acq_record *r);
 
 /* ---- peer/ ---- */
 
-/* How long the head of a wait queue waits before it looks for a stall; the n-th waits n times that.
- */
+/* Interval of the stall checks of a process that waits; in addition, the n-th waiter of a wait
+ * queue makes one after n times that. */
 #define STALL_CHECK_NS UINT64_C(25000000)
 
 /* Releases what dead processes hold in a shared set, at most once in a millisecond. Returns how

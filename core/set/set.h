@@ -159,6 +159,21 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set);
  * check if it is the head, else WEIR_FOREVER. */
 uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record);
 
+/*
+ * A waiter would hold up those behind it, although it is ready or its deadline has passed, if its
+ * thread does not run: that is stopped, or does not reap its queue. So other threads settle it.
+ */
+
+/* Grants to the heads of the wait queue that are ready, and ends the waits of those that are beyond
+ * their deadlines. Settles at most as many as wait now. */
+void set_settle_heads(struct thread_ctx *ctx, weir_set *set);
+
+/* Ends the waits in the middle of the wait queue that are beyond their deadlines: they count for
+ * `max_waiters` and in forecasts. Does so only now and then, as it walks over all waiters; `length`
+ * says how many they are. Returns whether it has walked; then the context's copy of the set is
+ * outdated. */
+bool set_end_overdue_waits(struct thread_ctx *ctx, weir_set *set, uint32_t length, uint64_t now_ns);
+
 /* Returns the time of the grant that is released. `record` 0: there is none. */
 static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
                                       const struct release_args *args)

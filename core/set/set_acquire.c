@@ -139,6 +139,16 @@ static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code
     return code;
 }
 
+/* Refuses a request that would have waited behind too many, or for too long, unless some of those
+ * are overdue. */
+static int set_acquire_refuse_wait(struct txn *txn, const uint64_t *amounts, int code,
+                                   struct decision *ret)
+{
+    if (set_end_overdue_waits(txn->ctx, txn->set, waitq_length(&txn->version), txn->now_ns))
+        return ACQUIRE_RETRY;
+    return set_acquire_refuse(txn, amounts, code, MODE_WAIT, ret);
+}
+
 static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, uint64_t max_wait_ns,
                                      struct decision *ret)
 {
@@ -175,6 +185,19 @@ static uint64_t set_acquire_decide(const struct txn *txn, const uint64_t *amount
     return ret->forecast_ns;
 }
 
+/* Settles heads that hold up the request, although they are ready or overdue. Returns whether the
+ * set was looked at again. Bounded, since a damaged segment may never be settled. */
+static bool set_acquire_settle(struct txn *txn)
+{
+    enum { SETTLED_MAX = 64 };
+
+    if (txn->settled_n >= SETTLED_MAX || !txn_is_head_unsettled(txn))
+        return false;
+    txn->settled_n++;
+    set_settle_heads(txn->ctx, txn->set);
+    return true;
+}
+
 static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t record,
                             enum wait_mode mode, uint64_t max_wait_ns, struct decision *ret)
 {
@@ -199,6 +222,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     /* Dead peers may hold what is short. */
     if (set_is_shared(set) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
         return ACQUIRE_RETRY;
+    if (!may_grant && set_acquire_settle(txn))
+        return ACQUIRE_RETRY;
     if (ready == WEIR_NEVER) {
         WEIR_INVARIANT(ret->limiting);
         set_count_refusal(txn->ctx, set, -ERANGE, ret->limiting->key);
@@ -211,9 +236,9 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     if (mode == MODE_RESERVE)
         return set_acquire_reserve(txn, amounts, record, ready, max_wait_ns, ret);
     if (set_acquire_is_full(set, length))
-        return set_acquire_refuse(txn, amounts, -ENOBUFS, mode, ret);
+        return set_acquire_refuse_wait(txn, amounts, -ENOBUFS, ret);
     if (set_acquire_exceeds_wait(txn, amounts, max_wait_ns, ret))
-        return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
+        return set_acquire_refuse_wait(txn, amounts, -EAGAIN, ret);
     forecast_append(txn, amounts);
     return set_acquire_enqueue(txn, record, ready, ret);
 }
@@ -297,7 +322,7 @@ static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uin
     int r;
 
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
-    txn.forecast_walks = 0;
+    txn.forecast_walks = txn.settled_n = 0;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
@@ -345,7 +370,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     unsigned turn = 0;
     int r;
 
-    txn.forecast_walks = 0;
+    txn.forecast_walks = txn.settled_n = 0;
     for (;; spin_backoff(&turn)) {
         r = try_now_lease(ctx, set, amount, lease, ret);
         if (r != ACQUIRE_RETRY)

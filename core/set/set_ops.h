@@ -74,6 +74,9 @@ struct set_ops {
     /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */
     void (*grant_waiters)(struct thread_ctx *ctx, weir_set *set);
     uint64_t (*poll_head)(struct thread_ctx *ctx, weir_set *set, uint32_t record);
+    /* As stall_check_queue(), for all wait queues of a shared set in which this process may have
+     * waiters. */
+    uint64_t (*check_stalls)(struct thread_ctx *ctx, weir_set *set);
     /* Ends all waits of this process with RECORD_SHUT_DOWN; of a private set, also all grants to
      * come. The instance is marked as closed before. Cannot fail. */
     void (*shut_down)(struct thread_ctx *ctx, weir_set *set);

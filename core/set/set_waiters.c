@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads a set for observers, grants to waiters, polls the head for a blocked thread, and cancels
- * waits. */
+/* Reads a set for observers, grants to waiters, polls the head for a blocked thread, cancels waits,
+ * and settles waiters for their threads. */
 #include "base/backoff.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
 
+#include "set/hooks.h"
 #include "set/instance_base.h"
 #include "set/txn_internal.h"
 
@@ -115,5 +116,146 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     set_count_cancel(ctx, set, state);
     if (txn.grant_again)
         set_grant_waiters(ctx, set);
+    return true;
+}
+
+/* ---- for threads that do not run: they are stopped, or do not reap their queue ---- */
+
+/* Unit of set_head.walk_tick: log2 of 16.8 ms. For every WAITERS_PER_TICK waiters a walk may take
+ * place one tick later. */
+#define WALK_TICK_SHIFT  24
+#define WAITERS_PER_TICK (UINT32_C(1) << 14)
+
+/* Returns how the wait of a record ends by its deadline; RECORD_WAITING: that has not passed. */
+static enum record_state set_overdue_state(const struct acq_record *r, uint64_t now_ns)
+{
+    if (record_load(&r->deadline_ns) > now_ns)
+        return RECORD_WAITING;
+    return record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
+}
+
+bool txn_is_head_unsettled(const struct txn *txn)
+{
+    uint32_t head = waitq_head(&txn->version);
+
+    if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+        return false;
+    return set_overdue_state(record_at(txn->set->region, head), txn->now_ns) != RECORD_WAITING ||
+           txn_is_ready(txn, txn_head_ready(txn));
+}
+
+/* Ends the wait of a record with the word `word` by its deadline, and notifies it. Returns whether
+ * this call did so. */
+static bool set_end_overdue(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                            enum record_state state)
+{
+    WEIR_INVARIANT(state == RECORD_TIMED_OUT || state == RECORD_REFUSED);
+    if (record_state(word) != RECORD_WAITING || !set_cancel_wait(ctx, set, record, word, state))
+        return false;
+    notify_waiter(set, record, record_next_word(word, state));
+    return true;
+}
+
+/* Settles the head, and all behind it that become ready by that. Returns false if there is nothing
+ * to do. */
+static bool set_settle_head(struct thread_ctx *ctx, weir_set *set)
+{
+    struct txn txn;
+    enum record_state state;
+    uint64_t word;
+    uint32_t head;
+    bool is_unsettled;
+
+    do {
+        txn_begin(&txn, ctx, set);
+        head = waitq_head(&txn.version);
+        if (!head || set_is_broken(set))
+            return false;
+        is_unsettled = txn_is_head_unsettled(&txn);
+        state = set_overdue_state(set_record(set, head), txn.now_ns);
+        word = set_record_word(set, head);
+    } while (!txn_is_current(&txn) && !set_is_broken(set));
+    if (!is_unsettled)
+        return false;
+    if (state != RECORD_WAITING)
+        set_end_overdue(ctx, set, head, word, state);
+    else
+        set_grant_waiters(ctx, set);
+    return true;
+}
+
+/* Bounded, since a damaged segment may never be settled. */
+void set_settle_heads(struct thread_ctx *ctx, weir_set *set)
+{
+    struct set_view view;
+
+    set_snapshot(ctx, set, &view);
+    while (view.length-- && set_settle_head(ctx, set))
+        ;
+}
+
+/* Waits that are overdue, found in one version. */
+enum { OVERDUE_MAX = 64 };
+struct overdue_waits {
+    uint32_t n;
+    struct {
+        uint32_t record;
+        uint64_t word;
+        enum record_state state;
+    } items[OVERDUE_MAX];
+};
+
+/* Collects overdue waits until `ret` is full. Returns false if the set has changed meanwhile: then
+ * the links may have led into the wait queue of another set. */
+static bool set_find_overdue(struct thread_ctx *ctx, weir_set *set, struct overdue_waits *ret)
+{
+    struct txn txn;
+    uint32_t record, left;
+
+    txn_begin(&txn, ctx, set);
+    record = waitq_head(&txn.version);
+    left = waitq_length(&txn.version);
+    for (ret->n = 0; record && left && ret->n < OVERDUE_MAX; left--) {
+        const struct acq_record *r = set_record(set, record);
+        enum record_state state = set_overdue_state(r, txn.now_ns);
+
+        ret->items[ret->n].record = record;
+        ret->items[ret->n].word = set_record_word(set, record);
+        ret->items[ret->n].state = state;
+        ret->n += state != RECORD_WAITING;
+        record = waitq_next(set->region, record);
+    }
+    return txn_is_current(&txn);
+}
+
+/* Returns whether it is time for a walk over `length` waiters: walks take a small part of the time,
+ * however long the wait queue is. Relaxed: the tick is a hint. */
+static bool set_may_walk(const weir_set *set, uint32_t length, uint64_t now_ns)
+{
+    struct set_head *head = set_head_at(set->region, set->head_unit);
+    uint16_t tick = (uint16_t)(now_ns >> WALK_TICK_SHIFT);
+    uint16_t before = atomic_load_explicit(&head->walk_tick, memory_order_relaxed);
+
+    if ((uint16_t)(tick - before) <= length / WAITERS_PER_TICK)
+        return false;
+    atomic_store_explicit(&head->walk_tick, tick, memory_order_relaxed);
+    return true;
+}
+
+bool set_end_overdue_waits(struct thread_ctx *ctx, weir_set *set, uint32_t length, uint64_t now_ns)
+{
+    struct overdue_waits overdue;
+    uint32_t ended_n = 0;
+
+    if (!set_may_walk(set, length, now_ns))
+        return false;
+    do {
+        if (!set_find_overdue(ctx, set, &overdue))
+            break;
+        for (uint32_t i = 0; i < overdue.n; i++)
+            set_end_overdue(ctx, set, overdue.items[i].record, overdue.items[i].word,
+                            overdue.items[i].state);
+        ended_n += overdue.n;
+    } while (overdue.n == OVERDUE_MAX && ended_n < length);
     return true;
 }

@@ -27,6 +27,7 @@ struct txn {
     uint64_t now_ns;         /* clock reading */
     struct weir_instant at;  /* for limits; later than now_ns if reserved */
     unsigned forecast_walks; /* failed walks for a forecast; reset by the caller */
+    unsigned settled_n;      /* calls of set_settle_heads(); reset by the caller */
 
     /* For after the commit: */
     struct notification notifications[2];
@@ -85,6 +86,10 @@ static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t 
 /* Returns when the head is ready, by the private version; WEIR_NEVER without a head. */
 uint64_t txn_head_ready(const struct txn *txn);
 
+/* Returns true if the head is ready, or its deadline has passed. Only txn_is_current() says whether
+ * that is so. */
+bool txn_is_head_unsettled(const struct txn *txn);
+
 /* Which thread checks the head at the time it becomes ready. */
 enum head_watch {
     HEAD_WATCH_NONE,
@@ -101,11 +106,16 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch);
 
 /* forecast.c: the forecast holds the states as of the grant of the last waiter. */
 
+/* Words of a forecast: its time, then its states. */
+enum { FORECAST_AT_NS = 0, FORECAST_STATES = 1 };
+
 static inline bool forecast_is_valid(const struct txn *txn)
 {
     return (version_flags(&txn->version) & CONTENT_FORECAST) != 0;
 }
 
+/* Starts a forecast in the private copy: nothing was granted yet. Rates or calls only. */
+void forecast_init(const struct txn *txn);
 /* Extends a valid forecast by one request, or starts one if the wait queue is empty. False: the
  * request can never be granted. */
 bool forecast_append(struct txn *txn, const uint64_t *amounts);

@@ -218,6 +218,29 @@ uint32_t participant_owner_pid(const struct participant *participant, uint32_t r
         peer_slot_find(segment_peer(segment, 0), segment_peers_n(segment), peer_key));
 }
 
+/* Relaxed: a beat is a hint when others look more closely. */
+void participant_beat(const struct participant *participant, uint32_t timer, uint64_t now_ns)
+{
+    struct peer_slot *slot = segment_peer(participant->segment, participant->slot);
+
+    atomic_store_explicit(&slot->beats[timer % PEER_BEATS], (uint32_t)(now_ns >> PEER_BEAT_SHIFT),
+                          memory_order_relaxed);
+}
+
+/* Relaxed: see participant_beat(). */
+bool participant_is_stalled(const struct participant *participant, uint32_t record, uint64_t now_ns)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t timer = wait_target_cq(record_wait_target(record_at(&participant->region, record)));
+    uint32_t i = participant_owner_key(participant, record) % PEERS_MAX;
+    uint32_t beat = 0;
+
+    if (i < segment_peers_n(segment))
+        beat = atomic_load_explicit(&segment_peer(segment, i)->beats[timer % PEER_BEATS],
+                                    memory_order_relaxed);
+    return (int32_t)((uint32_t)(now_ns >> PEER_BEAT_SHIFT) - beat) > PEER_STALL_BEATS;
+}
+
 /* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {

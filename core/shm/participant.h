@@ -91,6 +91,13 @@ uint32_t participant_owner_pid(const struct participant *participant, uint32_t r
  * process after its threads have been recovered. */
 void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id);
 
+/* Says to other processes that timer `timer` of this one runs, at `now_ns`. */
+void participant_beat(const struct participant *participant, uint32_t timer, uint64_t now_ns);
+/* Returns whether the timer that a waiter of any process waits with has not run for so long that
+ * other threads have to attend to the waiter. A hint. */
+bool participant_is_stalled(const struct participant *participant, uint32_t record,
+                            uint64_t now_ns);
+
 /* Notifies the owner of a record in another process, or a blocked thread of any process. */
 void participant_notify_owner(const struct participant *participant, uint32_t record);
 

@@ -30,9 +30,15 @@
 #define PEER_START_MASK      ((UINT64_C(1) << PEER_START_BITS) - 1)
 #define PEER_GENERATION_MASK ((UINT64_C(1) << PEER_GENERATION_BITS) - 1)
 
+#define PEER_BEATS       14u
+#define PEER_BEAT_SHIFT  20 /* log2 of the unit of a beat, 1.05 ms */
+#define PEER_STALL_BEATS 36 /* a timer that has not run for longer stands still */
+
 /* Peer slot, on a cache line of its own. */
 struct peer_slot {
     _Alignas(64) _Atomic uint64_t id;
+    /* When the wait timers of the process ran last; timer n has beat n % PEER_BEATS. */
+    _Atomic uint32_t beats[PEER_BEATS];
 };
 
 _Static_assert(sizeof(struct peer_slot) == 64, "others count on this stride");

@@ -41,7 +41,9 @@ struct set_head {
     _Atomic uint64_t state_word;
     /* Block reference of the set's block while it is inline; 0: none. */
     _Atomic uint64_t reserve_block;
-    uint32_t block_class; /* log2 of its blocks' size in bytes */
+    uint8_t block_class; /* log2 of its blocks' size in bytes */
+    /* Time of the last walk over all waiters, as set_may_walk() counts it. */
+    _Atomic uint16_t walk_tick;
     uint32_t number;
     _Atomic uint32_t yield_hint;  /* private sets: 1 asks others to yield (contention.h) */
     _Atomic uint32_t recent_head; /* private sets: a recent head of the wait queue */
@@ -157,7 +159,7 @@ static inline void set_layout_init(struct set_head *set, uint32_t block_class, u
     atomic_store_explicit(&block->version, 1, memory_order_relaxed);
     atomic_store_explicit(&block->completed, 1, memory_order_relaxed);
     atomic_store_explicit(&block->notified, 1, memory_order_relaxed);
-    set->block_class = block_class;
+    set->block_class = (uint8_t)block_class;
     set->number = number;
     atomic_store_explicit(&set->state_word, INFLATED_BIT | block_ref_make(slot, 1),
                           memory_order_release);

@@ -196,7 +196,7 @@ static void peer_events_recheck(void *userdata, uint32_t record, uint32_t waiter
         timer_notify(set->w, waiter, word);
 }
 
-static void peer_events_handle_one(const struct peer_events *events)
+static void peer_events_handle_one(const struct wait_timer *timer, const struct peer_events *events)
 {
     weir_set *set = events->set;
     uint32_t records[DOORBELL_READ_MAX], waiter;
@@ -204,6 +204,7 @@ static void peer_events_handle_one(const struct peer_events *events)
     int n = doorbell_read(events->fd, records, DOORBELL_READ_MAX, &overflowed);
 
     WEIR_INVARIANT(set->participant);
+    participant_beat(set->participant, timer->number, clock_now_ns(&set->w->clock));
     for (int i = 0; i < n; i++)
         if ((waiter = participant_waiter(set->participant, records[i])) != 0)
             peer_events_recheck(set, records[i], waiter);
@@ -212,16 +213,57 @@ static void peer_events_handle_one(const struct peer_events *events)
     peer_reap(NULL, set);
 }
 
-void peer_events_handle_all(struct wait_timer *timer)
+/* Returns whether waiters of this process may depend on the timer: some that it keeps the time of
+ * (each of a shared set is in its heap until it is notified), or threads that are blocked. */
+static bool peer_events_have_waiters(struct wait_timer *timer)
+{
+    bool has_waiters;
+
+    pthread_mutex_lock(&timer->lock);
+    has_waiters = timer->heap.n > 0;
+    pthread_mutex_unlock(&timer->lock);
+    return has_waiters ||
+           (!timer->number &&
+            atomic_load_explicit(&instance_wait(timer->w)->blocked_n, memory_order_seq_cst) > 0);
+}
+
+/*
+ * Checks all shared sets of the timer, and schedules the next check. A waiter that comes meanwhile
+ * schedules one itself: the last one was taken before the timer's waiters are counted. Returns how
+ * many waiters were decided.
+ */
+static int peer_events_check_stalls(struct wait_timer *timer)
+{
+    const struct peer_events *events =
+        atomic_load_explicit(&timer->peer_events, memory_order_acquire);
+    uint64_t at_ns, next_ns = WEIR_FOREVER;
+    int decided = 0;
+
+    if (!peer_events_have_waiters(timer))
+        return 0;
+    for (; events; events = events->next) {
+        decided += stall_check_set(events->set, &at_ns);
+        next_ns = at_ns < next_ns ? at_ns : next_ns;
+    }
+    if (next_ns != WEIR_FOREVER)
+        timer_arm_stall_check(timer, next_ns);
+    return decided;
+}
+
+int peer_events_handle_all(struct wait_timer *timer)
 {
     struct peer_events *events;
+    int decided = 0;
 
     if (!wake_fd_enter(&timer->wake_fd))
-        return;
+        return 0;
     events = atomic_load_explicit(&timer->peer_events, memory_order_acquire);
     for (; events; events = events->next)
-        peer_events_handle_one(events);
+        peer_events_handle_one(timer, events);
+    if (timer_take_stall_check(timer))
+        decided = peer_events_check_stalls(timer);
     wake_fd_leave(&timer->wake_fd);
+    return decided;
 }
 
 void peer_events_close(struct wait_timer *timer)

@@ -16,6 +16,7 @@ void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
     timer->w = w;
     timer->number = number;
     timer->heap.region = &w->region;
+    atomic_init(&timer->stall_check_ns, WEIR_FOREVER);
     wake_fd_init(&timer->wake_fd);
 }
 
@@ -60,6 +61,12 @@ static uint64_t timer_earliest_ns(const struct wait_timer *timer)
     return first ? deadline_entry_ns(first) : WEIR_FOREVER;
 }
 
+/* Returns the time of the next stall check. Relaxed: it is written under the lock. */
+static uint64_t timer_stall_check_ns(const struct wait_timer *timer)
+{
+    return atomic_load_explicit(&timer->stall_check_ns, memory_order_relaxed);
+}
+
 /* Sets the wake fd for an earlier time only: a wake-up that comes too early finds nothing due, and
  * saves a system call here. During a run it is set at the end. */
 static void timer_rearm(struct wait_timer *timer)
@@ -69,6 +76,8 @@ static void timer_rearm(struct wait_timer *timer)
     WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
+    if (timer_stall_check_ns(timer) < wake_ns)
+        wake_ns = timer_stall_check_ns(timer);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
         !timer->w->clock.injected.now_ns)
         timer_set_wake(timer, wake_ns);
@@ -119,6 +128,27 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     pthread_mutex_unlock(&timer->lock);
 }
 
+void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns)
+{
+    if (at_ns >= atomic_load_explicit(&timer->stall_check_ns, memory_order_seq_cst))
+        return;
+    pthread_mutex_lock(&timer->lock);
+    if (at_ns < timer_stall_check_ns(timer)) {
+        atomic_store_explicit(&timer->stall_check_ns, at_ns, memory_order_seq_cst);
+        timer_rearm(timer);
+    }
+    pthread_mutex_unlock(&timer->lock);
+}
+
+bool timer_take_stall_check(struct wait_timer *timer)
+{
+    uint64_t at_ns = atomic_load_explicit(&timer->stall_check_ns, memory_order_seq_cst);
+
+    return at_ns != WEIR_FOREVER && at_ns <= clock_now_ns(&timer->w->clock) &&
+           atomic_compare_exchange_strong_explicit(&timer->stall_check_ns, &at_ns, WEIR_FOREVER,
+                                                   memory_order_seq_cst, memory_order_seq_cst);
+}
+
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state)
 {
@@ -126,9 +156,10 @@ void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64
 
     WEIR_INVARIANT(timer_is_locked(timer));
     WEIR_INVARIANT(record);
-    record_store(&r->deadline_ns, deadline_ns);
     if (state == RECORD_REFUSED)
         record_set_prev_flags(r, record_prev_flags(r) | RECORD_REFUSE_AT_DEADLINE);
+    /* Release, after the flag: another thread may end the wait, if this one is late. */
+    atomic_store_explicit(&r->deadline_ns, deadline_ns, memory_order_release);
     deadline_heap_put_earlier(&timer->heap, record, deadline_ns);
     if (deadline_ns < timer->wake_fd.at_ns || timer->advance_ns)
         timer_rearm(timer);
@@ -198,18 +229,6 @@ struct due_waiter {
     enum record_state end_state;
 };
 
-/* Returns how many waiters `ctx` has decided for good. Relaxed: the calling thread alone writes
- * these counters. */
-static uint64_t timer_count_decisions(const struct thread_ctx *ctx, const weir_set *set)
-{
-    const struct counters *counters = thread_ctx_counters(ctx, set->number);
-
-    WEIR_INVARIANT(counters);
-    return atomic_load_explicit(&counters->granted_waited, memory_order_relaxed) +
-           atomic_load_explicit(&counters->timed_out, memory_order_relaxed) +
-           atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
-}
-
 /* Grants what time has made grantable; in a shared set, also checks for threads that were stopped
  * midway. */
 static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
@@ -227,7 +246,8 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 static int timer_handle_due(weir *w, const struct due_waiter *due)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(due->set);
-    uint64_t before = timer_count_decisions(ctx, due->set), decided;
+    const struct counters *counters = thread_ctx_counters(ctx, due->set->number);
+    uint64_t before = counters_decided(counters), decided;
 
     WEIR_INVARIANT(due->set->w == w);
     if (due->is_expired && due->set->ops->cancel_wait(ctx, due->set, waiter_record(w, due->record),
@@ -236,7 +256,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     /* In a damaged segment the record may wait regardless: a recheck finds that out. */
     if (!due->is_expired || set_is_shared(due->set))
         timer_recheck(ctx, due);
-    decided = timer_count_decisions(ctx, due->set) - before;
+    decided = counters_decided(counters) - before;
     thread_ctx_return(ctx);
     return (int)decided;
 }
@@ -277,13 +297,16 @@ static struct due_waiter timer_take_first(struct wait_timer *timer)
 static void timer_finish_run(struct wait_timer *timer, bool spins)
 {
     struct wake_fd *wake_fd = &timer->wake_fd;
-    uint64_t at_ns = timer->w->clock.injected.now_ns ? WEIR_FOREVER : timer_earliest_ns(timer);
+    bool is_injected = timer->w->clock.injected.now_ns != NULL;
+    uint64_t at_ns = is_injected ? WEIR_FOREVER : timer_earliest_ns(timer);
     uint64_t next = timer_wake_ns(timer, at_ns);
 
     WEIR_INVARIANT(timer_is_locked(timer));
     WEIR_INVARIANT(timer->runs_n > 0);
     if (next <= timer->last_run_ns && !spins)
         next = at_ns;
+    if (timer_stall_check_ns(timer) < next && !is_injected)
+        next = timer_stall_check_ns(timer);
     timer->runs_n--;
     if (timer->runs_n || !wake_fd_is_open(wake_fd))
         return;
@@ -339,13 +362,12 @@ int timer_run_locked(struct wait_timer *timer, uint64_t injected_ns)
 
 int timer_run(struct wait_timer *timer, bool *ret_failing)
 {
+    int n = peer_events_handle(timer);
     uint64_t now;
-    int n;
 
-    peer_events_handle(timer);
     now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
-    n = timer_run_until(timer, now, true);
+    n += timer_run_until(timer, now, true);
     if (timer->wake_fd.failing)
         *ret_failing = true;
     pthread_mutex_unlock(&timer->lock);

@@ -34,6 +34,9 @@ struct wait_timer {
 
     uint32_t number; /* of the completion queue, or 0: the timer of the instance */
     bool is_relayed; /* the timer thread's epoll set has peer_events too */
+    /* Time of the next stall check of its shared sets; WEIR_FOREVER: none. Lowered under the lock.
+     */
+    _Atomic uint64_t stall_check_ns;
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
 
@@ -83,6 +86,12 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
  * waiter's word under it. */
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state);
+
+/* Makes a stall check of the timer's shared sets at `at_ns`, or earlier if that was scheduled. The
+ * timer keeps making them as long as it has waiters. Call without locks. */
+void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns);
+/* Returns whether a stall check is due, which is then no longer scheduled. */
+bool timer_take_stall_check(struct wait_timer *timer);
 
 /* Delivers the decision on a record that waits with this timer and has become `word`. Has no effect
  * if that was done before. */
@@ -154,13 +163,15 @@ int peer_events_subscribe(struct wait_timer *timer, weir_set *set);
 int peer_events_relay(struct wait_timer *timer);
 void peer_events_end_relay(struct wait_timer *timer);
 
-/* Handles all events that were received. Call without locks. */
-void peer_events_handle_all(struct wait_timer *timer);
+/* Handles all events that were received, and makes a stall check that is due. Returns how many
+ * waiters that decided. Call without locks. */
+int peer_events_handle_all(struct wait_timer *timer);
 
-static inline void peer_events_handle(struct wait_timer *timer)
+static inline int peer_events_handle(struct wait_timer *timer)
 {
-    if (atomic_load_explicit(&timer->peer_events, memory_order_acquire))
-        peer_events_handle_all(timer);
+    return atomic_load_explicit(&timer->peer_events, memory_order_acquire)
+               ? peer_events_handle_all(timer)
+               : 0;
 }
 
 /* Unsubscribes a timer that is closed. */

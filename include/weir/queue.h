@@ -8,8 +8,9 @@
  * Each successful submission is followed by exactly one completion, whether it was granted at once,
  * granted later, or refused. Only the program advances a completion queue: weir_queue_reap hands
  * out what was decided and does what time has made due. So reap in time: while a submission of this
- * completion queue is the head of a set's wait queue and only time is missing, the waiters behind
- * it wait for that reap as well.
+ * completion queue is the head of a private set's wait queue and only time is missing, the waiters
+ * behind it wait for that reap as well, or for a call that the set would refuse. Waiters of a shared
+ * set need not wait for it (docs/processes.md, "Stopped").
  *
  * Level-triggered (poll, epoll, most loops): reap once per event; the rest makes another event:
  *
