@@ -9,8 +9,8 @@
  * granted later, or refused. Only the program advances a completion queue: weir_queue_reap hands
  * out what was decided and does what time has made due. So reap in time: while a submission of this
  * completion queue is the head of a private set's wait queue and only time is missing, the waiters
- * behind it wait for that reap as well, or for a call that the set would refuse. Waiters of a shared
- * set need not wait for it (docs/processes.md, "Stopped").
+ * behind it wait for that reap as well, or for a call that the set would refuse. Waiters of a
+ * shared set need not wait for it (docs/processes.md, "Stopped").
  *
  * Level-triggered (poll, epoll, most loops): reap once per event; the rest makes another event:
  *

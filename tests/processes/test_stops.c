@@ -21,7 +21,7 @@
 
 #define SET(fields, limit)                                                                         \
     "version: 1\nsets:\n  s:\n    backend: process\n" fields "    limits:\n      - { " limit " }"  \
-                                                                                             "\n"
+    "\n"
 #define SLOTS     "type: resource, key: n, capacity: 3"
 #define RATE(per) "type: rate, key: n, algorithm: gcra, capacity: 1, window: " per
 
@@ -197,25 +197,24 @@ static void an_overdue_head_of_a_queue_that_is_not_reaped_refuses_nothing(void *
     overdue_head(false);
 }
 
-/* The head waits for long, and rightly so. */
+/* The head waits for long, and rightly so. No running process waits, so none makes stall checks. */
 static void overdue_waiters_in_the_middle_take_no_place(void **state)
 {
-    struct idler idler = {.text = SET("    max_waiters: 4\n", SLOTS),
-                          .places = 3,
-                          .n = 1,
-                          .timeout = 20 * MS,
-                          .is_stopped = true};
-    struct here here = here_open(idler.text);
-    weir_acquisition *held = NULL, *head = NULL, *next = NULL;
+    static const char text[] = SET("    max_waiters: 4\n", SLOTS);
+    struct idler head = {
+        .text = text, .places = 1, .n = 1, .timeout = WEIR_FOREVER, .is_stopped = true};
+    struct idler middle = {
+        .text = text, .places = 3, .n = 1, .timeout = 20 * MS, .is_stopped = true};
+    struct here here = here_open(text);
+    weir_acquisition *held = NULL, *next = NULL;
     struct shared_request memory;
     uint64_t until = clock_now() + PATIENCE;
     int r;
 
     (void)state;
     assert_int_equal(try_at_last(here.pool, 3, &held), 0);
-    assert_int_equal(weir_submit(here.pool, shared_ask(&memory, "n", 1, WEIR_FOREVER), &head, NULL),
-                     1);
-    start(&idler);
+    start(&head);
+    start(&middle);
     while ((r = weir_submit(here.pool, shared_ask(&memory, "n", 1, WEIR_FOREVER), &next, NULL)) ==
                -ENOBUFS &&
            clock_now() < until)
@@ -223,8 +222,8 @@ static void overdue_waiters_in_the_middle_take_no_place(void **state)
     assert_int_equal(r, 1);
     assert_int_equal(shared_stats(here.pool).waiting, 2);
     weir_release(&held);
-    end(&idler);
-    weir_release(&head);
+    end(&head);
+    end(&middle);
     weir_release(&next);
     here_close(&here);
 }
