@@ -183,7 +183,7 @@ uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
     uint64_t max_wait = request_max_wait(op->set, op->request);
     uint64_t wait = timeout <= max_wait ? timeout : max_wait;
 
-    WEIR_INVARIANT(now < GRANT_MARKER);
+    WEIR_INVARIANT(now <= CLOCK_MAX_NS);
     *ret_state = (timeout <= max_wait) ? RECORD_TIMED_OUT : RECORD_REFUSED;
     return wait > WEIR_INSTANT_MAX - now ? WEIR_FOREVER : now + wait;
 }

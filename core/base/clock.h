@@ -62,8 +62,8 @@ static inline enum clock_tsc_state clock_tsc_state(const struct clock_tsc *tsc)
 
 /* ---- the clock of an instance ---- */
 
-/* An injected clock that says more is read as this. */
-#define CLOCK_MAX_NS ((UINT64_C(1) << 63) - 1)
+/* An injected clock that says more is read as this. Nothing is granted as of a later instant. */
+#define CLOCK_MAX_NS WEIR_CLOCK_MAX
 
 struct clock {
     struct weir_clock injected;     /* now_ns NULL: none */

@@ -163,7 +163,7 @@ static bool set_acquire_exceeds_wait(struct txn *txn, const uint64_t *amounts, u
 static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_t record,
                                uint64_t ready, uint64_t max_wait_ns, struct decision *ret)
 {
-    if (waitq_length(&txn->version) || ready >= GRANT_MARKER)
+    if (waitq_length(&txn->version) || ready > CLOCK_MAX_NS)
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_TRY, ret);
     WEIR_INVARIANT(record && ready >= txn->at.now_ns && txn->at.now_ns >= txn->now_ns);
     if (ready - txn->now_ns > max_wait_ns)

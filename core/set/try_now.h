@@ -143,7 +143,7 @@ WEIR_ALWAYS_INLINE bool try_now_is_valid(enum state_repr repr, const weir_set *s
         return false;
     if (repr == REPR_INLINE)
         return limit_check(set->limits.items, try_now_states(version)) == 0;
-    return version->content[CONTENT_LAST_NS] < GRANT_MARKER &&
+    return version->content[CONTENT_LAST_NS] <= CLOCK_MAX_NS &&
            limits_check(&set->limits, try_now_states(version)) == 0;
 }
 

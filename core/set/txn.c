@@ -59,7 +59,7 @@ static bool txn_is_valid(const struct txn *txn)
         return false;
     if (txn->version.is_mismatch || !txn_is_complete(txn))
         return false;
-    return txn->version.content[CONTENT_LAST_NS] < GRANT_MARKER && txn_is_queue_valid(txn) &&
+    return txn->version.content[CONTENT_LAST_NS] <= CLOCK_MAX_NS && txn_is_queue_valid(txn) &&
            txn_are_states_valid(txn);
 }
 

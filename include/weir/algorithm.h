@@ -34,6 +34,12 @@ enum weir_limit_type { WEIR_LIMIT_RATE = 1, WEIR_LIMIT_CALL = 2, WEIR_LIMIT_RESO
 /* The last instant an algorithm may return. An instant that would lie beyond it is this one. */
 #define WEIR_INSTANT_MAX (UINT64_MAX - 2)
 
+/*
+ * The end of an instance's clock, after 219 years: 2^63 less 2^61. Whatever takes effect does so at
+ * an instant up to this one. Forecasts may go on beyond it, up to WEIR_INSTANT_MAX.
+ */
+#define WEIR_CLOCK_MAX ((UINT64_C(3) << 61) - 1)
+
 struct weir_instant {
     uint64_t now_ns;        /* the instance's monotonic clock */
     int64_t wall_offset_ns; /* now_ns + wall_offset_ns = nanoseconds since 1970-01-01 UTC */

@@ -7,6 +7,7 @@
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 
+#include <weir/algorithm.h> /* WEIR_CLOCK_MAX */
 #include <weir/error.h>
 
 #ifdef __cplusplus
@@ -17,9 +18,9 @@ typedef struct weir weir;
 
 /*
  * A clock of the program. `now_ns` may be called from any thread that uses the instance and must
- * not call weir. A reading earlier than a previous one counts as that one; a reading above 2^63 - 1
- * counts as 2^63 - 1. `wall_offset_ns` is added to `now_ns` to get nanoseconds since 1970-01-01
- * UTC; NULL means 0. Only windows anchored to the calendar use it.
+ * not call weir. A reading earlier than a previous one counts as that one; a reading above
+ * WEIR_CLOCK_MAX, 219 years, counts as that. `wall_offset_ns` is added to `now_ns` to get
+ * nanoseconds since 1970-01-01 UTC; NULL means 0. Only windows anchored to the calendar use it.
  *
  * An injected clock wakes no thread: after advancing it, call weir_tick(). Instances that share
  * sets with others, in this process or in other ones, must use one clock.

@@ -9,11 +9,12 @@
  * All values are in ticks (exact.h): T is `unit` ticks, τ is `full`, and `ahead` is max(TAT, t) -
  * t. The state has two forms.
  *
- * One word, if a tick is a nanosecond (T whole) and τ is at most 2^60: TAT modulo 2^63, so that the
- * top bit is always clear. TAT is at most 2τ ≤ 2^61 ahead, so a value that seems 2^62 or more ahead
- * lies in the past. This is exact on any clock, unless a limit is idle for 2^62 ns (146 years).
- * There is no room for the latest instant. An earlier clock reading is answered as of that reading,
- * which grants no more and gives the same instants.
+ * One word, if a tick is a nanosecond (T whole) and τ is at most 2^60: TAT itself. At the end of
+ * the clock, WEIR_CLOCK_MAX, it is at most 2τ ≤ 2^61 ahead, so its top bit is always clear, and a
+ * limit may be idle for as long as the clock can run. A forecast may go on beyond that end. There a
+ * grant whose TAT would need the top bit is refused. There is no room for the latest instant. An
+ * earlier clock reading is answered as of that reading, which grants no more and gives the same
+ * instants.
  *
  * Wide, otherwise: TAT in ticks in two words, and the latest instant.
  */
@@ -30,8 +31,8 @@ static const struct weir_parameter parameters[] = {
 };
 
 #define TOP_BIT    (UINT64_C(1) << 63)
-#define WORD_AHEAD (UINT64_C(1) << 62) /* from here on, in the past */
 #define WORD_DEPTH (UINT64_C(1) << 60) /* largest τ of the one-word form */
+_Static_assert(WEIR_CLOCK_MAX + 2 * WORD_DEPTH < TOP_BIT, "one word has every TAT of the clock");
 
 struct config {
     struct bucket_depth depth;
@@ -77,13 +78,18 @@ static uint64_t effective_now(const struct config *config, const void *memory,
 
 static uint64_t word_ahead(uint64_t tat, uint64_t now)
 {
-    uint64_t ahead = (tat - now) & ~TOP_BIT;
-    return ahead < WORD_AHEAD ? ahead : 0;
+    return tat > now ? tat - now : 0;
+}
+
+/* Returns whether a TAT `ahead` < 2^63 of `now` needs the top bit. */
+static int is_beyond_word(uint64_t now, uint64_t ahead)
+{
+    return ((now | (now + ahead)) & TOP_BIT) != 0;
 }
 
 static uint64_t word_of(uint64_t now, uint64_t ahead)
 {
-    return (now + ahead) & (~TOP_BIT);
+    return is_beyond_word(now, ahead) ? ~TOP_BIT : now + ahead;
 }
 
 static u128 ahead_at(const struct config *config, const void *memory, uint64_t now)
@@ -113,11 +119,18 @@ static void init(const void *bytes, void *memory, const struct weir_instant *at)
 }
 
 /*
- * Returns how far ahead one word would be after a grant of `amount`, at most the burst: below 2^63.
+ * Returns how far ahead one word would be after a grant of `amount`, at most the burst. A sum above
+ * the burst may be above 2^63, but not above 2^64, whatever the word is.
  */
 static uint64_t word_grown(const struct config *config, uint64_t tat, uint64_t now, uint64_t amount)
 {
     return word_ahead(tat, now) + amount * config->depth.unit;
+}
+
+/* Returns when a grant is ready whose TAT does not fit into one word: at the end of time. */
+static uint64_t beyond_word(uint64_t now)
+{
+    return instant_after(now, WEIR_INSTANT_MAX);
 }
 
 /* The wide form is a separate function, so that the one-word form needs few registers. */
@@ -144,7 +157,9 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
         return wide_ready_at(config, memory, at, amount);
     uint64_t full = (uint64_t)config->depth.full;
     uint64_t ahead = word_grown(config, *(const uint64_t *)memory, at->now_ns, amount);
-    return ahead <= full ? at->now_ns : instant_after(at->now_ns, ahead - full);
+    if (ahead > full)
+        return instant_after(at->now_ns, ahead - full);
+    return is_beyond_word(at->now_ns, ahead) ? beyond_word(at->now_ns) : at->now_ns;
 }
 
 /* Charges what was used beyond the grant, however much: the debt is at most τ. */
@@ -199,7 +214,9 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     uint64_t ahead = word_grown(config, *tat, at->now_ns, amount);
     if (ahead > full)
         return instant_after(at->now_ns, ahead - full);
-    *tat = word_of(at->now_ns, ahead);
+    if (is_beyond_word(at->now_ns, ahead))
+        return beyond_word(at->now_ns);
+    *tat = at->now_ns + ahead;
     return at->now_ns;
 }
 

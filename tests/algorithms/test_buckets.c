@@ -274,20 +274,87 @@ static void test_gcra_on_one_word(void **state)
     assert_int_equal(subject_ready_at(&subject, START, 1), START + 60600 * MS);
     subject_free(&subject);
 
-    /* The top bit stays clear on any clock, and decisions stay exact across 2^63. */
-    uint64_t now = (UINT64_C(1) << 63) - 30 * SECOND;
-    SUBJECT(&subject, now, "gcra", {"capacity", 100}, {"window", 60 * SECOND});
-    for (int i = 0; i < 200; i++) {
-        uint64_t ready = subject_ready_at(&subject, now, 1);
-        assert_int_equal(ready, i < 100 ? now : now + 600 * MS);
-        now = ready;
-        subject_take(&subject, now, 1);
-        assert_true(subject.state[0] >> 63 == 0);
-    }
-    subject_free(&subject);
-
     SUBJECT(&subject, START, "gcra", {"capacity", 3}, {"window", SECOND});
     assert_int_equal(subject.footprint.state, 24);
+    subject_free(&subject);
+}
+
+/* One word is exact up to the end of the clock, however long it was idle before. */
+static void test_gcra_on_one_word_at_any_time(void **state)
+{
+    (void)state;
+    static const uint64_t starts[] = {0, 1, START, UINT64_C(1) << 61, UINT64_C(1) << 62};
+    static const uint64_t later[] = {
+        (UINT64_C(1) << 62) - 1,      UINT64_C(1) << 62,
+        (UINT64_C(1) << 62) + 1,      (UINT64_C(1) << 62) + (UINT64_C(1) << 60),
+        WEIR_CLOCK_MAX - 60 * SECOND, WEIR_CLOCK_MAX};
+    struct subject subject;
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        for (size_t j = 0; j < sizeof(later) / sizeof(later[0]); j++) {
+            uint64_t now = later[j];
+            if (now < starts[i] + 120 * SECOND)
+                continue;
+            SUBJECT(&subject, starts[i], "gcra", {"capacity", 100}, {"window", 60 * SECOND});
+            assert_true(subject_request(&subject, starts[i], 100));
+            assert_int_equal(subject_available(&subject, now), 100);
+            assert_true(subject_is_new(&subject, now));
+            for (int grant = 0; grant < 200; grant++) {
+                uint64_t ready = subject_ready_at(&subject, now, 1);
+                assert_int_equal(ready, grant < 100 ? now : now + 600 * MS);
+                if (ready > WEIR_CLOCK_MAX)
+                    break;
+                now = ready;
+                subject_take(&subject, now, 1);
+                assert_true(subject.state[0] >> 63 == 0);
+            }
+            subject_free(&subject);
+        }
+    }
+}
+
+/* The deepest word: the debt at the end of the clock is its largest value. */
+static void test_gcra_on_one_word_at_its_widest(void **state)
+{
+    (void)state;
+    const uint64_t depth = UINT64_C(1) << 60;
+    struct subject subject;
+    SUBJECT(&subject, 0, "gcra", {"capacity", 1}, {"window", depth});
+    assert_int_equal(subject.footprint.state, 8);
+    assert_true(subject_request(&subject, 0, 1));
+    assert_true(subject_request(&subject, WEIR_CLOCK_MAX, 1));
+    subject_charge(&subject, WEIR_CLOCK_MAX, UINT64_MAX);
+    assert_int_equal(subject.state[0], (UINT64_C(1) << 63) - 1);
+    assert_int_equal(subject_check(&subject), 0);
+    assert_int_equal(subject_ready_at(&subject, WEIR_CLOCK_MAX, 1), WEIR_CLOCK_MAX + 2 * depth);
+    subject_refund(&subject, WEIR_CLOCK_MAX, 1, WEIR_CLOCK_MAX);
+    assert_int_equal(subject_ready_at(&subject, WEIR_CLOCK_MAX, 1), WEIR_CLOCK_MAX + depth);
+    subject_free(&subject);
+    SUBJECT(&subject, 0, "gcra", {"capacity", 1}, {"window", depth + 1});
+    assert_int_equal(subject.footprint.state, 24);
+    subject_free(&subject);
+}
+
+/* Beyond the end of the clock, where only forecasts go, one word grants no more than it can note,
+ * and never more than the limit. */
+static void test_gcra_on_one_word_beyond_the_clock(void **state)
+{
+    (void)state;
+    static const uint64_t instants[] = {
+        WEIR_CLOCK_MAX + 1, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, (UINT64_C(1) << 63) + 1,
+        UINT64_C(3) << 62,  WEIR_INSTANT_MAX - 1,    WEIR_INSTANT_MAX};
+    struct subject subject;
+    SUBJECT(&subject, START, "gcra", {"capacity", 100}, {"window", 60 * SECOND});
+    for (size_t i = 0; i < sizeof(instants) / sizeof(instants[0]); i++) {
+        uint64_t now = instants[i], granted = 0;
+        while (granted < 200 && subject_request(&subject, now, 1))
+            granted++;
+        assert_int_equal(granted, now < (UINT64_C(1) << 63) - 1 ? 100 : 0);
+        assert_true(subject_ready_at(&subject, now, 1) > now);
+        subject_refund(&subject, now, 1, START);
+        subject_charge(&subject, now, 7);
+        assert_true(subject.state[0] >> 63 == 0);
+        assert_int_equal(subject_check(&subject), 0);
+    }
     subject_free(&subject);
 }
 
@@ -326,6 +393,9 @@ int main(void)
         cmocka_unit_test(test_initial),
         cmocka_unit_test(test_a_clock_that_goes_back),
         cmocka_unit_test(test_gcra_on_one_word),
+        cmocka_unit_test(test_gcra_on_one_word_at_any_time),
+        cmocka_unit_test(test_gcra_on_one_word_at_its_widest),
+        cmocka_unit_test(test_gcra_on_one_word_beyond_the_clock),
         cmocka_unit_test(test_refill_in_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ struct trial {
     uint64_t now, ready; /* ready: the last one that lay ahead */
     struct model_grant grants[GRANTS];
     uint64_t operation;
-    unsigned at_end; /* operations at the last instant there is */
+    unsigned at_end; /* operations at the last instant there is: see end_of_time() */
 };
 
 static uint64_t any_capacity(void)
@@ -121,19 +121,43 @@ static void settings_of(const struct model *model, struct setting *ret)
     *ret = (struct setting){NULL, 0};
 }
 
+/* The last instant at which decisions are exact: in one word, and by the wall clock, that of the
+ * clock. */
+static uint64_t end_of_time(const struct trial *trial)
+{
+    return trial->is_word || trial->model.kind == EPOCH ? WEIR_CLOCK_MAX : WEIR_INSTANT_MAX;
+}
+
+/* An instant where a word of 62, 63 or 64 bits is full, or one beside it. */
+static uint64_t any_extreme(const struct trial *trial)
+{
+    static const uint64_t extremes[] = {0,
+                                        UINT64_C(1) << 60,
+                                        UINT64_C(1) << 61,
+                                        UINT64_C(1) << 62,
+                                        WEIR_CLOCK_MAX,
+                                        UINT64_C(1) << 63,
+                                        (UINT64_C(3) << 62),
+                                        WEIR_INSTANT_MAX};
+    uint64_t at = extremes[random_below(&rng, sizeof(extremes) / sizeof(extremes[0]))];
+    at += random_below(&rng, 3);
+    at -= at == 0 ? 0 : 1;
+    return at < end_of_time(trial) ? at : end_of_time(trial);
+}
+
 static uint64_t any_start(const struct trial *trial)
 {
-    if (trial->model.kind == EPOCH)
-        return random_magnitude(&rng, UINT64_C(1) << 61);
-    switch (random_below(&rng, 4)) {
+    switch (random_below(&rng, 5)) {
     case 0:
         return 0;
     case 1:
         return random_magnitude(&rng, 30 * DAY);
     case 2:
-        return random_magnitude(&rng, WEIR_INSTANT_MAX);
+        return random_magnitude(&rng, end_of_time(trial));
+    case 3:
+        return any_extreme(trial);
     default:
-        return WEIR_INSTANT_MAX - random_magnitude(&rng, 60 * SECOND);
+        return end_of_time(trial) - random_magnitude(&rng, 60 * SECOND);
     }
 }
 
@@ -181,11 +205,18 @@ static void end(struct trial *trial)
 
 static void forward(struct trial *trial, uint64_t by)
 {
-    uint64_t most = WEIR_INSTANT_MAX - trial->now;
-    /* One word knows what is past for 146 years: CASE_LENGTH such steps stay below. */
-    if (trial->is_word && most > UINT64_C(1) << 53)
-        most = UINT64_C(1) << 53;
+    uint64_t most = end_of_time(trial) - trial->now;
     trial->now += by < most ? by : most;
+}
+
+/* By decades, or to an extreme instant: what was idle for 2^62 ns has recovered. */
+static void forward_far(struct trial *trial)
+{
+    uint64_t extreme = any_extreme(trial);
+    if (random_chance(&rng, 80))
+        forward(trial, random_magnitude(&rng, 100 * YEAR));
+    else if (extreme > trial->now)
+        forward(trial, extreme - trial->now);
 }
 
 /* Of the wall clock. */
@@ -222,7 +253,7 @@ static void go(struct trial *trial)
             forward(trial, trial->ready - trial->now - random_below(&rng, 2));
         break;
     case 8:
-        forward(trial, random_magnitude(&rng, 100 * YEAR));
+        forward_far(trial);
         break;
     case 9:
         if (!trial->is_word && !trial->forgets &&
@@ -353,7 +384,7 @@ static void step(struct trial *trial)
 {
     go(trial);
     forget(trial);
-    if (trial->now == WEIR_INSTANT_MAX)
+    if (trial->now == end_of_time(trial))
         trial->at_end++;
     uint64_t which = random_below(&rng, 100);
     if (which < 65)

@@ -484,7 +484,7 @@ static void a_clock_at_its_end_stands_still(void **state)
     (void)state;
     world_limits(RATE);
     world.now = UINT64_MAX;
-    assert_true(weir_now(world.w) < UINT64_C(1) << 63);
+    assert_true(weir_now(world.w) == WEIR_CLOCK_MAX);
     assert_int_equal(take(ASK({"tokens", 10})), 0);
     assert_int_equal(take(ASK({"tokens", 1})), -EAGAIN);
     world_close();

@@ -378,6 +378,38 @@ static void long_idleness_overflows_nothing(void **state)
     }
 }
 
+/* All the idleness that a clock has room for, in one span, on one word and on more. */
+static void two_centuries_of_idleness_are_forgotten(void **state)
+{
+    static const uint64_t spans[] = {(UINT64_C(1) << 62) - 1, UINT64_C(1) << 62,
+                                     (UINT64_C(1) << 62) + 1, WEIR_CLOCK_MAX - START};
+    static const char *const limits[] = {
+        "{ type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s }",
+        "{ type: rate, key: k, algorithm: gcra, capacity: 1, window: 13000d }",
+        "{ type: rate, key: k, algorithm: gcra, capacity: 3, window: 1s }",
+        "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 1s }",
+        "{ type: rate, key: k, algorithm: leaky_bucket, capacity: 10, window: 1s }",
+        "{ type: rate, key: k, algorithm: sliding_window, capacity: 10, window: 1s }",
+        "{ type: rate, key: k, algorithm: fixed_window, capacity: 10, window: 1s }",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
+        for (size_t k = 0; k < sizeof(spans) / sizeof(*spans); k++) {
+            uint64_t all;
+
+            world_limits(limits[i]);
+            all = limit_stats(0).capacity;
+            assert_int_equal(take(ASK({"k", all})), 0);
+            world.now += spans[k];
+            assert_int_equal(available(0), all);
+            assert_int_equal(take(ASK({"k", all})), 0);
+            assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
+            world_close();
+        }
+    }
+}
+
 /* Concurry: a fraction dropped at every check starves a leaky bucket for ever. */
 static void frequent_looks_do_not_slow_the_drain(void **state)
 {
@@ -638,6 +670,7 @@ int main(void)
         leak_checked_test(one_per_second_is_one_per_second),
         leak_checked_test(a_limit_of_zero_is_refused_by_the_configuration),
         leak_checked_test(long_idleness_overflows_nothing),
+        leak_checked_test(two_centuries_of_idleness_are_forgotten),
         leak_checked_test(frequent_looks_do_not_slow_the_drain),
         leak_checked_test(a_stale_reading_mints_nothing),
         leak_checked_test(a_step_back_of_the_wall_clock_loses_nothing),

@@ -463,7 +463,7 @@ static void an_instant_that_is_not_foreseen_is_eagain(void **state)
     world_close();
 }
 
-/* Instants are below 2^63. */
+/* Instants are up to WEIR_CLOCK_MAX. */
 static void nor_is_one_at_the_end_of_time(void **state)
 {
     const uint64_t window = UINT64_C(1) << 62;
@@ -483,6 +483,29 @@ static void nor_is_one_at_the_end_of_time(void **state)
     assert_int_equal(weir_acquisition_result(waiter), -EINPROGRESS);
     release(waiter);
     release(a);
+    world_close();
+}
+
+/* A grant as of a later instant would not fit into the word. */
+static void a_word_is_reserved_up_to_the_end_of_the_clock(void **state)
+{
+    const uint64_t window = UINT64_C(1) << 60;
+    weir_acquisition *a;
+    uint64_t at = 0;
+
+    (void)state;
+    world_limits("{ type: call, key: c, algorithm: gcra, capacity: 1,"
+                 " window: 1152921504606846976ns }");
+    assert_int_equal(take(NULL), 0);
+    for (uint64_t i = 1; i <= 5; i++) {
+        a = reserved_at(NULL, &at);
+        assert_int_equal(at, START + i * window);
+        release(a);
+    }
+    refused(NULL, 6 * window);
+    world.now = WEIR_CLOCK_MAX;
+    assert_int_equal(take(NULL), -EAGAIN);
+    refused(NULL, START + 1);
     world_close();
 }
 
@@ -906,6 +929,7 @@ int main(void)
         leak_checked_test(max_wait_bounds_how_far_ahead),
         leak_checked_test(an_instant_that_is_not_foreseen_is_eagain),
         leak_checked_test(nor_is_one_at_the_end_of_time),
+        leak_checked_test(a_word_is_reserved_up_to_the_end_of_the_clock),
         leak_checked_test(resources_must_be_left_out),
         leak_checked_test(what_is_wrong_with_others_is_wrong_with_it),
         leak_checked_test(canceling_gives_the_amounts_back_but_not_the_instant),
