@@ -47,11 +47,11 @@ void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_w
 
 int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret)
 {
-    weir_set *set = acquisition->set;
+    weir_set *set = acquisition ? acquisition->set : NULL;
     int result = weir_acquisition_result(acquisition);
     struct acquire_op op = {.set = set};
 
-    if (result == -ECHILD)
+    if (result == -ECHILD || !set)
         return result;
     if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS)
         return -EINVAL;

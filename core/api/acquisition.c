@@ -129,6 +129,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     enum record_state state;
     bool notified;
 
+    if (!acquisition)
+        return -EINVAL;
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
     /* In this order: the decision and its notification may come between the two loads. */
@@ -148,12 +150,12 @@ int weir_acquisition_result(weir_acquisition *acquisition)
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)
 {
-    return set_name(acquisition->set);
+    return acquisition ? set_name(acquisition->set) : NULL;
 }
 
 const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)
 {
-    return weir_set_config(acquisition->set, name);
+    return acquisition ? weir_set_config(acquisition->set, name) : NULL;
 }
 
 static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)
@@ -194,14 +196,14 @@ WEIR_NOINLINE int acquisition_skip_update(weir_acquisition *acquisition, const c
     return 0;
 }
 
-/* Updates an acquisition of any set. A function of its own, so that the common case needs few
+/* Updates an acquisition of any set; `key` is not NULL. A function of its own, so that the common case needs few
  * registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
     uint64_t matching;
 
     /* `fast_ctx` implies HELD. */
-    if (!key || (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD))
+    if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
         return -EINVAL;
     if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
         matching = acquisition->named_limits; /* by the memory of the fast path */
@@ -223,14 +225,17 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
 
 int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    const weir_set *set = acquisition->set;
+    const weir_set *set;
     int r;
 
+    if (!acquisition || !key)
+        return -EINVAL;
+    set = acquisition->set;
     if (instance_is_forked(set->w))
         return -ECHILD;
     if (set_is_broken(set))
         return -EUCLEAN;
-    if (!acquisition->fast_ctx || !key || set->limits.n > 1 ||
+    if (!acquisition->fast_ctx || set->limits.n > 1 ||
         !request_key_equal(set->limits.items->key, key))
         return acquisition_update(acquisition, key, used);
     r = acquisition_check_update(acquisition, 0, used);

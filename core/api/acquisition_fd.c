@@ -79,9 +79,12 @@ static int acquisition_set_fd(weir_acquisition *acquisition, int fd, bool attach
 static int acquisition_get_fd(weir_acquisition *acquisition, int fd, bool attached,
                               bool grants_only)
 {
-    weir *w = acquisition->set->w;
+    weir *w;
     int r = 0;
 
+    if (!acquisition)
+        return -EINVAL;
+    w = acquisition->set->w;
     if (instance_is_forked(w))
         return -ECHILD;
     if (cq_has_acquisition(acquisition))

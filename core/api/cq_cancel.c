@@ -93,6 +93,8 @@ int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
     struct cq_snapshot snapshot;
     int n = 0;
 
+    if (!queue)
+        return -EINVAL;
     if (instance_is_forked(queue->timer.w))
         return -ECHILD;
     while (cq_find_one(queue, user_data, &snapshot))

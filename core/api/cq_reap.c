@@ -149,10 +149,10 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
     unsigned done = 0, popped;
     int r = 0;
 
+    if (!queue || (!out && n))
+        return -EINVAL;
     if (instance_is_forked(queue->timer.w))
         return -ECHILD;
-    if (!out && n)
-        return -EINVAL;
     if (n > INT32_MAX)
         n = INT32_MAX;
     peer_events_handle(&queue->timer);

@@ -308,12 +308,16 @@ weir *weir_close(weir *w)
 
 uint64_t weir_now(weir *w)
 {
+    if (!w)
+        return 0;
     clock_report_tsc_loss(&w->clock, &w->log);
     return clock_now_ns(&w->clock);
 }
 
 enum weir_clock_source weir_clock_in_use(weir *w)
 {
+    if (!w)
+        return WEIR_CLOCK_DEFAULT;
     if (w->clock.injected.now_ns)
         return WEIR_CLOCK_INJECTED;
     return w->clock.tsc && clock_tsc_state(w->clock.tsc) == TSC_OK ? WEIR_CLOCK_TSC
@@ -322,6 +326,8 @@ enum weir_clock_source weir_clock_in_use(weir *w)
 
 int weir_tick(weir *w)
 {
+    if (!w)
+        return -EINVAL;
     return instance_is_forked(w) ? -ECHILD : timer_run_all(w);
 }
 

@@ -233,17 +233,17 @@ weir_pool *weir_pool_close(weir_pool *pool)
 
 const char *weir_pool_balancer(const weir_pool *pool)
 {
-    const struct plugin *balancer = pool->definition->plan.balancer;
+    const struct plugin *balancer = pool ? pool->definition->plan.balancer : NULL;
 
     return balancer ? balancer->info.name : NULL;
 }
 
 size_t weir_pool_sets(const weir_pool *pool)
 {
-    return pool->definition->sets_n;
+    return pool ? pool->definition->sets_n : 0;
 }
 
 weir_set *weir_pool_set(weir_pool *pool, size_t index)
 {
-    return index < pool->definition->sets_n ? pool->definition->sets[index] : NULL;
+    return index < weir_pool_sets(pool) ? pool->definition->sets[index] : NULL;
 }

@@ -218,6 +218,8 @@ static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
     size_t found = 0;
     uint32_t all;
 
+    if (!w || (n && !ret))
+        return -EINVAL;
     if (instance_is_forked(w))
         return -ECHILD;
     pthread_mutex_lock(&w->lock);

@@ -112,13 +112,17 @@ static int acquisition_cancel_empty(const struct thread_ctx *ctx, weir_acquisiti
 
 int weir_cancel(weir_acquisition *acquisition)
 {
-    weir_set *set = acquisition->set;
-    weir_queue *queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
     struct thread_ctx *ctx;
+    weir_queue *queue;
+    weir_set *set;
     int r = 0;
 
+    if (!acquisition)
+        return -EINVAL;
+    set = acquisition->set;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
     if (queue)
         return cq_cancel_acquisition(queue, acquisition);
     if (atomic_load_explicit(&acquisition->observed, memory_order_seq_cst))

@@ -185,6 +185,8 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     struct thread_ctx *ctx;
     int found;
 
+    if (!set || (n && !ret))
+        return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
     ctx = thread_ctx_get(set);
@@ -213,10 +215,10 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
     bool is_there;
     uint64_t word;
 
+    if (!set || !holder || (n && !ret))
+        return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    if (!holder || (n && !ret))
-        return -EINVAL;
     record = record_link_target(holder->id);
     pthread_mutex_lock(&set->w->lock);
     is_there = set->limits.n && region_has_record(set->region, record);

@@ -14,11 +14,13 @@
 
 const char *weir_set_name(const weir_set *set)
 {
-    return set_name(set);
+    return set ? set_name(set) : NULL;
 }
 
 const char *weir_set_config(const weir_set *set, const char *name)
 {
+    if (!set || !name)
+        return NULL;
     for (uint32_t i = 0; i < set->config_n; i++)
         if (strcmp(set->config[i].name, name) == 0)
             return set->config[i].value;
@@ -27,15 +29,16 @@ const char *weir_set_config(const weir_set *set, const char *name)
 
 size_t weir_set_limits(const weir_set *set)
 {
-    return set->limits.n;
+    return set ? set->limits.n : 0;
 }
 
 int weir_set_info(const weir_set *set, struct weir_set_info *ret)
 {
-    bool shared = set->backend == BACKEND_PROCESS;
+    bool shared;
 
-    if (!ret || ret->size < sizeof(*ret))
+    if (!set || !ret || ret->size < sizeof(*ret))
         return -EINVAL;
+    shared = set->backend == BACKEND_PROCESS;
     *ret = (struct weir_set_info){
         .size = sizeof(*ret),
         .timeout_ns = set->timeout_ns,
@@ -54,7 +57,7 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
 {
     const char *at;
 
-    if (limit >= set->limits.n || (n && !ret))
+    if (limit >= weir_set_limits(set) || (n && !ret))
         return -EINVAL;
     at = set->limits.items[limit].settings_text;
     for (uint32_t i = 0; i < set->limits.items[limit].settings_n; i++) {
@@ -95,14 +98,15 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                    size_t limits_n)
 {
-    uint32_t n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
     struct thread_ctx *ctx;
+    uint32_t n;
     int r = 0;
 
+    if (!set || !ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
+        return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    if (!ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
-        return -EINVAL;
+    n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
@@ -130,11 +134,11 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     const char *key;
     int r;
 
+    op.request = request_validate(request);
+    if (!set || !ret_ns || !op.request)
+        return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    op.request = request_validate(request);
-    if (!op.request)
-        return -EINVAL;
     r = set->ops->identify ? set->ops->identify(&op) : 0;
     if (r == 0)
         r = request_resolve(set, op.request, PURPOSE_FORECAST, op.amounts, &key);

@@ -18,13 +18,20 @@
 static bool spec_copy_struct(struct config_ast *ast, const char *name, const void *array, size_t i,
                              void *to, size_t known)
 {
-    size_t size;
-    memcpy(&size, array, sizeof(size));
-    const unsigned char *from = (const unsigned char *)array + i * size;
+    size_t size, first_size;
+    memcpy(&first_size, array, sizeof(first_size));
+    const unsigned char *from = (const unsigned char *)array + i * first_size;
     memcpy(&size, from, sizeof(size));
     if (size < 2 * sizeof(size) || size > CONFIG_SPEC_SIZE_MAX || size % sizeof(size) != 0) {
         spec_complain(ast, "size of struct %s is %zu: set it to sizeof(struct %s)", name, size,
                       name);
+        return false;
+    }
+    if (size != first_size) {
+        spec_complain(ast,
+                      "size of struct %s is %zu, but that of the first one is %zu: all structs of "
+                      "an array have one size",
+                      name, size, first_size);
         return false;
     }
     for (size_t at = known; at < size; at++) {

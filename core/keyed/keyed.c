@@ -176,16 +176,17 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
 {
     static const char *const policies[] = {
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
-    const struct keyed *keyed = set->is_keyed ? keyed_of(set) : NULL;
+    const struct keyed *keyed;
     struct key_entry entry;
     uint64_t keys = 0, key_sets = 0;
 
+    if (!set || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    if (!ret || ret->size < sizeof(*ret))
-        return -EINVAL;
-    if (!keyed)
+    if (!set->is_keyed)
         return 0;
+    keyed = keyed_of(set);
     for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
         bool is_used = key_table_at(&keyed->table, i, &entry);
 

@@ -347,6 +347,8 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
 
 int weir_queue_fd(weir_queue *queue)
 {
+    if (!queue)
+        return -EINVAL;
     return instance_is_forked(queue->timer.w) ? -ECHILD : wake_fd_pollable(&queue->timer.wake_fd);
 }
 

@@ -98,13 +98,15 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), names a
- *                key twice, or names nothing of a set with a rate; the set is a
- *                per-subject set, and the request has no subject or one that is too long; `pool` or
- * `ret` is NULL -ESHUTDOWN   the instance is closing or closed -ECHILD      the instance was opened
- * before fork, by the parent -ENOMEM      out of memory; of a shared set also: its file system is
- * full, or it has no room for more threads or acquisitions left -EUCLEAN     the set is shared by
- * processes, and its segment is damaged -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared
- * set: waiting needs the timer thread and some descriptors
+ *                key twice, or names nothing of a set with a rate; the set is a per-subject set,
+ *                and the request has no subject or one that is too long; or `pool` or `ret` is NULL
+ *   -ESHUTDOWN   the instance is closing or closed
+ *   -ECHILD      the instance was opened before fork, by the parent
+ *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
+ *                for more threads or acquisitions left
+ *   -EUCLEAN     the set is shared by processes, and its segment is damaged
+ *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set: waiting needs the timer thread
+ *                and some descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.

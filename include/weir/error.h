@@ -3,6 +3,11 @@
  * Errors. Every call returns 0 or a positive count, or a negative errno (include <errno.h> to name
  * it), never -EINTR. Where a human needs to know why, the call also fills a struct weir_error.
  *
+ * NULL in place of an object, of a text or of room for a result is -EINVAL, and nothing else
+ * happens; calls that return no code return NULL or 0 then. Each call says which arguments may be
+ * NULL. Flags and values of enums that are not known are -EINVAL as well, and so are sizes of
+ * structs that are too small.
+ *
  * Structs that start with their size may be larger in a later version of the library, which takes
  * what a smaller one lacks for 0; all others never change.
  */

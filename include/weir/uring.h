@@ -479,6 +479,8 @@ static inline int weir_uring_probe(struct weir_uring *ret)
     pthread_t thread;
     int r;
 
+    if (!ret)
+        return -EINVAL;
     sigfillset(&all); /* that thread handles no signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     r = -pthread_create(&thread, NULL, weir_uring_run_probe_, &probing);
@@ -513,6 +515,8 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
 {
     int fd, r;
 
+    if (!uring || !ring || !wait)
+        return -EINVAL;
     r = weir_uring_room_(ring, 1);
     if (r < 0)
         return r;
@@ -551,6 +555,8 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
     struct io_uring_sqe *sqe;
     int fd, r;
 
+    if (!uring || !ring)
+        return -EINVAL;
     r = weir_uring_room_(ring, 1);
     if (r < 0)
         return r;
@@ -607,6 +613,8 @@ static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, st
     unsigned links = deadline_ns == WEIR_FOREVER ? 1 : 2;
     int fd, r;
 
+    if (!uring || !ring || !wait || !acquisition)
+        return -EINVAL;
     if (!(uring->features & WEIR_URING_LINKED))
         return -EOPNOTSUPP;
     if (next == 0)
@@ -641,6 +649,8 @@ static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct i
 {
     int r;
 
+    if (!uring || !ring || !wait)
+        return -EINVAL;
     if (!(uring->features & WEIR_URING_PACED))
         return -EOPNOTSUPP;
     if (next == 0 || at_ns == WEIR_FOREVER)
@@ -663,6 +673,8 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
 {
     struct io_uring_sqe *sqe;
 
+    if (!ring)
+        return -EINVAL;
     if (weir_uring_room_(ring, 1) < 0)
         return -EBUSY;
     sqe = io_uring_get_sqe(ring);
@@ -688,6 +700,8 @@ static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran)
 {
     int r;
 
+    if (!acquisition || !*acquisition)
+        return -EINVAL;
     if (!ran)
         weir_cancel(*acquisition);
     r = weir_acquisition_result(*acquisition);

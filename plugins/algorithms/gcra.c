@@ -127,7 +127,7 @@ static uint64_t word_grown(const struct config *config, uint64_t tat, uint64_t n
     return word_ahead(tat, now) + amount * config->depth.unit;
 }
 
-/* Returns when a grant is ready whose TAT does not fit into one word: at the end of time. */
+/* Returns when a grant is ready if its TAT does not fit into one word: at the end of time. */
 static uint64_t beyond_word(uint64_t now)
 {
     return instant_after(now, WEIR_INSTANT_MAX);

@@ -246,6 +246,40 @@ static void probe_where_it_is_forbidden_fails(void **state)
     }
 }
 
+static void null_is_an_error(void **state)
+{
+    const struct weir_uring *uring = &world.uring;
+    struct weir_uring_wait *wait = &world.wait;
+    struct io_uring *ring = &world.ring;
+    weir_acquisition *a = pending(), *none = NULL;
+    weir_queue *queue = NULL;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, world.w, 1), 0);
+    assert_int_equal(weir_uring_probe(NULL), -EINVAL);
+    assert_int_equal(weir_uring_prep_wait(NULL, ring, wait, a, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_wait(uring, NULL, wait, a, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_wait(uring, ring, NULL, a, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_wait(uring, ring, wait, NULL, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_queue(NULL, ring, queue, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_queue(uring, NULL, queue, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_queue(uring, ring, NULL, HEAD), -EINVAL);
+    assert_int_equal(weir_uring_prep_linked_wait(NULL, ring, wait, a, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_linked_wait(uring, NULL, wait, a, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_linked_wait(uring, ring, NULL, a, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_linked_wait(uring, ring, wait, NULL, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_paced(NULL, ring, wait, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_paced(uring, NULL, wait, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_paced(uring, ring, NULL, FAR, HEAD, 1), -EINVAL);
+    assert_int_equal(weir_uring_prep_cancel(NULL, HEAD, CANCEL), -EINVAL);
+    assert_int_equal(weir_uring_settle(NULL, true), -EINVAL);
+    assert_int_equal(weir_uring_settle(NULL, false), -EINVAL);
+    assert_int_equal(weir_uring_settle(&none, false), -EINVAL);
+    assert_int_equal(io_uring_sq_ready(ring), 0);
+    queue = weir_queue_close(queue);
+    weir_release(&a);
+}
+
 int main(void)
 {
     static const struct ring_case cases[] = {
@@ -254,6 +288,7 @@ int main(void)
         TEST(ring_too_small_for_the_chain_is_an_error, PER_RING,
              WEIR_URING_LINKED | WEIR_URING_PACED),
         TEST(missing_feature_is_an_error, ONCE, 0),
+        TEST(null_is_an_error, ONCE, 0),
         TEST(waits_of_two_kinds_are_an_error, ONCE, WEIR_URING_LINKED),
         TEST(descriptors_run_out, ONCE, WEIR_URING_LINKED),
         TEST(probe_finds_what_a_kernel_has, ONCE, 0),
