@@ -190,6 +190,7 @@ WEIR_NOINLINE bool fast_path_resolve_anew(weir_acquisition *acquisition,
         values[set->limits.n + i] = values[i];
         record_store(&r->amounts[i], values[i]);
     }
+    WEIR_INVARIANT(set->limits.n <= ACQUISITION_LIMITS); /* bits of named_limits */
     if (request->amounts_n == 1)
         acquisition->named_limits =
             (uint8_t)request_limits_named(&set->limits, request->amounts->key);

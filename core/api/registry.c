@@ -51,7 +51,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set
 {
     uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     weir_set *set;
-    int r = stable_array_reserve(&w->sets, number + 1);
+    int r = number < KEY_SET_ID_BIT ? stable_array_reserve(&w->sets, number + 1) : -ENOMEM;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     if (r == 0)

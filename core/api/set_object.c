@@ -44,12 +44,14 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
+    WEIR_INVARIANT(number < KEY_SET_ID_BIT && plan->config_n <= CONFIG_ENTRIES_MAX);
     if (!set)
         return -ENOMEM;
     set->w = w;
     set->ops = ops;
     set->region = &w->region;
     set->number = set->id = number;
+    WEIR_INVARIANT(record_units(set->limits.n + ops->record_words) <= RECORD_UNITS_MAX);
     set->record_units = (uint8_t)record_units(set->limits.n + ops->record_words);
     limits_describe(&set->limits);
     set->backend = plan->backend;

@@ -1,11 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans: selected from, and freed. */
+/* Plans: the size of versions, selection and freeing. */
 #include "config/plan.h"
 #include "os/os.h"
+#include "state/wait_queue.h"
 #include <string.h>
+
+_Static_assert(CONTENT_STATES + 2 * (SET_STATE_WORDS_MAX + KEYED_STATE_WORDS) + 1 <=
+                   BLOCK_CONTENT_MAX,
+               "a version can count its words with a forecast, which has the states once more");
 
 const char *const limit_type_names[] = {NULL, "rate", "call", "resource"};
 const char *const evict_names[] = {"oldest", "random", "none"};
+
+uint32_t set_plan_block_class(const struct set_plan *plan)
+{
+    uint32_t words = plan->state_words + (plan->keyed.max_keys ? KEYED_STATE_WORDS : 0);
+    bool has_waits = false;
+
+    for (uint32_t i = 0; i < plan->limits_n; i++)
+        has_waits |= plan->limits[i].type != WEIR_LIMIT_RESOURCE;
+    /* Without a forecast there may be a word of toggle bits, within the same class. */
+    return block_class_for(CONTENT_STATES + 1 + words + (has_waits ? words : 0));
+}
 
 void limit_free(struct limit *limit)
 {

@@ -73,6 +73,11 @@ struct plan {
 
 /* Words of state that all limits of a set may need together. */
 #define SET_STATE_WORDS_MAX (WEIR_STATE_MAX / 8)
+/* Words of state that a set of one subject needs besides. */
+#define KEYED_STATE_WORDS 4u
+
+/* Returns the class of the version blocks of a set with these limits. */
+uint32_t set_plan_block_class(const struct set_plan *plan);
 
 /* Finds out whether the instance has a set or pool of a name. */
 struct known_names {

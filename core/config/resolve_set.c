@@ -3,6 +3,7 @@
 #include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
+#include "shm/segment_layout.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,8 +146,10 @@ static void resolve_set_place_limit(struct resolver *resolver, const struct ast_
     limit->state_offset = plan->state_words;
     if (limit->state_words > SET_STATE_WORDS_MAX - plan->state_words)
         complain(resolver->complaints, ast->name.mark,
-                 "the limits of this set need more than %u MiB together",
-                 (unsigned)(WEIR_STATE_MAX >> 20));
+                 "this limit needs %llu bytes of state, and those before it %llu: the limits of a "
+                 "set can have %llu together",
+                 8ULL * limit->state_words, 8ULL * plan->state_words,
+                 (unsigned long long)WEIR_STATE_MAX);
     else
         plan->state_words += limit->state_words;
 }
@@ -165,6 +168,23 @@ static void resolve_set_check_lease(struct resolver *resolver, const struct ast_
     if (ast->limits_n > 1)
         complain(resolver->complaints, lease->mark,
                  "`lease` needs a set of this one limit, not of %zu", ast->limits_n);
+}
+
+/* Checks that there is room for all subjects if they cannot do with a word in the table each. */
+static void resolve_set_check_room(struct resolver *resolver, const struct ast_set *ast,
+                                   const struct set_plan *plan)
+{
+    bool shared = plan->backend == BACKEND_PROCESS;
+    uint32_t block_class = set_plan_block_class(plan), room = key_sets_room(block_class, shared);
+    if (!plan->limits || plan->keyed.memory != 0 || plan->keyed.max_keys <= room)
+        return;
+    if (plan->limits_n == 1 && limit_fits_word(plan->limits) &&
+        (!shared || plan->limits->type != WEIR_LIMIT_RESOURCE))
+        return;
+    complain(resolver->complaints, ast->subjects.max.mark,
+             "`max` is %llu: with these limits each subject takes %llu bytes of its own, and there "
+             "is room for %u: lower `max`, or bound `memory`",
+             (unsigned long long)plan->keyed.max_keys, 1ULL << block_class, room);
 }
 
 static void resolve_set_limits(struct resolver *resolver, const struct ast_set *ast,
@@ -194,5 +214,6 @@ void resolve_set(struct resolver *resolver, const struct ast_set *ast, struct se
     resolve_set_fields(resolver, ast, plan);
     resolve_set_config(resolver, &ast->config, plan);
     resolve_set_limits(resolver, ast, plan);
+    resolve_set_check_room(resolver, ast, plan);
     resolver->complaints->location = (struct spec_location){0};
 }

@@ -71,6 +71,8 @@ static int key_set_add(struct keyed *keyed, uint32_t number)
     WEIR_INVARIANT(!key_set_known(keyed, number));
     if (instance_is_closed(w))
         r = -ESHUTDOWN;
+    if (r == 0 && w->key_sets_n >= KEY_SET_ID_BIT)
+        r = -ENOMEM;
     if (r == 0)
         r = stable_array_reserve(&keyed->key_sets, number + 1);
     if (r == 0)
@@ -187,7 +189,7 @@ void key_set_push_unbound(struct keyed *keyed, uint32_t number)
     struct unbound_link *link = key_set_unbound_link(keyed, number);
     uint64_t top;
 
-    WEIR_INVARIANT(number < keyed->key_sets_max);
+    WEIR_INVARIANT(number < keyed->key_sets_max && number < KEY_SETS_MAX);
     if (atomic_exchange_explicit(&link->is_listed, 1, memory_order_seq_cst))
         return;
     SCHED_POINT();

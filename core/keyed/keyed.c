@@ -9,6 +9,8 @@
 #include "set/instance_base.h"
 #include <errno.h>
 
+_Static_assert(KEY_SET_WORDS == KEYED_STATE_WORDS, "the plan counts them");
+
 /* ---- creation ---- */
 
 static bool keyed_is_shared(const weir_set *set)
@@ -32,13 +34,14 @@ static int keyed_divide_memory(struct keyed *keyed)
 {
     size_t set_size = key_set_size(keyed->set);
     uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
-    /* In a segment, key sets share a number space with the threads' version blocks. */
-    uint32_t sets_max = keyed_is_shared(keyed->set) ? KEY_SETS_MAX / 8 : KEY_SETS_MAX;
+    uint32_t sets_max =
+        key_sets_room(block_class_for(set_content_max(keyed->set)), keyed_is_shared(keyed->set));
 
     /* Without inline states every key needs a key set: keep room for one per key. In any case the
      * table takes at most three quarters. */
     if (keyed->memory_max && !keyed->fits_inline) {
         sets_n = keyed->memory_max / (set_size + 2 * sizeof(struct atomic128));
+        sets_n = sets_n < sets_max ? sets_n : sets_max;
         keys = sets_n < keys ? sets_n : keys;
     }
     while (keyed->memory_max && keys > 1 &&
@@ -64,11 +67,9 @@ static bool keyed_fits_inline(const weir_set *set)
 {
     const struct limit *limit = set->limits.items;
 
-    if (set->limits.n != 1 || limit->state_words != 1)
+    if (set->limits.n != 1 || !limit_fits_word(limit))
         return false;
-    if (limit->type == WEIR_LIMIT_RESOURCE && keyed_is_shared(set))
-        return false;
-    return !limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD;
+    return limit->type != WEIR_LIMIT_RESOURCE || !keyed_is_shared(set);
 }
 
 static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)

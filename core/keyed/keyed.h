@@ -100,6 +100,8 @@ void keyed_fill_record(const struct acquire_op *op, struct acq_record *r);
 #define BINDING_MASK        ((UINT64_C(1) << BINDING_BITS) - 1)
 #define KEY_SET_NUMBER_BITS 24
 #define KEY_SETS_MAX        (UINT32_C(1) << KEY_SET_NUMBER_BITS)
+_Static_assert(KEY_SET_NUMBER_BITS + BINDING_BITS == 63, "a word, beside KEY_SET_BIT");
+_Static_assert(BLOCK_SLOT_MASK < KEY_SETS_MAX, "every key set that has a block has a number");
 
 struct key_set {
     weir_set set; /* first: see key_set_of(); settings are the template set's */

@@ -67,6 +67,13 @@ uint64_t limit_available(const struct limit *limit, const uint64_t *state,
 /* Returns whether the limit decides as a new one would, now and later. False if not known. */
 bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);
 
+/* Returns whether a state of the limit fits into a word that has a use for its top bit. */
+static inline bool limit_fits_word(const struct limit *limit)
+{
+    return limit->state_words == 1 &&
+           (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD);
+}
+
 /* The limits of a set; the state of each begins at its state_offset in `states`. */
 struct limits {
     struct limit *items;

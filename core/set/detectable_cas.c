@@ -20,7 +20,7 @@ static uint32_t dcas_find_slot(struct thread_ctx *ctx, const weir_set *set)
 
         if (shm_load_relaxed(owner) || !shm_cas_seq_cst(owner, 0, set->participant->peer_key))
             continue;
-        ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1);
+        ctx->set_ctxs[set->number].dcas_slot = (uint8_t)(i + 1); /* at most DCAS_SLOTS */
         return i + 1;
     }
     return 0;

@@ -62,6 +62,7 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
     uint64_t held = record_state(record_word) == RECORD_HELD;
 
     WEIR_INVARIANT(dcas_is_slot(slot) && record && state <= DCAS_USED_MAX);
+    WEIR_INVARIANT(record <= UINT64_MAX >> DCAS_RECORD_SHIFT);
     WEIR_INVARIANT(held || record_state(record_word) == RECORD_FREE);
     shm_store_release(&slots->slots[slot - 1].announcement,
                       (uint64_t)record << DCAS_RECORD_SHIFT | held << DCAS_HELD_SHIFT |

@@ -56,6 +56,7 @@ struct weir_set {
 
 /* Bit of the ids of key sets (key_set.h). The other bits are the number of the key set. */
 #define KEY_SET_ID_BIT (UINT32_C(1) << 31)
+_Static_assert(WEIR_LIMITS_MAX <= 64, "limits are bits of a word: updated_limits, and others");
 
 /* Returns whether processes share the set: its state lies in a segment, other processes may die in
  * the middle of an operation, and may write anything. Every such set is robust. */

@@ -85,6 +85,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the futex is the low 
 
 #define RECORD_LINK_BITS 28
 #define RECORD_LINK_MASK ((UINT64_C(1) << RECORD_LINK_BITS) - 1)
+_Static_assert(RECORDS_RESERVED_MAX / RECORD_UNIT_SIZE <= RECORD_LINK_MASK + 1,
+               "a link can name every record");
+_Static_assert(RECORD_LINK_MASK < RECORD_HAS_ACQUISITION, "the flags are beside a record");
+
+/* Completion queues of an instance, at most: their number is part of a wait target. */
+#define WAIT_TARGET_CQ_MAX (UINT32_MAX >> WAIT_TARGET_CQ_SHIFT)
 
 /* Marker in `granted_ns` of a waiter: this bit and the sequence number of the record's word.
  * Timestamps are smaller. */
@@ -150,7 +156,7 @@ static inline void record_set_wait_target(struct acq_record *record, enum wait_t
                                           uint32_t queue, uint32_t flags)
 {
     WEIR_INVARIANT(kind >= WAIT_TARGET_FUTEX && kind <= WAIT_TARGET_CQ);
-    WEIR_INVARIANT(queue <= UINT32_MAX >> WAIT_TARGET_CQ_SHIFT);
+    WEIR_INVARIANT(queue <= WAIT_TARGET_CQ_MAX && flags < UINT32_C(1) << WAIT_TARGET_CQ_SHIFT);
     atomic_store_explicit(&record->wait_target,
                           (uint32_t)kind | flags | queue << WAIT_TARGET_CQ_SHIFT,
                           memory_order_release);

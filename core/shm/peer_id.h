@@ -48,6 +48,7 @@ _Static_assert(PEER_GENERATION_BITS + PEER_SLOT_BITS == 32, "half a word");
 
 static inline uint64_t peer_id_make(uint32_t generation, uint64_t start, uint32_t pid)
 {
+    WEIR_INVARIANT(pid <= PEER_PID_MASK); /* the kernel's PID_MAX_LIMIT */
     return (generation & PEER_GENERATION_MASK) << (PEER_START_BITS + PEER_PID_BITS) |
            (start & PEER_START_MASK) << PEER_PID_BITS | (pid & PEER_PID_MASK);
 }

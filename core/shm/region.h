@@ -35,6 +35,7 @@ struct region_area {
 #define RUN_UNITS        4096u
 #define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
 #define RECORD_UNITS_MAX 39u
+_Static_assert(BLOCKS_RESERVED_MAX / REGION_UNIT_SIZE <= UINT32_MAX, "units are 32-bit numbers");
 
 struct segment;
 
@@ -73,6 +74,8 @@ void region_close(struct region *region);
  * instance's lock.
  */
 uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment);
+/* The same below the offset `end`. */
+uint32_t region_alloc_block_below(struct region *region, size_t size, size_t alignment, size_t end);
 
 /*
  * Allocates a run of RUN_UNITS / units zeroed records of `units` units each. Returns the number of

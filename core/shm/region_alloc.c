@@ -113,6 +113,11 @@ void region_close(struct region *region)
 
 uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment)
 {
+    return region_alloc_block_below(region, size, alignment, region->blocks.reserved);
+}
+
+uint32_t region_alloc_block_below(struct region *region, size_t size, size_t alignment, size_t end)
+{
     struct region_area *area = &region->blocks;
     size_t at = (area->used + alignment - 1) & ~(alignment - 1);
 
@@ -124,7 +129,7 @@ uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment
         region->gap += size;
         return (uint32_t)((region->gap - size) / REGION_UNIT_SIZE);
     }
-    if (size > area->reserved || region_area_grow(area, at + size) < 0)
+    if (size > end || at > end - size || region_area_grow(area, at + size) < 0)
         return 0;
     if (at - area->used > region->gap_end - region->gap) {
         region->gap = area->used;

@@ -103,6 +103,25 @@ struct segment_key_set {
     _Alignas(64) struct unbound_link unbound;
 };
 
+/*
+ * Returns for how many key sets with blocks of this class there is room, besides other sets and the
+ * blocks of threads. In a segment key sets are found by their units, behind all version blocks, and
+ * share the numbers of these. In the memory of a process each has a unit for its head.
+ */
+static inline uint32_t key_sets_room(uint32_t block_class, bool shared)
+{
+    const uint64_t block = UINT64_C(1) << block_class, segment_rest = UINT64_C(1) << 33;
+    uint64_t end = block_slots_end(block_class), n;
+
+    if (shared) {
+        n = ((uint64_t)UINT32_MAX * REGION_UNIT_SIZE - segment_rest) /
+            (block + sizeof(struct segment_key_set));
+        return n < (BLOCK_SLOT_MASK + 1) / 2 ? (uint32_t)n : (uint32_t)(BLOCK_SLOT_MASK + 1) / 2;
+    }
+    n = (end < BLOCKS_RESERVED_MAX ? end : BLOCKS_RESERVED_MAX) / (block + REGION_UNIT_SIZE);
+    return (uint32_t)(n - n / 8);
+}
+
 /* Offsets that do not depend on the shape. */
 #define SEGMENT_DEFINITION_AT SEGMENT_PAGE
 #define SEGMENT_PEERS_AT      (SEGMENT_DEFINITION_AT + SEGMENT_DEFINITION_MAX)

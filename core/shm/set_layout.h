@@ -25,6 +25,10 @@
 #define BLOCK_CLASS_MAX 28u
 #define BLOCK_CLASSES   (BLOCK_CLASS_MAX - BLOCK_CLASS_MIN + 1)
 
+/* Content words that a version can have at most: as many as `meta` can count. */
+#define BLOCK_CONTENT_BITS 24
+#define BLOCK_CONTENT_MAX  ((UINT32_C(1) << BLOCK_CONTENT_BITS) - 1)
+
 struct version_block {
     _Atomic uint64_t version;     /* the block's version, incremented by each commit */
     _Atomic uint64_t completed;   /* version with its deferred writes known to be complete */
@@ -92,13 +96,13 @@ static inline uint64_t block_ref_of_word(uint64_t word)
 
 static inline uint64_t block_meta(uint32_t thread, uint32_t content_n, uint32_t writes_n)
 {
-    WEIR_INVARIANT(content_n <= 0xffffff && writes_n <= DEFERRED_WRITES_MAX);
+    WEIR_INVARIANT(content_n <= BLOCK_CONTENT_MAX && writes_n <= DEFERRED_WRITES_MAX);
     return (uint64_t)thread << 32 | (uint64_t)content_n << 8 | writes_n;
 }
 
 static inline uint32_t block_content_n(uint64_t meta)
 {
-    return (uint32_t)(meta >> 8) & 0xffffff;
+    return (uint32_t)(meta >> 8) & BLOCK_CONTENT_MAX;
 }
 
 /* Formats of a state word that is inline. */
@@ -128,6 +132,12 @@ static inline uint64_t inline_state_decode(enum inline_format inline_format, uin
     return inline_format == INLINE_DCAS ? word >> DCAS_USED_SHIFT : word;
 }
 
+/* Returns the offset at which the last block of this class ends that has a slot number. */
+static inline size_t block_slots_end(uint32_t block_class)
+{
+    return (size_t)(BLOCK_SLOT_MASK + 1) << block_class;
+}
+
 /* Returns the content words that a block of this class has room for. */
 static inline size_t block_capacity(uint32_t block_class)
 {
@@ -140,6 +150,8 @@ static inline uint32_t block_class_for(size_t content_words)
 {
     uint32_t block_class = BLOCK_CLASS_MIN;
 
+    if (content_words > BLOCK_CONTENT_MAX)
+        return 0;
     while (block_class <= BLOCK_CLASS_MAX && block_capacity(block_class) < content_words)
         block_class++;
     return block_class <= BLOCK_CLASS_MAX ? block_class : 0;

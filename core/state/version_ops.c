@@ -28,10 +28,10 @@ static struct version_block *version_block_of(const struct region *region,
 static uint64_t version_new_block(struct region *region, uint32_t block_class)
 {
     size_t size = (size_t)1 << block_class;
-    uint32_t unit = region_alloc_block(region, size, size);
+    uint32_t unit = region_alloc_block_below(region, size, size, block_slots_end(block_class));
     uint64_t slot = (uint64_t)unit * REGION_UNIT_SIZE >> block_class;
 
-    return unit && slot <= BLOCK_SLOT_MASK ? block_ref_make(slot, 0) : 0;
+    return unit ? block_ref_make(slot, 0) : 0;
 }
 
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,

@@ -23,6 +23,7 @@ _Static_assert(CONTENT_STATES == INLINE_STATE_AT, "a word is read as a state wit
 #define WAITQ_COUNT_MASK    ((UINT32_C(1) << DEPARTURES_SHIFT) - 1)
 #define DEPARTURES_MASK     ((uint64_t)WAITQ_COUNT_MASK << DEPARTURES_SHIFT)
 #define DEPARTURE           (UINT64_C(1) << DEPARTURES_SHIFT)
+_Static_assert(WAITQ_COUNT_MASK >= RECORD_LINK_MASK, "every record can wait");
 
 /* Flags of CONTENT_COUNT. */
 enum {
@@ -94,6 +95,7 @@ static inline void version_set_flags(struct version *version, uint32_t flags)
 {
     uint64_t count = version->content[CONTENT_COUNT];
 
+    WEIR_INVARIANT(flags <= UINT64_MAX >> CONTENT_FLAGS_SHIFT);
     version->content[CONTENT_COUNT] = (count & ((UINT64_C(1) << CONTENT_FLAGS_SHIFT) - 1)) |
                                       (uint64_t)flags << CONTENT_FLAGS_SHIFT;
 }

@@ -9,6 +9,7 @@
 
 /* Acquisitions of sets with at most this many limits have one size and are cached per thread. */
 #define ACQUISITION_LIMITS 8u
+_Static_assert(ACQUISITION_LIMITS <= 8 * sizeof(uint8_t), "limits are bits of named_limits");
 
 #define ACQUISITION_CACHE_MAX 64u /* about what one reap hands out */
 

@@ -72,6 +72,7 @@ _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
 
 static void cq_set_bucket_prev(struct acq_record *r, uint32_t record)
 {
+    WEIR_INVARIANT(record <= RECORD_LINK_MASK);
     record_set_prev_flags(r, (record_prev_flags(r) & ~(uint32_t)RECORD_LINK_MASK) | record);
 }
 
@@ -246,7 +247,7 @@ static weir_queue *cq_alloc(weir *w)
     uint32_t number = cq_count(w) + 1;
     weir_queue *queue;
 
-    if (stable_array_reserve(&iw->queues, number + 1) < 0)
+    if (number > WAIT_TARGET_CQ_MAX || stable_array_reserve(&iw->queues, number + 1) < 0)
         return NULL;
     queue = os_alloc_aligned(_Alignof(weir_queue), sizeof(*queue));
     if (!queue)

@@ -49,7 +49,7 @@ static bool deadline_entry_is_earlier(const struct deadline_entry *a,
 static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entry entry,
                                 size_t index)
 {
-    WEIR_INVARIANT(index > 0 && index <= heap->n);
+    WEIR_INVARIANT(index > 0 && index <= heap->n && index <= UINT32_MAX);
     WEIR_INVARIANT(entry.record);
     heap->entries[index] = entry;
     record_at(heap->region, entry.record)->heap_index = (uint32_t)index;

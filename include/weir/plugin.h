@@ -84,7 +84,7 @@ struct weir_footprint {
     uint64_t amount_max; /* algorithms: the largest amount that can ever be granted, at least 1 */
 };
 #define WEIR_CONFIG_MAX (UINT64_C(1) << 20)
-#define WEIR_STATE_MAX  (UINT64_C(1) << 26)
+#define WEIR_STATE_MAX  ((UINT64_C(1) << 26) - 128) /* also of all limits of a set together */
 
 /* Texts are UTF-8 without control characters, 1 .. 255 bytes. */
 struct weir_plugin {

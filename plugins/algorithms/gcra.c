@@ -12,7 +12,7 @@
  * One word, if a tick is a nanosecond (T whole) and τ is at most 2^60: TAT itself. At the end of
  * the clock, WEIR_CLOCK_MAX, it is at most 2τ ≤ 2^61 ahead, so its top bit is always clear, and a
  * limit may be idle for as long as the clock can run. A forecast may go on beyond that end. There a
- * grant whose TAT would need the top bit is refused. There is no room for the latest instant. An
+ * grant is refused if its TAT would need the top bit. There is no room for the latest instant. An
  * earlier clock reading is answered as of that reading, which grants no more and gives the same
  * instants.
  *

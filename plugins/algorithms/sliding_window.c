@@ -46,7 +46,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     if (slots > (WEIR_STATE_MAX - sizeof(struct grant_log)) / sizeof(struct grant_entry))
         return refuse_parameter(reterr, CAPACITY,
                                 "an exact log of so many units takes too much memory (at "
-                                "most 4194302): set segments, for example segments: 100");
+                                "most 4194294): set segments, for example segments: 100");
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct grant_log) + slots * sizeof(struct grant_entry);
     ret->amount_max = capacity;
