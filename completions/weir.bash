@@ -1,18 +1,40 @@
 # SPDX-License-Identifier: MIT
 # Completion of weir for bash.
 
-# Sets in the directory that the words so far name.
-_weir_sets()
+# What the words so far say of options: the words for `weir ls` in $where, those for `weir check` in
+# $check, the configuration in $file. An option and its value may be one word with =, which bash
+# takes apart.
+_weir_where()
 {
-    local i words=()
+    local i option value
 
-    for ((i = 1; i + 1 < ${#COMP_WORDS[@]}; i++)); do
-        case ${COMP_WORDS[i]} in
-        --process-dir | --file) words+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}") ;;
-        -f) [[ ${COMP_WORDS[1]} == rm ]] || words+=(-f "${COMP_WORDS[i + 1]}") ;;
+    where=() check=() file=${WEIR_CONFIG-} defined=
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        option=${COMP_WORDS[i]} value=${COMP_WORDS[i + 1]}
+        [[ $option == -- ]] && break
+        [[ $option == --* && $value == = ]] && value=${COMP_WORDS[i + 2]}
+        [[ ${COMP_WORDS[1]} == rm && $option == -f ]] && continue
+        case $option in
+        --process-dir) where+=("$option" "$value") ;;
+        -f | --file) where+=("$option" "$value") file=$value ;;
+        -d | --plugin-dir) check+=("$option" "$value") ;;
+        -l | --limit) defined=1 ;;
         esac
     done
-    "${COMP_WORDS[0]}" ls --names "${words[@]}" 2>/dev/null
+}
+
+# The sets that `weir exec` can open: those of the configuration, or else, as for all other commands,
+# those that exist in the directory that the words so far name.
+_weir_sets()
+{
+    local where check file defined
+
+    _weir_where
+    if [[ ${COMP_WORDS[1]} == exec && -n $file && -z $defined ]]; then
+        "${COMP_WORDS[0]}" check --names "${check[@]}" -- "$file" 2>/dev/null
+    else
+        "${COMP_WORDS[0]}" ls --names "${where[@]}" 2>/dev/null
+    fi
 }
 
 # Whole lines, so that names may have blanks in them.
@@ -50,7 +72,10 @@ _weir_exec_command_at()
             ;;
         -s | -f | -l | -a | -S | -t | -w | -d) i=$((i + 1)) ;;
         --set | --name | --file | --limit | --amount | --subject | --timeout | --max-wait | \
-            --process-dir | --plugin-dir) i=$((i + 1)) ;;
+            --process-dir | --plugin-dir)
+            [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
+            i=$((i + 1))
+            ;;
         -*) ;;
         *)
             echo $i
@@ -71,7 +96,7 @@ _weir_options()
     top) echo --interval --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
-    check) echo --json --plugin-dir --help ;;
+    check) echo --json --names --plugin-dir --help ;;
     plugins) echo --json --config --plugin-dir --help ;;
     *) echo --help --version ;;
     esac

@@ -14,24 +14,31 @@
 #include <weir/weir.h>
 
 static const char help[] =
-    "Usage: weir check [--json] [-d DIR]... FILE\n"
+    "Usage: weir check [--json | --names] [-d DIR]... [FILE]...\n"
     "\n"
-    "Checks a configuration, plugins included: writes every complaint to the standard error, or\n"
-    "a summary of what was understood. FILE may be - for the standard input.\n"
+    "Checks configurations, plugins included: writes the complaints about each to the standard\n"
+    "error, or a summary of what was understood. FILE may be - for the standard input; default: "
+    "the\n"
+    "file that WEIR_CONFIG names.\n"
     "\n"
     "  -j, --json             write JSON\n"
+    "  -n, --names            write nothing but the names of the sets that processes share, and "
+    "of\n"
+    "                         pools of such sets, one a line\n"
     "  -d, --plugin-dir DIR   look for plugins in DIR first\n"
     "  -h, --help             show this text\n"
     "\n"
     "Exit status: 0 fine, 1 complaints, 2 wrong usage, 3 something cannot be read or written.\n";
 
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_NAMES };
+
 struct check {
     const char *file;     /* the file, or "-" */
     struct source source; /* plugin directories of the command line */
-    bool as_json;
+    enum format format;
     const char *name; /* of the file, in messages */
     struct json json;
-    unsigned complaints;
+    struct complaint_count complaints;
 };
 
 /* ---- complaints ---- */
@@ -40,8 +47,8 @@ static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
     struct check *check = userdata;
 
-    check->complaints++;
-    if (!check->as_json) {
+    complaint_count_add(&check->complaints, complaint);
+    if (check->format != FORMAT_JSON) {
         if (complaint->line != 0)
             fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
                     complaint->message);
@@ -90,7 +97,7 @@ static char *read_input(size_t *ret_n)
 /* The library takes a text up to its NUL; one in the middle must not hide the rest. */
 static int refuse_nul(struct check *check, const char *text)
 {
-    struct weir_error error = {.code = -EINVAL, .line = 1, .column = 1};
+    struct weir_error error = {.code = -EINVAL, .line = 1, .column = 1, .complaints = 1};
 
     for (; *text != '\0'; text++) {
         error.column++;
@@ -221,7 +228,7 @@ static void describe_limit(struct check *check, const weir_set *set, int number,
     int n = weir_set_limit_settings(set, (size_t)number, settings, SETTINGS_MAX);
 
     n = n < SETTINGS_MAX ? n : SETTINGS_MAX;
-    if (check->as_json)
+    if (check->format == FORMAT_JSON)
         json_limit(&check->json, limit, settings, n);
     else
         print_limit(limit, settings, n);
@@ -240,7 +247,7 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     if (n < 0)
         return n;
     weir_set_info(set, &info);
-    if (check->as_json) {
+    if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
@@ -256,7 +263,7 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     }
     for (int i = 0; i < n; i++)
         describe_limit(check, set, i, &limits[i]);
-    if (check->as_json) {
+    if (check->format == FORMAT_JSON) {
         json_end_array(&check->json);
         json_end_object(&check->json);
     }
@@ -268,7 +275,7 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     const char *balancer = weir_pool_balancer(pool);
     size_t n = weir_pool_sets(pool);
 
-    if (!check->as_json) {
+    if (check->format != FORMAT_JSON) {
         printf("pool %s%s%s:", name, balancer ? "  " : "", balancer ? balancer : "");
         for (size_t i = 0; i < n; i++)
             printf(" %s", weir_set_name(weir_pool_set(pool, i)));
@@ -286,12 +293,29 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     return 0;
 }
 
+/* Prints the name if `weir exec` takes it. */
+static int name_shared(struct check *check, const char *name, weir_pool *pool)
+{
+    bool is_shared = true;
+
+    (void)check;
+    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
+        struct weir_set_info info = {.size = sizeof(info)};
+
+        weir_set_info(weir_pool_set(pool, i), &info);
+        is_shared = is_shared && info.lifetime;
+    }
+    if (is_shared)
+        puts(name);
+    return 0;
+}
+
 static int describe_all(struct check *check, weir *w, const char *const *names, int n,
                         const char *key, describe *describe_one)
 {
     int r = 0;
 
-    if (check->as_json)
+    if (check->format == FORMAT_JSON)
         json_array(&check->json, key);
     for (int i = 0; i < n && r == 0; i++) {
         weir_pool *pool = NULL;
@@ -301,7 +325,7 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
             r = describe_one(check, names[i], pool);
         weir_pool_close(pool);
     }
-    if (check->as_json)
+    if (check->format == FORMAT_JSON)
         json_end_array(&check->json);
     return r;
 }
@@ -309,18 +333,20 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
 static int describe_everything(struct check *check, weir *w)
 {
     int sets_n = weir_sets(w, NULL, 0), pools_n = weir_pools(w, NULL, 0), r;
+    bool is_named = check->format == FORMAT_NAMES;
     const char **names = calloc((size_t)sets_n + (size_t)pools_n + 1, sizeof(*names));
 
     if (!names)
         return -ENOMEM;
     weir_sets(w, names, (size_t)sets_n);
     weir_pools(w, names + sets_n, (size_t)pools_n);
-    if (!check->as_json)
+    if (check->format == FORMAT_TEXT)
         printf("%s: %d %s, %d %s\n", check->name, sets_n, sets_n == 1 ? "set" : "sets", pools_n,
                pools_n == 1 ? "pool" : "pools");
-    r = describe_all(check, w, names, sets_n, "sets", describe_set);
+    r = describe_all(check, w, names, sets_n, "sets", is_named ? name_shared : describe_set);
     if (r == 0)
-        r = describe_all(check, w, names + sets_n, pools_n, "pools", describe_pool);
+        r = describe_all(check, w, names + sets_n, pools_n, "pools",
+                         is_named ? name_shared : describe_pool);
     free(names);
     return r;
 }
@@ -337,11 +363,13 @@ static enum ending report_result(struct check *check, int r, struct weir_error *
 {
     if (r == 0)
         return ENDING_FINE;
-    if (check->complaints == 0) { /* else it was reported already */
+    if (check->complaints.shown == 0) { /* else it was reported already */
         if (error->file[0] == '\0')
             snprintf(error->file, sizeof(error->file), "%s", check->name);
         on_complaint(check, error);
     }
+    if (check->format != FORMAT_JSON)
+        complaint_count_end(&check->complaints, check->name);
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
 }
 
@@ -357,7 +385,9 @@ static int check_file(struct check *check)
     weir *w = NULL;
     int r;
 
-    if (check->as_json) {
+    check->complaints = (struct complaint_count){0};
+    check->json = (struct json){.out = stdout};
+    if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
         json_text(&check->json, "file", check->file);
         json_array(&check->json, "complaints");
@@ -370,35 +400,63 @@ static int check_file(struct check *check)
         r = weir_open(&w, &options, &error);
     }
     ending = report_result(check, r, &error);
-    if (check->as_json) {
+    if (check->format == FORMAT_JSON) {
         json_end_array(&check->json);
+        json_number(&check->json, "not_shown",
+                    check->complaints.all > check->complaints.shown
+                        ? check->complaints.all - check->complaints.shown
+                        : 0);
         json_boolean(&check->json, "ok", r == 0);
     }
     if (r == 0 && (r = describe_everything(check, w)) < 0) {
         fprintf(stderr, "weir check: %s\n", strerror(-r));
         ending = ENDING_SYSTEM;
     }
-    if (check->as_json)
+    if (check->format == FORMAT_JSON)
         json_end_object(&check->json);
     weir_close(w);
     return (int)ending;
+}
+
+/* Checks all files, or that of the environment. Returns the worst ending. */
+static int check_all(struct check *check, char **files, int n)
+{
+    const char *configured = getenv("WEIR_CONFIG");
+    int worst = ENDING_FINE;
+
+    if (n == 0) {
+        check->file = check->name = configured;
+        return check_file(check);
+    }
+    for (int i = 0; i < n; i++) {
+        int ending;
+
+        check->file = check->name = files[i];
+        ending = check_file(check);
+        worst = ending > worst ? ending : worst;
+    }
+    return worst;
 }
 
 int run_check(int argc, char **argv)
 {
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'},
+        {"names", no_argument, NULL, 'n'},
         {"plugin-dir", required_argument, NULL, 'd'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    struct check check = {.json = {.out = stdout}};
+    struct check check = {0};
     int option;
 
-    while ((option = getopt_long(argc, argv, "jd:h", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "jnd:h", options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            check.as_json = true;
+            check.format = FORMAT_JSON;
+            break;
+        case 'n':
+            check.format = FORMAT_NAMES;
             break;
         case 'd':
             if (!source_add_plugin_dir(&check.source, optarg))
@@ -410,10 +468,7 @@ int run_check(int argc, char **argv)
             return usage_hint(argv[0]);
         }
     }
-    if (optind == argc)
-        return usage_wrong(argv[0], "which file?", "");
-    if (optind + 1 < argc)
-        return usage_wrong(argv[0], "takes one file, not also ", argv[optind + 1]);
-    check.file = check.name = argv[optind];
-    return check_file(&check);
+    if (optind == argc && !getenv("WEIR_CONFIG"))
+        return usage_wrong(argv[0], "which file? WEIR_CONFIG names none", "");
+    return check_all(&check, argv + optind, argc - optind);
 }

@@ -211,7 +211,7 @@ static int on_plugin(void *userdata, const struct weir_plugin_info *info)
 /* A complaint without a place concerns reading the file, and is reported in the end. */
 static void complain(void *userdata, const struct weir_error *complaint)
 {
-    (void)userdata;
+    complaint_count_add(userdata, complaint);
     if (complaint->line == 0)
         return;
     fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
@@ -224,6 +224,7 @@ static int list(struct listing *listing, const struct source *source)
                                    .file = source->file,
                                    .plugin_dirs = source->plugin_dirs,
                                    .complaint = complain};
+    struct complaint_count count = {0};
     struct weir_error error = {0};
     int r;
 
@@ -231,7 +232,9 @@ static int list(struct listing *listing, const struct source *source)
         json_object(&listing->json, NULL);
         json_array(&listing->json, "plugins");
     }
+    options.userdata = &count;
     r = weir_plugins(&options, on_plugin, listing, &error);
+    complaint_count_end(&count, error.file);
     if (listing->as_json) {
         json_end_array(&listing->json);
         json_end_object(&listing->json);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Sources of a command's sets: the configuration, the plugins, the segment directory. */
 #include "source.h"
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool source_add_plugin_dir(struct source *source, const char *directory)
@@ -27,6 +29,48 @@ bool source_option(struct source *source, int option, const char *argument, cons
     return true;
 }
 
+/* Adds a copy of the directory to a source that has copies only. Returns 0, or 1 if it cannot. */
+static int add_copy(void *userdata, const char *directory)
+{
+    struct source *source = userdata;
+    char *copy = strdup(directory);
+
+    if (copy && source_add_plugin_dir(source, copy))
+        return 0;
+    free(copy);
+    return 1;
+}
+
+bool source_find_plugin_dirs(struct source *source, const char *command)
+{
+    struct weir_options options = source_options(source);
+    struct source found = {.owns_dirs = true};
+    struct weir_error error = {0};
+    int r = weir_plugin_dirs(&options, add_copy, &found, &error);
+
+    if (r > found.plugin_dirs_n) {
+        source_free(&found);
+        fprintf(stderr, "%s: too many plugin directories\n", command);
+        return false;
+    }
+    if (r < 0 && (source->file || !source->process_dir)) {
+        source_free(&found);
+        source_complain(command, &error);
+        return false;
+    }
+    memcpy(source->plugin_dirs, found.plugin_dirs, sizeof(found.plugin_dirs));
+    source->plugin_dirs_n = found.plugin_dirs_n;
+    source->owns_dirs = true;
+    return true;
+}
+
+void source_free(struct source *source)
+{
+    for (int i = 0; source->owns_dirs && i < source->plugin_dirs_n; i++)
+        free((void *)(uintptr_t)source->plugin_dirs[i]);
+    *source = (struct source){0};
+}
+
 struct weir_options source_options(const struct source *source)
 {
     return (struct weir_options){.size = sizeof(struct weir_options),
@@ -47,31 +91,46 @@ void source_complain(const char *command, const struct weir_error *error)
         fprintf(stderr, "%s: %s\n", command, message);
 }
 
-struct complaint_count {
+void complaint_count_add(struct complaint_count *count, const struct weir_error *complaint)
+{
+    count->shown++;
+    count->all = complaint->complaints;
+}
+
+void complaint_count_end(const struct complaint_count *count, const char *file)
+{
+    if (count->all > count->shown)
+        fprintf(stderr, "%s: %u more complaints are not shown\n", file, count->all - count->shown);
+}
+
+struct opening {
     const char *command;
-    unsigned n;
+    struct complaint_count count;
+    char file[sizeof(((struct weir_error *)0)->file)];
 };
 
 static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
-    struct complaint_count *count = userdata;
+    struct opening *opening = userdata;
 
-    count->n++;
-    source_complain(count->command, complaint);
+    complaint_count_add(&opening->count, complaint);
+    snprintf(opening->file, sizeof(opening->file), "%s", complaint->file);
+    source_complain(opening->command, complaint);
 }
 
 int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
-    struct complaint_count count = {.command = command};
+    struct opening opening = {.command = command};
     struct weir_error error = {0};
     int r;
 
     options.only = only;
     options.complaint = on_complaint;
-    options.userdata = &count;
+    options.userdata = &opening;
     r = weir_open(ret, &options, &error);
-    if (r < 0 && count.n == 0) {
+    complaint_count_end(&opening.count, opening.file);
+    if (r < 0 && opening.count.shown == 0) {
         error.code = r;
         source_complain(command, &error);
     }

@@ -14,6 +14,7 @@ struct source {
     const char *process_dir;                      /* segment directory, or NULL */
     const char *plugin_dirs[SOURCE_DIRS_MAX + 1]; /* NULL-terminated */
     int plugin_dirs_n;
+    bool owns_dirs; /* plugin_dirs are copies; see source_free() */
 };
 
 /* Options of a source: part of getopt_long's table and of its letters. */
@@ -31,6 +32,15 @@ bool source_option(struct source *source, int option, const char *argument, cons
 /* Returns false if there is no room. */
 bool source_add_plugin_dir(struct source *source, const char *directory);
 
+/*
+ * Adds the plugin directories that the configuration names, for sets that are opened by the
+ * definition in their segment. Returns false if the configuration cannot be read, which is
+ * reported; one that nothing asked for but the environment is not, if it matters for nothing else.
+ * End with source_free().
+ */
+bool source_find_plugin_dirs(struct source *source, const char *command);
+void source_free(struct source *source);
+
 /* Returns the options for weir_open. They borrow from `source`. */
 struct weir_options source_options(const struct source *source);
 
@@ -40,5 +50,16 @@ int source_open(const struct source *source, const char *only, const char *comma
 
 /* Writes an error to the standard error: its place, or else `command`, and the message. */
 void source_complain(const char *command, const struct weir_error *error);
+
+/* Complaints about one configuration, as they are reported. All zero at first. */
+struct complaint_count {
+    unsigned shown;
+    unsigned all; /* the library reports no more than 1000 of them */
+};
+
+void complaint_count_add(struct complaint_count *count, const struct weir_error *complaint);
+
+/* Writes to the standard error how many complaints about `file` were not shown, if any. */
+void complaint_count_end(const struct complaint_count *count, const char *file);
 
 #endif

@@ -18,8 +18,8 @@ static const char help[] =
     "\n"
     "  -j, --json              write JSON\n"
     "  -p, --prometheus        write the text format of Prometheus\n"
-    "  -f, --file FILE         a configuration that says where shared sets are; default: the file\n"
-    "                          that WEIR_CONFIG names\n"
+    "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"
+    "                          default: the file that WEIR_CONFIG names\n"
     "      --process-dir DIR   where shared sets are\n"
     "  -d, --plugin-dir DIR    look for plugins in DIR first\n"
     "  -h, --help              show this text\n"
@@ -286,7 +286,7 @@ int run_stat(int argc, char **argv)
     };
     struct source source = {0};
     enum format format = FORMAT_TEXT;
-    int option;
+    int option, ending;
 
     while ((option = getopt_long(argc, argv, "jph" SOURCE_LETTERS, options, NULL)) != -1) {
         switch (option) {
@@ -303,5 +303,9 @@ int run_stat(int argc, char **argv)
                 return usage_hint(argv[0]);
         }
     }
-    return show(argv[0], &source, format, argv + optind, argc - optind);
+    if (!source_find_plugin_dirs(&source, argv[0]))
+        return ENDING_SYSTEM;
+    ending = show(argv[0], &source, format, argv + optind, argc - optind);
+    source_free(&source);
+    return ending;
 }

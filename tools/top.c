@@ -279,8 +279,11 @@ int run_top(int argc, char **argv)
     }
     top.names = (const char *const *)(argv + optind);
     top.names_n = (size_t)(argc - optind);
+    if (!source_find_plugin_dirs(&source, argv[0]))
+        return ENDING_SYSTEM;
     ending = show(&top, argv[0]);
     snapshot_free(&top.before);
     snapshot_free(&top.now);
+    source_free(&source);
     return ending;
 }

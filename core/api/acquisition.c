@@ -196,8 +196,8 @@ WEIR_NOINLINE int acquisition_skip_update(weir_acquisition *acquisition, const c
     return 0;
 }
 
-/* Updates an acquisition of any set; `key` is not NULL. A function of its own, so that the common case needs few
- * registers. */
+/* Updates an acquisition of any set; `key` is not NULL. A function of its own, so that the common
+ * case needs few registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
     uint64_t matching;

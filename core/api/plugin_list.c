@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Implements weir_plugins(), which lists all plugin files and why files are refused. */
+/* Implements weir_plugins(), which lists all plugin files and why files are refused, and
+ * weir_plugin_dirs(), which lists the directories that are named. */
 #include "config/value.h"
 #include "plugin/plugin_file.h"
 #include <limits.h>
@@ -44,22 +45,48 @@ static int plugin_list_report_dir(void *userdata, const char *dir, int code)
     return plugin_list_report(userdata, dir, NULL, &refusal);
 }
 
-/* Adds the directories that a configuration names. */
-static int plugin_list_add_dirs(struct plugin_search *plugins, const struct weir_options *options,
-                                struct complaints *complaints)
+/* Calls `each` for the directories that a configuration names, until one call fails. */
+static int plugin_list_each_dir(const struct weir_options *options, struct complaints *complaints,
+                                int (*each)(void *userdata, const char *dir), void *userdata)
 {
     struct config_ast ast = {0};
     int r = config_yaml_load(options, &ast, complaints);
 
     for (size_t i = 0; i < ast.plugin_dirs_n && r == 0; i++) {
-        const struct config_value *dir = &ast.plugin_dirs[i];
-
-        r = value_check_path(complaints, dir);
+        r = value_check_path(complaints, &ast.plugin_dirs[i]);
         if (r == 0)
-            r = plugin_search_add_dir(plugins, dir->text);
+            r = each(userdata, ast.plugin_dirs[i].text);
     }
     config_ast_free(&ast);
     return r;
+}
+
+static int plugin_list_add_dir(void *userdata, const char *dir)
+{
+    return plugin_search_add_dir(userdata, dir);
+}
+
+/* Checks the arguments of both calls. Returns 0, or -EINVAL with the reason. */
+static int plugin_list_check(const struct weir_options *options, bool has_callback,
+                             struct weir_error *reterr)
+{
+    if (options->size < sizeof(*options) || !has_callback)
+        return error_set(reterr, -EINVAL,
+                         "the size of the options is wrong, or there is no callback");
+    if (options->file && options->text)
+        return error_set(reterr, -EINVAL, "the options name both a file and a text");
+    return 0;
+}
+
+/* Returns `r`, or `reported`, with its reason in `reterr`. */
+static int plugin_list_finish(int r, int reported, const struct complaints *complaints,
+                              struct weir_error *reterr)
+{
+    if (reported < 0 && reterr)
+        *reterr = complaints->first;
+    if (reported < 0)
+        return reported;
+    return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : r;
 }
 
 int weir_plugins(const struct weir_options *options,
@@ -74,23 +101,56 @@ int weir_plugins(const struct weir_options *options,
     int r, reported;
 
     options = options ? options : &none;
-    if (options->size < sizeof(*options) || !found)
-        return error_set(reterr, -EINVAL,
-                         "the size of the options is wrong, or there is no callback");
-    if (options->file && options->text)
-        return error_set(reterr, -EINVAL, "the options name both a file and a text");
+    r = plugin_list_check(options, found, reterr);
+    if (r < 0)
+        return r;
     complaints.report = options->complaint;
     complaints.userdata = options->userdata;
     r = plugin_search_new(&plugins, options->plugin_dirs);
     if (r == 0)
-        r = plugin_list_add_dirs(plugins, options, &complaints);
+        r = plugin_list_each_dir(options, &complaints, plugin_list_add_dir, plugins);
     reported = complaints_report(&complaints);
     if (r == 0 && reported == 0)
         r = plugin_search_visit(plugins, &visitor);
     plugin_search_free(plugins);
-    if (reported < 0 && reterr)
-        *reterr = complaints.first;
-    if (reported < 0)
-        return reported;
-    return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : list.n;
+    r = plugin_list_finish(r, reported, &complaints, reterr);
+    return r < 0 ? r : list.n;
+}
+
+struct plugin_dirs {
+    int (*found)(void *userdata, const char *dir);
+    void *userdata;
+    int n; /* calls */
+};
+
+static int plugin_dirs_report(void *userdata, const char *dir)
+{
+    struct plugin_dirs *dirs = userdata;
+
+    dirs->n++;
+    return dirs->found(dirs->userdata, dir) != 0 ? PLUGIN_LIST_STOP : 0;
+}
+
+int weir_plugin_dirs(const struct weir_options *options,
+                     int (*found)(void *userdata, const char *dir), void *userdata,
+                     struct weir_error *reterr)
+{
+    static const struct weir_options none = {.size = sizeof(none)};
+    struct plugin_dirs dirs = {found, userdata, 0};
+    struct complaints complaints = {0};
+    int r, reported;
+
+    options = options ? options : &none;
+    r = plugin_list_check(options, found, reterr);
+    if (r < 0)
+        return r;
+    complaints.report = options->complaint;
+    complaints.userdata = options->userdata;
+    for (size_t i = 0; options->plugin_dirs && options->plugin_dirs[i] && r == 0; i++)
+        r = plugin_dirs_report(&dirs, options->plugin_dirs[i]);
+    if (r == 0)
+        r = plugin_list_each_dir(options, &complaints, plugin_dirs_report, &dirs);
+    reported = complaints_report(&complaints);
+    r = plugin_list_finish(r, reported, &complaints, reterr);
+    return r < 0 ? r : dirs.n;
 }

@@ -108,12 +108,12 @@ struct segment_key_set {
  * blocks of threads. In a segment key sets are found by their units, behind all version blocks, and
  * share the numbers of these. In the memory of a process each has a unit for its head.
  */
-static inline uint32_t key_sets_room(uint32_t block_class, bool shared)
+static inline uint32_t key_sets_room(uint32_t block_class, bool in_segment)
 {
     const uint64_t block = UINT64_C(1) << block_class, segment_rest = UINT64_C(1) << 33;
     uint64_t end = block_slots_end(block_class), n;
 
-    if (shared) {
+    if (in_segment) {
         n = ((uint64_t)UINT32_MAX * REGION_UNIT_SIZE - segment_rest) /
             (block + sizeof(struct segment_key_set));
         return n < (BLOCK_SLOT_MASK + 1) / 2 ? (uint32_t)n : (uint32_t)(BLOCK_SLOT_MASK + 1) / 2;

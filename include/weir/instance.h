@@ -48,7 +48,8 @@ struct weir_options {
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
 
     /* Receives every complaint about a configuration, at most 1000, in the order of the file, from
-     * within the call that reads it. NULL: no callback. */
+     * within the call that reads it; `complaints` of each says how many there are in all. NULL: no
+     * callback. */
     void (*complaint)(void *userdata, const struct weir_error *complaint);
 
     void *userdata; /* for `log` and `complaint` */
@@ -142,6 +143,16 @@ struct weir_plugin_info {
 WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              int (*found)(void *userdata, const struct weir_plugin_info *info),
                              void *userdata, struct weir_error *reterr);
+
+/*
+ * Calls `found` for every plugin directory that these options and the configuration name, in the
+ * order of the search: for programs that open a set by its definition alone (segment.h), which does
+ * not say where its plugins are. `dir` lives as long as the call. `found` returns 0 to go on. Any
+ * thread. Returns the number of calls, or an error of weir_plugins, with `reterr`.
+ */
+WEIR_PUBLIC int weir_plugin_dirs(const struct weir_options *options,
+                                 int (*found)(void *userdata, const char *dir), void *userdata,
+                                 struct weir_error *reterr);
 
 #ifdef __cplusplus
 }

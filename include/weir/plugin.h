@@ -27,12 +27,7 @@ extern "C" {
 #define WEIR_PLUGIN_ABI_MAJOR 1
 #define WEIR_PLUGIN_ABI_MINOR 1 /* 1: weir_algorithm.try_take */
 
-/*
- * The exported table, with the major in its name:
- *
- *     extern const struct weir_plugin_table weir_plugins_v1; (in C++: extern "C")
- *     WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {...};
- */
+/* Name of the exported table, with the major in it. It is declared below. */
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
 #define WEIR_PLUGIN_EXPORT __attribute__((visibility("default")))
 
@@ -104,6 +99,16 @@ struct weir_plugin_table {
     uint32_t plugins_n; /* 1 .. 64 */
     const struct weir_plugin *const *plugins;
 };
+
+/*
+ * The table of a plugin file, which defines it, in C and in C++:
+ *
+ *     const struct weir_plugin_table weir_plugins_v1 = {...};
+ *
+ * This declaration exports it, whatever visibility the compiler is told (-fvisibility=hidden): a
+ * compiler of C++ may ignore an attribute that comes after a declaration.
+ */
+extern WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1;
 
 #ifdef __cplusplus
 }

@@ -97,8 +97,7 @@ static const struct weir_plugin plugin = {
 
 static const struct weir_plugin *const plugins[] = {&plugin};
 
-extern const struct weir_plugin_table weir_plugins_v1;
-WEIR_PLUGIN_EXPORT const struct weir_plugin_table weir_plugins_v1 = {
+const struct weir_plugin_table weir_plugins_v1 = {
     .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
     .plugins_n = 1,

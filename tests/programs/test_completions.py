@@ -13,8 +13,11 @@ import unittest
 BASH, ZSH = map(os.path.abspath, sys.argv[1:3])
 
 STAND_IN = """#!/bin/sh
-[ "$1 $2" = "ls --names" ] || exit 9
-shift 2
+case "$1 $2" in
+    "ls --names") shift 2 ;;
+    "check --names") shift 2; set -- check "$@" ;;
+    *) exit 9 ;;
+esac
 case "$*" in
     "") printf '%s\\n' alpha beta 'a b' ;;
     *) printf 'asked:%s\\n' "$(echo "$*" | tr ' ' ,)" ;;
@@ -81,7 +84,21 @@ class Bash(Completions):
     def test_names_of_another_directory(self):
         self.assertEqual(self.complete("stat", "--process-dir", "/x", ""),
                          ["asked:--process-dir\\,/x"])
-        self.assertEqual(self.complete("exec", "-f", "y", "-s", ""), ["asked:-f\\,y"])
+        self.assertEqual(self.complete("stat", "-f", "y", ""), ["asked:-f\\,y"])
+        self.assertEqual(self.complete("ls", "--file", "=", "y", ""), [])
+        self.assertEqual(self.complete("top", "--file", "=", "y", ""), ["asked:--file\\,y"])
+
+    def test_names_of_a_configuration(self):
+        self.assertEqual(self.complete("exec", "-f", "y", "-s", ""), ["asked:check\\,--\\,y"])
+        self.assertEqual(self.complete("exec", "--file", "=", "y", "--process-dir", "p", "--set", ""),
+                         ["asked:check\\,--\\,y"])
+        self.assertEqual(self.complete("exec", "-d", "p", "-f", "y", "-s", ""),
+                         ["asked:check\\,-d\\,p\\,--\\,y"])
+        self.assertEqual(self.complete("exec", "-f", "y", "-l", "a:1", "--name", ""),
+                         ["asked:-f\\,y"])  # defined by itself: what exists
+        self.env["WEIR_CONFIG"] = "z"
+        self.assertEqual(self.complete("exec", "-s", ""), ["asked:check\\,--\\,z"])
+        self.assertEqual(self.complete("stat", ""), ["a\\ b", "alpha", "beta"])
 
     def test_the_command_of_exec(self):
         for words in (["--"], ["-s", "x"], ["-v", "-l", "a:1", "-s", "x", "--"]):
@@ -109,6 +126,11 @@ class Zsh(Completions):
     def test_names(self):
         self.assertIn("-s beta", self.complete("weir exec -s b"))
         self.assertIn("rm beta", self.complete("weir rm b"))
+
+    def test_names_of_a_configuration(self):
+        self.assertIn("asked:check,--,y", self.complete("weir exec -f y -s a").replace("\\", ""))
+        self.env["WEIR_CONFIG"] = "z"
+        self.assertIn("asked:check,--,z", self.complete("weir exec -s a").replace("\\", ""))
 
     def test_the_command_of_exec(self):
         self.assertIn("-- printenv", self.complete("weir exec -s x -- printe"))

@@ -252,6 +252,39 @@ class Stat(Shared):
         self.assertRegex(out, r'(?m)^weir_subjects{set="clients"} [23]$')
         self.assertRegex(out, r'(?m)^weir_subjects_live{set="clients"} [123]$')
 
+    def test_the_plugins_of_a_configuration(self):
+        plugin = next(path for directory in os.environ["WEIR_PLUGIN_PATH"].split(":")
+                      if os.path.exists(path := os.path.join(directory, "gcra.so")))
+        own = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, own)
+        shutil.copy(plugin, own)
+        path = os.path.join(own, "weir.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"version: 1\nplugin_dirs: [{own}]\nprocess_dir: {self.directory}\n"
+                       "sets: { t: { backend: process, limits: [ { type: call, algorithm: gcra, "
+                       "capacity: 5, window: 1h } ] } }\n")
+        bare = {**self.env(), "WEIR_PLUGIN_PATH": ""}
+        del bare["WEIR_PROCESS_DIR"]
+
+        def run(*arguments, **env):
+            return subprocess.run([COMMAND, *arguments], capture_output=True, text=True,
+                                  timeout=PATIENCE, env={**bare, **env}, stdin=subprocess.DEVNULL)
+
+        self.assertEqual(run("exec", "-f", path, "-s", "t", "true").returncode, 0)
+        for done in (run("stat", "-f", path, "--json"), run("stat", "--json", WEIR_CONFIG=path),
+                     run("stat", "--json", "--process-dir", self.directory, WEIR_CONFIG=path),
+                     run("stat", "--json", "--process-dir", self.directory, "-d", own)):
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            (found,) = json.loads(done.stdout)["sets"]
+            self.assertEqual(found["limits"][0]["available"], 4)
+        done = run("stat", "--process-dir", self.directory)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("gcra", done.stderr)
+        nowhere = os.path.join(own, "nowhere")
+        self.assertEqual(run("stat", "-f", nowhere, "--process-dir", self.directory).returncode, 3)
+        done = run("stat", "--process-dir", self.directory, "-d", own, WEIR_CONFIG=nowhere)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_what_is_not_there(self):
         out, err = self.expect(1, "stat", "--json", "nobody")
         self.assertEqual(json.loads(out), {"sets": []})

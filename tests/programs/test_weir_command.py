@@ -87,7 +87,7 @@ class Usage(Directory):
             out, err = self.expect(weir(*arguments), 2)
             self.assertEqual(out, "")
             self.assertIn("`weir --help`", err)
-        for arguments in (["check"], ["check", "a", "b"], ["check", "-c", "x", "y"],
+        for arguments in (["check"], ["check", "-c", "x", "y"],
                           ["check"] + ["-d", "d"] * 65 + ["x"], ["plugins"] + ["d"] * 65,
                           ["plugins", "-d"]):
             out, err = self.expect(weir(*arguments), 2)
@@ -212,6 +212,63 @@ class Check(Directory):
         large = PLAIN.encode() + b"# padding\n" * 30000  # more than one buffer
         self.expect(weir("check", "-", text=large), 0)
         self.expect(weir("check", "-", text=b"#" * (17 << 20)), 3)
+
+    def test_several_files(self):
+        good, bad = self.write("good.yaml", PLAIN), self.write("bad.yaml", FIVE_MISTAKES)
+        out, err = self.expect(weir("check", good, bad, "--", good), 1)
+        self.assertEqual(out.count(f"{good}: 2 sets, 1 pool\n"), 2)
+        self.assertEqual(len(err.splitlines()), 5)
+        self.assertTrue(all(line.startswith(bad + ":") for line in err.splitlines()), err)
+        out, err = self.expect(weir("check", bad, os.path.join(self.directory, "none"), good), 3)
+        self.assertIn(f"{good}: 2 sets, 1 pool\n", out)
+        out, _ = self.expect(weir("check", "--json", good, bad), 1)
+        decoder, objects = json.JSONDecoder(), []
+        while out.strip():
+            found, end = decoder.raw_decode(out.lstrip())
+            objects.append(found)
+            out = out.lstrip()[end:]
+        self.assertEqual([(found["file"], found["ok"]) for found in objects],
+                         [(good, True), (bad, False)])
+
+    def test_the_file_of_the_environment(self):
+        good, bad = self.write("good.yaml", PLAIN), self.write("bad.yaml", FIVE_MISTAKES)
+        out, _ = self.expect(weir("check", env={"WEIR_CONFIG": good}), 0)
+        self.assertIn(f"{good}: 2 sets, 1 pool\n", out)
+        _, err = self.expect(weir("check", env={"WEIR_CONFIG": bad}), 1)
+        self.assertTrue(err.startswith(bad + ":"), err)
+        out, _ = self.expect(weir("check", good, env={"WEIR_CONFIG": bad}), 0)
+        self.assertIn(f"{good}: 2 sets, 1 pool\n", out)
+
+    def test_names(self):
+        shared = "{ backend: process, limits: [ { type: resource, key: k, capacity: 1 } ] }"
+        path = self.write("weir.yaml", f"version: 1\nsets: {{ \"a b\": {shared}, c: {shared}, "
+                          "own: {} }\npools: { both: { sets: [\"a b\", c] }, "
+                          "mixed: { sets: [c, own] } }\n")
+        out, _ = self.expect(weir("check", "--names", path), 0)
+        self.assertEqual(out, "a b\nc\nboth\n")
+        out, _ = self.expect(weir("check", "-n", self.write("bad.yaml", FIVE_MISTAKES)), 1)
+        self.assertEqual(out, "")
+
+    def test_very_many_complaints(self):
+        lines = "".join(f"  s{i}: {{ timeout: 3 }}\n" for i in range(1234))
+        path = self.write("weir.yaml", "version: 1\nsets:\n" + lines)
+        more = f"{path}: 234 more complaints are not shown"
+        _, err = self.expect(weir("check", path), 1)
+        self.assertEqual(len(err.splitlines()), 1001)
+        self.assertEqual(err.splitlines()[-1], more)
+        out, err = self.expect(weir("check", "--json", path), 1)
+        self.assertEqual((len(json.loads(out)["complaints"]), json.loads(out)["not_shown"], err),
+                         (1000, 234, ""))
+        _, err = self.expect(weir("check", self.write("few.yaml", FIVE_MISTAKES)), 1)
+        self.assertNotIn("not shown", err)
+        out, _ = self.expect(weir("check", "--json", os.path.join(self.directory, "few.yaml")), 1)
+        self.assertEqual(json.loads(out)["not_shown"], 0)
+        _, err = self.expect(weir("exec", "-f", path, "-s", "s1", "true"), 125)
+        self.assertEqual(err.splitlines()[-1], more)
+        path = self.write("fields.yaml", "version: 1\nsets: {}\n" + "".join(
+            f"field{i}: 1\n" for i in range(1234)))
+        _, err = self.expect(weir("plugins", "-c", path), 1)
+        self.assertEqual(err.splitlines()[-1], f"{path}: 234 more complaints are not shown")
 
     def test_unreadable(self):
         for path in (os.path.join(self.directory, "nowhere"), self.directory):

@@ -49,6 +49,13 @@ static int stop_at_plugin(void *userdata, const struct weir_plugin_info *info)
     return 1;
 }
 
+static int stop_at_dir(void *userdata, const char *dir)
+{
+    (void)userdata;
+    assert_non_null(dir);
+    return 1;
+}
+
 static int stop_at_segment(void *userdata, const struct weir_segment *segment)
 {
     (void)userdata;
@@ -97,6 +104,9 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_plugins,                                                                             \
          (P(0, &right.options), P(1, stop_at_plugin), P(2, &right), P(3, &right.error)), 1,        \
          -EINVAL, 1, 1)                                                                            \
+    CALL(weir_plugin_dirs,                                                                         \
+         (P(0, &right.options), P(1, stop_at_dir), P(2, &right), P(3, &right.error)), 0, -EINVAL,  \
+         0, 0)                                                                                     \
     CALL(weir_pool_open, (P(0, &made.pool), P(1, world.w), P(2, "main"), 0), -EINVAL, -EINVAL,     \
          -EINVAL)                                                                                  \
     CALL(weir_pool_new, (P(0, &made.pool), P(1, world.w), P(2, &right.spec), P(3, &right.error)),  \

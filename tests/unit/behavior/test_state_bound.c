@@ -125,7 +125,7 @@ static void a_larger_one_is_refused(void **state)
             "of a set can have 67108736 together");
 }
 
-/* The boundary of the words of a version, whoever asks. */
+/* The boundary of the words of a version. */
 static void a_version_counts_its_words(void **state)
 {
     (void)state;

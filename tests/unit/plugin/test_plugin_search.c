@@ -765,6 +765,55 @@ static void test_discovery_complains(void **state)
     assert_int_equal(seen.plugins + seen.refusals, 0);
 }
 
+struct named_dirs {
+    char names[4][64];
+    int n, stop_at;
+};
+
+static int see_dir(void *userdata, const char *dir)
+{
+    struct named_dirs *dirs = userdata;
+
+    assert_true(dirs->n < 4);
+    snprintf(dirs->names[dirs->n++], sizeof(dirs->names[0]), "%s", dir);
+    return dirs->n == dirs->stop_at;
+}
+
+/* The directories of the options, then those of the configuration; nothing is loaded. */
+static void test_named_directories(void **state)
+{
+    const char *const own[] = {"/first", NULL};
+    struct weir_options options = options_of(own);
+    struct named_dirs dirs = {.stop_at = 0};
+    struct weir_error error = {0};
+
+    (void)state;
+    options.text = "version: 1\nplugin_dirs: [/second, /third]\n";
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), 3);
+    assert_string_equal(dirs.names[0], "/first");
+    assert_string_equal(dirs.names[1], "/second");
+    assert_string_equal(dirs.names[2], "/third");
+    for (int stop_at = 1; stop_at <= 3; stop_at++) {
+        dirs = (struct named_dirs){.stop_at = stop_at};
+        assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), stop_at);
+        assert_int_equal(dirs.n, stop_at);
+    }
+    dirs.n = dirs.stop_at = 0;
+    options.plugin_dirs = NULL;
+    options.text = "version: 1\n";
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), 0);
+    options.text = "version: 1\nplugin_dirs: [/fine, relative]\n";
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), -EINVAL);
+    assert_contains(error.message, "`relative` is not an absolute path");
+    assert_int_equal(weir_plugin_dirs(&options, NULL, NULL, &error), -EINVAL);
+    options.file = "/nowhere";
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), -EINVAL);
+    options.text = NULL;
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), -ENOENT);
+    options.size = 8;
+    assert_int_equal(weir_plugin_dirs(&options, see_dir, &dirs, &error), -EINVAL);
+}
+
 /* ---- failures ---- */
 
 /* Everything once, with whatever fails failing. */
@@ -780,6 +829,8 @@ static int do_everything(const char *dir)
 
     options.text = "version: 1\nplugin_dirs: [/nowhere]\n";
     r = weir_plugins(&options, see, &seen, &error);
+    if (r >= 0)
+        r = weir_plugin_dirs(&options, see_dir, &(struct named_dirs){0}, &error);
     if (r < 0)
         return r;
     r = plugin_search_new(&plugins, dirs);
@@ -860,6 +911,7 @@ int main(int argc, char **argv)
         leak_checked_test(test_discovery_of_everything),
         leak_checked_test(test_discovery_through_a_configuration),
         leak_checked_test(test_discovery_complains),
+        leak_checked_test(test_named_directories),
         leak_checked_test(test_every_call_fails_once),
     };
 

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# A plugin in C++ by the recipe of weir/plugin.h exports its table though everything else is hidden,
+# and so does one that declares the table itself.
+#
+#     test_plugin_in_cpp.sh WEIR INCLUDE_DIRECTORY SOURCE
+set -eu
+
+weir=$1 include=$2 source=$3
+command -v "${CXX:-g++}" > /dev/null || {
+    echo "SKIPPED: there is no ${CXX:-g++}; no plugin in C++ was tried" >&2
+    exit 77
+}
+umask 022
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+{
+    echo '#include <weir/plugin.h>'
+    echo 'extern "C" { extern const struct weir_plugin_table weir_plugins_v1; }'
+    cat "$source"
+} > "$directory/declared.cc"
+for file in "$source" "$directory/declared.cc"; do
+    "${CXX:-g++}" -std=c++17 -O2 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden \
+        -fvisibility-inlines-hidden -fPIC -shared -I"$include" -o "$directory/hidden.so" "$file"
+    WEIR_PLUGIN_PATH='' "$weir" plugins "$directory" | grep -q '^  algorithm hidden 1.0: grants everything$' || {
+        echo "$file is not taken for a plugin:" >&2
+        "$weir" plugins "$directory" >&2
+        exit 1
+    }
+done
