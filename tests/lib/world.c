@@ -29,6 +29,8 @@ static void hear(void *userdata, enum weir_log_level level, const char *message)
     world.logged++;
 }
 
+uint64_t world_start = START;
+
 static const struct weir_clock clock_by_hand = {sizeof(clock_by_hand), read_now, read_wall, NULL};
 
 static weir *open_instance(const struct weir_options *options)
@@ -43,7 +45,7 @@ static weir *open_instance(const struct weir_options *options)
 
 static void open_with(const struct weir_options *options, const char *name)
 {
-    world = (struct world){.now = START};
+    world = (struct world){.now = world_start};
     world.w = open_instance(options);
     world.pool = pool_open(name, 0);
     world.set = weir_pool_set(world.pool, 0);

@@ -34,6 +34,7 @@ struct world {
     char log[LOG_MAX][256];
 };
 extern struct world world;
+extern uint64_t world_start; /* START, unless a test sets it before it opens a world */
 
 /* Opens an instance with this configuration text, and its pool or set `name`. */
 void world_open(const char *text, const char *name);

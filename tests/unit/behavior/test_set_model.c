@@ -118,6 +118,16 @@ static int write_limit(const struct model_limit *l, unsigned i, char *text, size
                     l->charges ? ", overuse: charge" : "");
 }
 
+/* Mostly START; also shortly before instants at which a bit more of the clock is used. */
+static uint64_t random_start(void)
+{
+    static const uint64_t starts[] = {0, UINT64_C(1) << 60, UINT64_C(1) << 61, UINT64_C(1) << 62};
+
+    uint64_t at = starts[below(4)];
+
+    return chance(2) ? START : at ? at - below(SECOND) : 0;
+}
+
 static void random_set(void)
 {
     struct model *m = &run.model;
@@ -129,7 +139,7 @@ static void random_set(void)
                         .max_waiters = chance(3) ? 1 + below(6) : 0};
     run.without_resources = true;
     run.late = false;
-    world.now = START;
+    world.now = world_start = random_start();
     for (unsigned i = 0; i < m->limits_n; i++) {
         random_limit(&m->limits[i]);
         run.without_resources &= m->limits[i].algorithm != MODEL_RESOURCE;
@@ -883,7 +893,9 @@ static void do_pass(void)
         break;
     default:
         if (!run.model.line_n && chance(4))
-            until += below(UINT64_C(1) << 40);
+            until += below(UINT64_C(1) << (chance(8) ? 61 : 40));
+        if (until > WEIR_CLOCK_MAX - (UINT64_C(1) << 50))
+            until = run.model.now; /* the end of the clock is none of this test's */
     }
     if (until > run.model.now)
         pass(until, chance(4));
