@@ -893,7 +893,7 @@ static void do_pass(void)
         break;
     default:
         if (!run.model.line_n && chance(4))
-            until += below(UINT64_C(1) << (chance(8) ? 61 : 40));
+            until += below(chance(8) ? WEIR_CLOCK_MAX : UINT64_C(1) << 40);
         if (until > WEIR_CLOCK_MAX - (UINT64_C(1) << 50))
             until = run.model.now; /* the end of the clock is none of this test's */
     }
