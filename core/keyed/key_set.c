@@ -180,6 +180,7 @@ static struct unbound_link *key_set_unbound_link(const struct keyed *keyed, uint
 /* Replaces the first of the stack. The tag in the upper half of the word guards against ABA. */
 static bool key_set_swap_first(struct keyed *keyed, uint64_t top, uint32_t first)
 {
+    WEIR_INVARIANT(keyed->segment || first <= KEY_SETS_MAX);
     return shm_cas_seq_cst(&keyed->shared_state->unbound_list, top,
                            ((top >> 32) + 1) << 32 | first);
 }

@@ -34,6 +34,7 @@ static uint64_t key_set_binding(const struct txn *txn)
 
 static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
 {
+    WEIR_INVARIANT((uint64_t)phase <= PHASE_MASK);
     key_set_words(txn)->binding = (binding & BINDING_MASK) << PHASE_BITS | phase;
 }
 
@@ -111,6 +112,7 @@ bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t 
     if ((*word >> PHASE_BITS & BINDING_MASK) != ctx->binding ||
         (*word & PHASE_MASK) == PHASE_UNBOUND)
         return false;
+    WEIR_INVARIANT(ctx->binding <= BINDING_MASK);
     *word = ctx->binding << PHASE_BITS | PHASE_BOUND;
     return true;
 }

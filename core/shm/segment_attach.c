@@ -98,6 +98,7 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
         return -E2BIG;
     layout.records_at = segment_round_up(layout.blocks_at + layout.blocks_n * block, SEGMENT_PAGE);
     layout.size = layout.records_at + sizes->runs_n * SEGMENT_RUN_SIZE;
+    WEIR_INVARIANT(layout.blocks_at / REGION_UNIT_SIZE <= UINT32_MAX); /* units of thread heads */
     WEIR_INVARIANT(layout.blocks_at % block == 0 && layout.blocks_at % SEGMENT_PAGE == 0);
     WEIR_INVARIANT(layout.records_at % SEGMENT_PAGE == 0 && layout.size % SEGMENT_PAGE == 0);
     if (sizes->keys_max && segment_layout_add_keyed(&layout) < 0)
