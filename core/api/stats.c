@@ -102,7 +102,9 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     uint32_t n;
     int r = 0;
 
-    if (!set || !ret || ret->size < sizeof(*ret) || (limits_n && !retlimits))
+    if (!set || !ret || (limits_n && !retlimits))
+        return -EINVAL;
+    if (ret->size < sizeof(*ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
