@@ -180,7 +180,7 @@ static void keyed_reach_unbound(const struct keyed *keyed, struct weir_instant *
     uint64_t unbound_ns =
         atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
 
-    if (at->now_ns < unbound_ns && unbound_ns < GRANT_MARKER)
+    if (at->now_ns < unbound_ns && unbound_ns <= CLOCK_MAX_NS)
         at->now_ns = unbound_ns;
 }
 
