@@ -36,7 +36,9 @@ void os_wipe_page_free(void *page);
 uint64_t os_now_ns(void); /* CLOCK_MONOTONIC */
 uint64_t
 os_now_coarse_ns(void); /* CLOCK_MONOTONIC at the kernel's last tick, a few ms ago: cheap */
-int64_t os_wall_offset_ns(void); /* CLOCK_REALTIME - CLOCK_MONOTONIC */
+/* CLOCK_REALTIME - CLOCK_MONOTONIC, as of the kernel's last tick: exact, since only a step of the
+ * wall clock and a suspension change it. */
+int64_t os_wall_offset_ns(void);
 /* Reads the time stamp counter, unordered with the instructions before and after it. Returns 0 if
  * the counter is unusable; clock_tsc_new lists the errors of os_tsc_check. */
 uint64_t os_tsc_read(void);
@@ -49,6 +51,10 @@ int os_timerfd_set(int fd, uint64_t at_ns); /* absolute; WEIR_FOREVER disarms */
 /* Bounds of the least time from the expiry of a timer until the thread that it wakes runs. */
 void os_timer_lead(uint32_t *ret_least_ns, uint32_t *ret_most_ns);
 int os_timerfd_expire(int fd); /* expires it now; needs a kernel with checkpoint support */
+/* A timerfd that becomes readable when the wall clock steps or the machine wakes from suspend, once
+ * it is armed. os_wall_timerfd_arm() takes back what made it readable before. */
+int os_wall_timerfd(void);
+int os_wall_timerfd_arm(int fd);
 int os_epoll_create(void);
 int os_epoll_add(int epoll_fd, int fd, uint64_t data);
 int os_epoll_add_edge(int epoll_fd, int fd, uint64_t data); /* edge-triggered */

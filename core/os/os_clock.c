@@ -18,9 +18,22 @@ uint64_t os_now_coarse_ns(void)
     return os_clock_read(CLOCK_MONOTONIC_COARSE);
 }
 
+/* Readings of the wall clock before and after that of the other one, until no tick is between. */
+enum { WALL_READINGS_MAX = 8 };
+
 int64_t os_wall_offset_ns(void)
 {
-    return (int64_t)(os_clock_read(CLOCK_REALTIME) - os_clock_read(CLOCK_MONOTONIC));
+    uint64_t before, after = os_clock_read(CLOCK_REALTIME_COARSE), monotonic;
+    unsigned n = 0;
+
+    /* Where the coarse clocks are no coarser than others, the first reading counts: no offset is
+     * too large, so nothing that waits for the wall clock is granted early. */
+    do {
+        before = after;
+        monotonic = os_clock_read(CLOCK_MONOTONIC_COARSE);
+        after = os_clock_read(CLOCK_REALTIME_COARSE);
+    } while (before != after && ++n < WALL_READINGS_MAX);
+    return (int64_t)(before - monotonic);
 }
 
 #ifdef __x86_64__

@@ -52,6 +52,23 @@ int os_timerfd_expire(int fd)
     return r;
 }
 
+int os_wall_timerfd(void)
+{
+    return os_result(timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK));
+}
+
+/* A timer that is set to the end of time and is canceled by every discontinuous change of the
+ * clock, among them the end of a suspension. Arming it again reports a change since, as an error
+ * that the caller has heard of already. */
+int os_wall_timerfd_arm(int fd)
+{
+    const struct itimerspec never = {.it_value = os_timespec(INT64_MAX)};
+    int r =
+        os_result(timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &never, NULL));
+
+    return r == -ECANCELED ? 0 : r;
+}
+
 int os_epoll_create(void)
 {
     return os_result(epoll_create1(EPOLL_CLOEXEC));

@@ -3,52 +3,54 @@
  * The fake system: the real one, included under other names, behind wrappers that count and fail.
  * State is atomic, so that the fake adds no order between threads that the real system would not.
  */
-#define os_alloc           real_os_alloc
-#define os_alloc_aligned   real_os_alloc_aligned
-#define os_realloc         real_os_realloc
-#define os_strdup          real_os_strdup
-#define os_free            real_os_free
-#define os_vm_reserve      real_os_vm_reserve
-#define os_vm_commit       real_os_vm_commit
-#define os_vm_free         real_os_vm_free
-#define os_wipe_page_alloc real_os_wipe_page_alloc
-#define os_wipe_page_free  real_os_wipe_page_free
-#define os_now_ns          real_os_now_ns
-#define os_now_coarse_ns   real_os_now_coarse_ns
-#define os_wall_offset_ns  real_os_wall_offset_ns
-#define os_tsc_read        real_os_tsc_read
-#define os_tsc_check       real_os_tsc_check
-#define os_eventfd         real_os_eventfd
-#define os_timerfd         real_os_timerfd
-#define os_timerfd_set     real_os_timerfd_set
-#define os_timerfd_expire  real_os_timerfd_expire
-#define os_timer_lead      real_os_timer_lead
-#define os_epoll_create    real_os_epoll_create
-#define os_epoll_add       real_os_epoll_add
-#define os_epoll_add_edge  real_os_epoll_add_edge
-#define os_epoll_remove    real_os_epoll_remove
-#define os_epoll_wait      real_os_epoll_wait
-#define os_eventfd_add     real_os_eventfd_add
-#define os_read            real_os_read
-#define os_write           real_os_write
-#define os_close           real_os_close
-#define os_futex_wait      real_os_futex_wait
-#define os_futex_wake      real_os_futex_wake
-#define os_thread_start    real_os_thread_start
-#define os_thread_join     real_os_thread_join
-#define os_thread_id       real_os_thread_id
-#define os_file_read       real_os_file_read
-#define os_file_read_part  real_os_file_read_part
-#define os_stat            real_os_stat
-#define os_dir_open        real_os_dir_open
-#define os_dir_next        real_os_dir_next
-#define os_dir_close       real_os_dir_close
-#define os_dlopen          real_os_dlopen
-#define os_dlsym           real_os_dlsym
-#define os_getenv          real_os_getenv
-#define os_user_id         real_os_user_id
-#define os_random          real_os_random
-#define os_random_secret   real_os_random_secret
+#define os_alloc            real_os_alloc
+#define os_alloc_aligned    real_os_alloc_aligned
+#define os_realloc          real_os_realloc
+#define os_strdup           real_os_strdup
+#define os_free             real_os_free
+#define os_vm_reserve       real_os_vm_reserve
+#define os_vm_commit        real_os_vm_commit
+#define os_vm_free          real_os_vm_free
+#define os_wipe_page_alloc  real_os_wipe_page_alloc
+#define os_wipe_page_free   real_os_wipe_page_free
+#define os_now_ns           real_os_now_ns
+#define os_now_coarse_ns    real_os_now_coarse_ns
+#define os_wall_offset_ns   real_os_wall_offset_ns
+#define os_tsc_read         real_os_tsc_read
+#define os_tsc_check        real_os_tsc_check
+#define os_eventfd          real_os_eventfd
+#define os_timerfd          real_os_timerfd
+#define os_timerfd_set      real_os_timerfd_set
+#define os_timerfd_expire   real_os_timerfd_expire
+#define os_timer_lead       real_os_timer_lead
+#define os_wall_timerfd     real_os_wall_timerfd
+#define os_wall_timerfd_arm real_os_wall_timerfd_arm
+#define os_epoll_create     real_os_epoll_create
+#define os_epoll_add        real_os_epoll_add
+#define os_epoll_add_edge   real_os_epoll_add_edge
+#define os_epoll_remove     real_os_epoll_remove
+#define os_epoll_wait       real_os_epoll_wait
+#define os_eventfd_add      real_os_eventfd_add
+#define os_read             real_os_read
+#define os_write            real_os_write
+#define os_close            real_os_close
+#define os_futex_wait       real_os_futex_wait
+#define os_futex_wake       real_os_futex_wake
+#define os_thread_start     real_os_thread_start
+#define os_thread_join      real_os_thread_join
+#define os_thread_id        real_os_thread_id
+#define os_file_read        real_os_file_read
+#define os_file_read_part   real_os_file_read_part
+#define os_stat             real_os_stat
+#define os_dir_open         real_os_dir_open
+#define os_dir_next         real_os_dir_next
+#define os_dir_close        real_os_dir_close
+#define os_dlopen           real_os_dlopen
+#define os_dlsym            real_os_dlsym
+#define os_getenv           real_os_getenv
+#define os_user_id          real_os_user_id
+#define os_random           real_os_random
+#define os_random_secret    real_os_random_secret
 
 #define os_mkdir          real_os_mkdir
 #define os_dir_open_fd    real_os_dir_open_fd
@@ -122,6 +124,8 @@
 #undef os_timerfd_set
 #undef os_timerfd_expire
 #undef os_timer_lead
+#undef os_wall_timerfd
+#undef os_wall_timerfd_arm
 #undef os_epoll_create
 #undef os_epoll_add
 #undef os_epoll_add_edge
@@ -432,7 +436,7 @@ void os_wipe_page_free(void *page)
 #define SLICE_NS   UINT64_C(1000000) /* how often a waiter looks at a clock moved by hand */
 
 static _Atomic uint64_t clock_ns = CLOCK_REAL;
-static _Atomic int64_t wall_offset_ns;
+static _Atomic int64_t wall_offset_ns, wall_step_ns;
 static _Atomic uint32_t lead_least_ns, lead_most_ns;
 static _Atomic(const struct fake_counter *) counter;
 
@@ -494,9 +498,41 @@ void fake_clock_advance(uint64_t ns)
     timers_fire(atomic_fetch_add(&clock_ns, ns) + ns);
 }
 
+/* Descriptors that listen for steps of the wall clock; 0: none. */
+static _Atomic int wall_listeners[TIMERS_MAX];
+
+/* As the kernel cancels them: they become readable. */
+static void wall_listeners_fire(void)
+{
+    const struct itimerspec past = {.it_value = {.tv_nsec = 1}};
+
+    for (int i = 0; i < TIMERS_MAX; i++) {
+        int fd = atomic_load(&wall_listeners[i]);
+
+        if (fd > 0)
+            timerfd_settime(fd, TFD_TIMER_ABSTIME, &past, NULL);
+    }
+}
+
+static void wall_listener_replace(int fd, int by)
+{
+    for (int i = 0; i < TIMERS_MAX; i++) {
+        int expected = fd;
+
+        if (atomic_compare_exchange_strong(&wall_listeners[i], &expected, by))
+            return;
+    }
+}
+
 void fake_clock_set_wall_offset(int64_t offset_ns)
 {
     atomic_store(&wall_offset_ns, offset_ns);
+}
+
+void fake_clock_step_wall(int64_t ns)
+{
+    atomic_fetch_add(&wall_step_ns, ns);
+    wall_listeners_fire();
 }
 
 void fake_os_set_counter(const struct fake_counter *other)
@@ -549,8 +585,9 @@ uint64_t os_now_coarse_ns(void)
 int64_t os_wall_offset_ns(void)
 {
     made(WALL);
-    return atomic_load(&clock_ns) == CLOCK_REAL ? real_os_wall_offset_ns()
-                                                : atomic_load(&wall_offset_ns);
+    return atomic_load(&wall_step_ns) + (atomic_load(&clock_ns) == CLOCK_REAL
+                                             ? real_os_wall_offset_ns()
+                                             : atomic_load(&wall_offset_ns));
 }
 
 /* The kernel knows nothing of a counter's clock, which may be far ahead of its own or far behind.
@@ -618,6 +655,23 @@ int os_timerfd(void)
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
     return code != 0 ? code : descriptor_made(real_os_timerfd());
+}
+
+int os_wall_timerfd(void)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    code = code != 0 ? code : descriptor_made(real_os_wall_timerfd());
+    if (code > 0)
+        wall_listener_replace(0, code);
+    return code;
+}
+
+int os_wall_timerfd_arm(int fd)
+{
+    int code = fails(TIMER_SET, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_os_wall_timerfd_arm(fd);
 }
 
 void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns)
@@ -719,6 +773,8 @@ void os_close(int fd)
     if (fd >= 0)
         atomic_fetch_sub(&live.descriptors, 1);
     timer_forget(fd);
+    if (fd > 0)
+        wall_listener_replace(fd, 0);
     real_os_close(fd);
 }
 
@@ -1045,6 +1101,7 @@ void fake_os_reset(void)
         atomic_store(&calls[i], 0);
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
+    atomic_store(&wall_step_ns, 0);
     fake_clock_set_lead(0, 0);
     atomic_store(&counter, NULL);
     atomic_store(&user, USER_REAL);

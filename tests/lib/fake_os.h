@@ -78,6 +78,8 @@ struct fake_os_live fake_os_live(void);
 void fake_clock_set(uint64_t now_ns);
 void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
+/* The wall clock steps, that of the machine or that by hand, and its listeners hear of it. */
+void fake_clock_step_wall(int64_t ns);
 /* What os_timer_lead says with it: 0, unless this says otherwise. */
 void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns);
 

@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -191,6 +192,27 @@ static void test_clocks(void **state)
     ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     assert_true(after >= before && before > 0);
     assert_true(llabs(ns - sum) < 1000000000);
+}
+
+/* It is that of one tick, not of two readings at different times. Should the clock of the machine
+ * step meanwhile, the next turn tells. */
+static void test_the_offset_of_the_wall_clock_is_exact(void **state)
+{
+    int differences = 0;
+
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        int64_t first = os_wall_offset_ns();
+
+        differences = 0;
+        for (int i = 0; i < 1000; i++) {
+            sched_yield();
+            differences += os_wall_offset_ns() != first;
+        }
+        if (differences == 0)
+            break;
+    }
+    assert_int_equal(differences, 0);
 }
 
 /* ---- interruptions ---- */
@@ -927,6 +949,23 @@ static void test_fake_clock(void **state)
     os_close(fd);
 }
 
+static void test_steps_of_the_wall_clock_make_a_descriptor_readable(void **state)
+{
+    int fd = os_wall_timerfd();
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(os_wall_timerfd_arm(fd), 0);
+    assert_false(is_readable(fd));
+    fake_clock_step_wall(-5);
+    assert_true(is_readable(fd));
+    assert_int_equal(os_wall_timerfd_arm(fd), 0);
+    assert_false(is_readable(fd));
+    os_close(fd);
+    fake_clock_step_wall(5); /* nothing listens any more */
+    assert_true(os_wall_timerfd_arm(fd) < 0);
+}
+
 /* ---- the fixture ---- */
 
 /* What the fixture says of a test that leaves `leak` behind. Quiet: it complains on stderr. */
@@ -1027,6 +1066,8 @@ int main(void)
         leak_checked_test(test_fork_page),
         leak_checked_test(test_fork_page_without_the_kernel),
         leak_checked_test(test_clocks),
+        leak_checked_test(test_the_offset_of_the_wall_clock_is_exact),
+        leak_checked_test(test_steps_of_the_wall_clock_make_a_descriptor_readable),
         leak_checked_test(test_futex_is_not_interrupted),
         leak_checked_test(test_epoll_is_not_interrupted),
         leak_checked_test(test_reading_is_not_interrupted),
