@@ -82,6 +82,8 @@ static int acquire_register_waiter(const struct acquire_op *op, weir_acquisition
         return r;
     acquisition->is_timed = true;
     r = set_is_shared(set) ? acquire_publish_wait(op, acquisition->record) : 0;
+    if (r == 0)
+        r = wall_watch_subscribe(set);
     if (r < 0) {
         timer_thread_forget(set->w, acquisition->waiter);
         return r;
@@ -134,13 +136,15 @@ static int acquire_enqueue_timed(struct acquire_op *op, weir_acquisition *acquis
 }
 
 /* Enqueues the acquisition of a blocked thread. The timer thread watches the other processes of a
- * shared set. */
+ * shared set, and listens for steps of the wall clock. */
 static int acquire_enqueue_blocked(struct acquire_op *op, const weir_acquisition *acquisition)
 {
     int r = set_is_shared(op->set) ? timer_thread_start(op->set->w) : 0;
 
     if (r == 0 && set_is_shared(op->set))
         r = acquire_publish_wait(op, acquisition->record);
+    if (r == 0)
+        r = wall_watch_subscribe(op->set);
     if (r == 0)
         r = acquire_op_execute(op, acquisition->record, MODE_WAIT);
     if (r == 1 && set_is_shared(op->set))

@@ -92,6 +92,8 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
     uint64_t injected_ns = is_first && w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
     unsigned popped = 0;
 
+    if (injected_ns)
+        wall_watch_tick(w);
     pthread_mutex_lock(&queue->timer.lock);
     if (is_first) {
         queue->timer.wake_fd.reader_active = true; /* completions of this run cost no signal */

@@ -283,6 +283,8 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     if (r == 0 && set_is_shared(op.set))
         r = peer_events_subscribe(&queue->timer, op.set);
     if (r == 0)
+        r = wall_watch_subscribe(op.set);
+    if (r == 0)
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
         atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);

@@ -175,6 +175,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     if (options->clock)
         w->clock.injected = *options->clock;
     w->clock.reads_system = !options->clock;
+    wall_watch_init(w);
     w->fork_page = os_wipe_page_alloc();
     if (!w->fork_page)
         return -ENOMEM;
@@ -280,6 +281,7 @@ static void instance_await_blocked(weir *w)
 static weir *instance_close_in_child(weir *w)
 {
     peer_events_close_in_child(&instance_wait(w)->timer);
+    wall_watch_close(w);
     wake_fd_close(&instance_wait(w)->timer.wake_fd);
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         if (instance_set(w, i)->participant)

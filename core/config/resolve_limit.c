@@ -149,6 +149,7 @@ static void resolve_limit_configure(struct resolver *resolver, const struct para
     limit->config_size = (size_t)footprint.config;
     limit->capacity = is_counted ? resolver->params.values[0].value : footprint.amount_max;
     limit->state_words = is_counted ? 1 : (uint32_t)(footprint.state / 8);
+    limit->ignores_wall = (footprint.flags & WEIR_FOOTPRINT_NO_WALL) != 0;
 }
 
 static bool resolve_limit_is_counted(const struct ast_limit *ast)

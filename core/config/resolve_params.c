@@ -132,6 +132,14 @@ static bool params_check_footprint(const struct plugin *plugin,
            (plugin->info.kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
 }
 
+/* Returns whether the two calls of `configure` said the same. */
+static bool params_are_equal_footprints(const struct weir_footprint *a,
+                                        const struct weir_footprint *b)
+{
+    return a->config == b->config && a->state == b->state && a->amount_max == b->amount_max &&
+           a->flags == b->flags;
+}
+
 /* Complains about the values with the reason that the plugin gives. Returns false. */
 static bool params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
                                    const struct weir_reason *reason)
@@ -180,8 +188,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         return false;
     }
     if (params_call_plugin(resolver, plugin, sets_n, *ret_config, &again, &reason) != 0 ||
-        again.config != ret->config || again.state != ret->state ||
-        again.amount_max != ret->amount_max)
+        !params_are_equal_footprints(&again, ret))
         return params_complain_plugin(resolver, owner, "contradicts itself when configured");
     return true;
 }

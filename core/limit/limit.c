@@ -99,7 +99,8 @@ void limits_describe(struct limits *limits)
             waits++;
             monotone &= (limit->algorithm->flags & WEIR_ALGORITHM_MONOTONE) != 0;
         }
-        if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL))
+        if (limit->algorithm && (limit->algorithm->flags & WEIR_ALGORITHM_WALL) &&
+            !limit->ignores_wall)
             limits->reads_wall = true;
     }
     limits->has_anomalies = !monotone && waits > 1;

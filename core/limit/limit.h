@@ -16,6 +16,7 @@ struct limit {
     enum weir_limit_type type;
     bool refunds;                           /* unused amounts of a rate or call are refunded */
     bool charges;                           /* usage beyond the amount becomes debt */
+    bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource, like the next */

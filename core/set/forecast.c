@@ -4,9 +4,10 @@
  *
  * A forecast carries the states of rates and calls through the wait queue, each waiter granted as
  * soon as possible, so one more waiter costs one more step. Resources cannot be forecast and count
- * as available; so the result is a lower bound. It is published behind the states: its time, then
- * its states. It is dropped when a waiter leaves out of turn, a release grants, or units are
- * returned, and is rebuilt on demand.
+ * as available; so the result is a lower bound. It is published behind the states: its time, its
+ * states, and the offset of the wall clock if any limit reads it. It is dropped when a waiter
+ * leaves out of turn, a release grants, units are returned, or a reader finds that the wall clock
+ * has stepped since. It is rebuilt on demand.
  *
  * A forecast that is overdue is rebuilt as well: a resource, or a late timer, holds up a head that
  * rates and calls would let go, and a window that starts later may admit more waiters. Unless all
@@ -29,6 +30,8 @@ void forecast_init(const struct txn *txn)
     WEIR_INVARIANT(set_content_max(txn->set) <= txn->version.content_capacity);
     words[FORECAST_AT_NS] = txn->at.now_ns;
     memcpy(words + FORECAST_STATES, txn_states(txn), size);
+    if (txn->set->limits.reads_wall)
+        words[set_forecast_words(txn->set) - 1] = (uint64_t)txn->at.wall_offset_ns;
 }
 
 /* Returns when the next waiter is decided: not before the one ahead, the clock or a reservation. */

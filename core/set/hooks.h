@@ -25,6 +25,12 @@ void timer_notify(weir *w, uint32_t waiter, uint64_t word);
  * long as its word is `word`. */
 void timer_arm_recheck(weir *w, uint32_t waiter, uint64_t word, uint64_t at_ns);
 
+/* ---- wait/wall_watch.c ---- */
+
+/* The head of a set was committed and scheduled by this offset of the wall clock. If the clock has
+ * stepped since, the heads of all sets are looked at again. */
+void wall_watch_confirm(weir *w, int64_t offset_ns);
+
 /* ---- wait/cq.c ---- */
 
 /* Prefetches what the notification of the waiter of this record is about to write to. */

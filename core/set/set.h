@@ -76,12 +76,19 @@ static inline uint32_t set_content_min(const weir_set *set)
     return CONTENT_STATES + set->limits.state_words + (set->inline_format == INLINE_DCAS);
 }
 
+/* Returns the words of a forecast: its time, its states, and the offset of the wall clock by which
+ * it was made, if any limit reads that. */
+static inline uint32_t set_forecast_words(const weir_set *set)
+{
+    return 1 + set->limits.state_words + set->limits.reads_wall;
+}
+
 /* Returns the content words of a version with a forecast, if the set can have one. */
 static inline uint32_t set_content_max(const weir_set *set)
 {
     uint32_t words = set_content_min(set);
 
-    return set->limits.has_waits ? words + 1 + set->limits.state_words : words;
+    return set->limits.has_waits ? words + set_forecast_words(set) : words;
 }
 
 /* Result of an acquire. */

@@ -33,7 +33,7 @@ static bool txn_is_complete(const struct txn *txn)
     uint32_t n = set_content_min(txn->set);
 
     if (version_flags(&txn->version) & CONTENT_FORECAST)
-        n += 1 + txn->set->limits.state_words;
+        n += set_forecast_words(txn->set);
     return txn->version.content_n >= n && n <= set_content_max(txn->set);
 }
 

@@ -134,6 +134,15 @@ static inline void forecast_invalidate(struct txn *txn)
 
     version_set_flags(&txn->version, flags & ~(uint32_t)CONTENT_FORECAST);
 }
+/* Invalidates a forecast that was made before the wall clock stepped. Its states belong to windows
+ * that begin and end at other instants now. */
+static inline void forecast_check_wall(struct txn *txn)
+{
+    if (!forecast_is_valid(txn))
+        return;
+    if (forecast_words(txn)[set_forecast_words(txn->set) - 1] != (uint64_t)txn->at.wall_offset_ns)
+        forecast_invalidate(txn);
+}
 /* Forecasts when `amounts` would be granted to a new waiter. False: the set has changed. */
 bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret);
 

@@ -72,6 +72,8 @@ WEIR_ALWAYS_INLINE void txn_read_clock(struct txn *txn)
     txn->now_ns = txn->at.now_ns;
     if (txn->at.now_ns < txn->version.content[CONTENT_LAST_NS])
         txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];
+    if (txn->set->limits.reads_wall)
+        forecast_check_wall(txn);
 }
 
 /* Reads a version of a private set, inlined. False: it is inline, incomplete or shut down; nothing
@@ -143,7 +145,7 @@ WEIR_ALWAYS_INLINE void txn_finalize(struct txn *txn)
     if (!waitq_length(&txn->version))
         flags &= ~(uint32_t)CONTENT_FORECAST;
     if (flags & CONTENT_FORECAST)
-        n += 1 + set->limits.state_words;
+        n += set_forecast_words(set);
     WEIR_INVARIANT(n <= txn->version.content_capacity);
     version_set_flags(&txn->version, flags);
     txn->version.content[CONTENT_LAST_NS] = txn->at.now_ns;
@@ -182,8 +184,11 @@ static inline void txn_finish(const struct txn *txn)
     }
     if (txn->version.will_notify)
         version_set_notified(txn->set->region, txn->set->head_unit, &txn->version);
-    if (txn->recheck_ns != WEIR_FOREVER)
+    if (txn->recheck_ns != WEIR_FOREVER) {
         notify_recheck_at(txn->set, txn->recheck.record, txn->recheck.word, txn->recheck_ns);
+        if (txn->set->limits.reads_wall)
+            wall_watch_confirm(txn->set->w, txn->at.wall_offset_ns);
+    }
     if (txn->granted_record)
         counters_add_wait(thread_ctx_counters(txn->ctx, txn->set->number), txn->waited_ns);
 }

@@ -242,6 +242,17 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
     stall_check_arm(ctx, due->set, due->record, waiter_word(due->set->w, due->record));
 }
 
+int timer_look_at_head(weir_set *set)
+{
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    uint64_t before = timer_count_decisions(ctx, set), decided;
+
+    set->ops->grant_waiters(ctx, set);
+    decided = timer_count_decisions(ctx, set) - before;
+    thread_ctx_return(ctx);
+    return (int)decided;
+}
+
 /* Returns how many waiters were decided. */
 static int timer_handle_due(weir *w, const struct due_waiter *due)
 {
@@ -377,7 +388,7 @@ int timer_run(struct wait_timer *timer, bool *ret_failing)
 int timer_run_all(weir *w)
 {
     uint32_t n = cq_count(w);
-    int decided = 0;
+    int decided = wall_watch_tick(w);
     bool failing = false;
 
     for (uint32_t i = 0; i <= n; i++) {

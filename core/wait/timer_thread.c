@@ -104,12 +104,15 @@ static void timer_thread_service_all(weir *w, bool *ret_failing)
 
 /* Handles one batch of events; `n` < 0: it could not be read. Returns whether the thread has to
  * rest, since a timer could not be set. */
-static bool timer_thread_iterate(weir *w, const uint64_t *events, int n)
+static bool timer_thread_iterate(weir *w, uint64_t *events, int n)
 {
-    bool signaled = timer_thread_await_due(w, events, n), failing = n < 0;
+    bool failing = n < 0 || !wall_watch_take_event(w, events, n);
+    bool signaled = timer_thread_await_due(w, events, n);
 
-    if (!w->clock.injected.now_ns)
+    if (!w->clock.injected.now_ns) {
+        wall_watch_run(w);
         timer_run(timer_at(w, 0), &failing);
+    }
     if (signaled || n < 0)
         timer_thread_service_all(w, &failing);
     for (int i = 0; i < n && !signaled; i++)
@@ -224,6 +227,7 @@ void timer_thread_stop(weir *w)
         cq_ring_end(cq_at(w, i));
     pthread_mutex_lock(&iw->timer.lock);
     iw->timer_thread = NULL;
+    wall_watch_close(w);
     wake_fd_close(&iw->timer.wake_fd);
     pthread_mutex_unlock(&iw->timer.lock);
 }

@@ -55,6 +55,10 @@ struct instance_wait {
     _Atomic uint32_t timer_thread_stop;
     _Atomic uint64_t timer_spin_until_ns; /* or until it is signaled; 0: it does not spin */
     _Atomic bool ring_refusal_reported;   /* attaching is impossible, and that was logged */
+    int wall_fd;                          /* wall_watch.c; -1: none; under the timer's lock */
+    _Atomic bool wall_is_watched;         /* a waiter may depend on the wall clock */
+    _Atomic bool wall_has_stepped;        /* since heads were last looked at for that reason */
+    _Atomic int64_t wall_offset_ns;       /* of an injected clock, when they were */
     _Atomic uint32_t blocked_n;           /* threads blocked in weir_acquire; futex of weir_close */
 };
 
@@ -106,6 +110,9 @@ void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word);
 int timer_run(struct wait_timer *timer, bool *ret_failing);
 /* Runs the timers of the instance and of all queues. Returns how many waiters were decided. */
 int timer_run_all(weir *w);
+/* Looks at the head of a set, whatever was forecast for it. Returns how many waiters were decided.
+ * Call without locks. */
+int timer_look_at_head(weir_set *set);
 
 /* Returns when something becomes due next, ns, or WEIR_FOREVER. */
 uint64_t timer_next_ns(struct wait_timer *timer);
@@ -178,5 +185,34 @@ static inline int peer_events_handle(struct wait_timer *timer)
 void peer_events_close(struct wait_timer *timer);
 /* Closes the copies of the descriptors in a forked child. Those of the parent stay. */
 void peer_events_close_in_child(struct wait_timer *timer);
+
+/*
+ * ---- wall_watch.c: steps of the wall clock ----
+ *
+ * Limits that read the wall clock compute with it when a waiter will be granted. When the clock
+ * steps, and when the machine wakes from suspend, the heads of their sets are looked at and
+ * scheduled again. The timer thread listens. An injected clock is compared with its last offset by
+ * weir_tick() and by the reaps of completion queues.
+ */
+
+/* Sets up the fields of a new instance, which has its clock. */
+void wall_watch_init(weir *w);
+/* Makes sure that a step is noticed. Returns 0 or a negative errno. Any thread, without locks. */
+int wall_watch_start(weir *w);
+/* The same before a request may wait in a set, if its limits read the wall clock. */
+static inline int wall_watch_subscribe(const weir_set *set)
+{
+    return set->limits.reads_wall ? wall_watch_start(set->w) : 0;
+}
+/* For the timer thread: replaces the event of a step among `events` by that of the instance's wake
+ * fd. Returns false if steps could not be listened for again. */
+bool wall_watch_take_event(weir *w, uint64_t *events, int n);
+/* Looks at the heads of all sets that read the wall clock, if it has stepped. Returns how many
+ * waiters were decided. Call without locks. */
+int wall_watch_run(weir *w);
+/* Compares an injected clock with its last offset, then runs. */
+int wall_watch_tick(weir *w);
+/* Closes the descriptor. The timer thread has ended, or is the parent's. */
+void wall_watch_close(weir *w);
 
 #endif

@@ -48,7 +48,11 @@ struct weir_instant {
 /* Flags of an algorithm. */
 enum {
     WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds unless the configuration says `refund: false` */
-    WEIR_ALGORITHM_WALL = 1u << 1,    /* reads wall_offset_ns; without it that may be 0 */
+    /*
+     * Reads wall_offset_ns, unless the footprint says WEIR_FOOTPRINT_NO_WALL; without it that may
+     * be 0. When the wall clock steps, the algorithm is asked again for every request that waits.
+     */
+    WEIR_ALGORITHM_WALL = 1u << 1,
     /*
      * Where the footprint says 8 bytes of state, the top bit of that word is always clear. Then a
      * set of one such limit is decided by a single compare-and-swap, and it may see earlier

@@ -20,10 +20,12 @@ typedef struct weir weir;
  * A clock of the program. `now_ns` may be called from any thread that uses the instance and must
  * not call weir. A reading earlier than a previous one counts as that one; a reading above
  * WEIR_CLOCK_MAX, 219 years, counts as that. `wall_offset_ns` is added to `now_ns` to get
- * nanoseconds since 1970-01-01 UTC; NULL means 0. Only windows anchored to the calendar use it.
+ * nanoseconds since 1970-01-01 UTC; NULL means 0. Only windows anchored to the calendar use it. A
+ * change of it is a step of the wall clock, after which weir_tick() looks at every wait queue that
+ * depends on it: it should change for nothing else.
  *
- * An injected clock wakes no thread: after advancing it, call weir_tick(). Instances that share
- * sets with others, in this process or in other ones, must use one clock.
+ * An injected clock wakes no thread: after advancing or stepping it, call weir_tick(). Instances
+ * that share sets with others, in this process or in other ones, must use one clock.
  */
 struct weir_clock {
     size_t size; /* sizeof(struct weir_clock) */
@@ -64,10 +66,10 @@ WEIR_PUBLIC enum weir_clock_source weir_clock_in_use(weir *w);
 WEIR_PUBLIC uint64_t weir_now(weir *w);
 
 /*
- * Decides everything that has become due: grants by the passing of time, timeouts, expired
- * max_wait; and handles what other processes did to waiters of this one. Only needed with an
- * injected clock, harmless otherwise. Any thread; never waits for anything to become due. Returns
- * how many waiters were decided, or -ECHILD after fork.
+ * Decides everything that has become due: grants by the passing of time or by a step of the wall
+ * clock, timeouts, expired max_wait; and handles what other processes did to waiters of this one.
+ * Only needed with an injected clock, harmless otherwise. Any thread; never waits for anything to
+ * become due. Returns how many waiters were decided, or -ECHILD after fork.
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 

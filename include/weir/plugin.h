@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define WEIR_PLUGIN_ABI_MAJOR 1
-#define WEIR_PLUGIN_ABI_MINOR 1 /* 1: weir_algorithm.try_take */
+#define WEIR_PLUGIN_ABI_MINOR 2 /* 1: weir_algorithm.try_take; 2: weir_footprint.flags */
 
 /* Name of the exported table, with the major in it. It is declared below. */
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
@@ -71,12 +71,20 @@ struct weir_reason {
     char message[252]; /* NUL-terminated: what is wrong and what would be right */
 };
 
+/* Flags of a footprint. */
+enum {
+    /* Algorithms with WEIR_ALGORITHM_WALL: with this configuration wall_offset_ns is not read. The
+     * library then neither reads the wall clock for this limit nor listens for its steps. */
+    WEIR_FOOTPRINT_NO_WALL = 1u << 0
+};
+
 /* How much memory a configured plugin needs, in bytes. */
 struct weir_footprint {
-    size_t size;         /* set by the core */
+    size_t size;         /* set by the core; fields beyond it do not exist there */
     uint64_t config;     /* bytes of configuration, at most WEIR_CONFIG_MAX */
     uint64_t state;      /* bytes of state, a multiple of 8, at most WEIR_STATE_MAX */
     uint64_t amount_max; /* algorithms: the largest amount that can ever be granted, at least 1 */
+    uint64_t flags;      /* WEIR_FOOTPRINT_* */
 };
 #define WEIR_CONFIG_MAX (UINT64_C(1) << 20)
 #define WEIR_STATE_MAX  ((UINT64_C(1) << 26) - 128) /* also of all limits of a set together */

@@ -45,6 +45,8 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
+    if (ret->size >= sizeof(*ret) && values[ANCHOR].value != EPOCH)
+        ret->flags = WEIR_FOOTPRINT_NO_WALL;
     if (bytes)
         *(struct config *)bytes = (struct config){.capacity = capacity,
                                                   .window = values[WINDOW].value,
