@@ -180,6 +180,8 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  strict");
     if (info->flags & WEIR_SET_UNFAIR)
         printf("  unfair");
+    if (info->flags & WEIR_SET_BOOTTIME)
+        printf("  clock boottime");
 }
 
 /* Prints the bounds of a per-subject set. */
@@ -216,6 +218,7 @@ static void json_defaults(struct json *json, const struct weir_set_info *info)
         json_number(json, "max_waiters", info->max_waiters);
     json_boolean(json, "strict", (info->flags & WEIR_SET_STRICT) != 0);
     json_boolean(json, "fair", (info->flags & WEIR_SET_UNFAIR) == 0);
+    json_text(json, "clock", info->flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
 }
 
 /* Describes the set or pool that opens under this name. */

@@ -37,6 +37,8 @@ static void print_definition(const struct snapshot_set *set)
         printf("  max_waiters %u", set->info.max_waiters);
     if (set->info.flags & WEIR_SET_UNFAIR)
         printf("  unfair");
+    if (set->info.flags & WEIR_SET_BOOTTIME)
+        printf("  clock boottime");
     putchar('\n');
 }
 
@@ -211,6 +213,7 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     if (set->info.max_waiters != 0)
         json_number(json, "max_waiters", set->info.max_waiters);
     json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
+    json_text(json, "clock", set->info.flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
     json_number(json, "waiting", set->stats.waiting);
     json_number(json, "held", set->stats.held);
     if (set->has_subjects)

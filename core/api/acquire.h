@@ -5,6 +5,7 @@
 #define WEIR_CORE_API_ACQUIRE_H
 
 #include "api/acquisition.h"
+#include "set/instance_base.h"
 #include "set/set_ops.h"
 
 /* ---- acquire_op.c ---- */
@@ -20,6 +21,15 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 /* Submits the operation and fills the caller's refusal, but not after -EAGAIN from a probe: its
  * caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+
+/* Turns the times of a decision, which are of the set's clock, into those of the instance's. */
+static inline void acquire_op_use_instance_time(struct acquire_op *op)
+{
+    if (!(op->set->limits.clock_needs & CLOCK_NEEDS_BOOTTIME))
+        return;
+    op->decision.now_ns = set_to_instance_ns(op->set, op->decision.now_ns);
+    op->decision.forecast_ns = set_to_instance_ns(op->set, op->decision.forecast_ns);
+}
 
 /*
  * Makes an acquisition and submits the operation: MODE_TRY, MODE_PROBE or MODE_RESERVE. Returns 0

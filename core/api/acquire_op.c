@@ -168,6 +168,8 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mo
 {
     int r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
 
+    if (r >= 0 && mode != MODE_PROBE)
+        acquire_op_use_instance_time(op);
     WEIR_INVARIANT(r <= 1 && r != -EINPROGRESS);
     WEIR_INVARIANT(r != 1 || (mode == MODE_WAIT && record));
     /* After -EAGAIN the caller of a probe comes back to wait. */

@@ -222,6 +222,8 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {
         r = set->ops->acquire(op, record, MODE_WAIT, request_max_wait(set, op->request));
+        if (r >= 0)
+            acquire_op_use_instance_time(op);
     }
     if (r == 0 || r == 1)
         submission.word = record_next_word(before, r == 0 ? RECORD_HELD : RECORD_WAITING);

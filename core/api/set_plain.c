@@ -37,7 +37,7 @@ int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_st
     if (set_is_broken(set))
         return -EUCLEAN;
     ret->waiting = view.length;
-    at = clock_instant(&set->w->clock, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.clock_needs);
     /* Ahead of the clock after a reservation: nothing is granted before that time. */
     if (at.now_ns < view.last_ns)
         at.now_ns = view.last_ns;

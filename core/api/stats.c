@@ -44,7 +44,8 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .timeout_ns = set->timeout_ns,
         .max_wait_ns = set->max_wait_ns,
         .max_waiters = set->max_waiters,
-        .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR),
+        .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR) |
+                 (set->boottime ? WEIR_SET_BOOTTIME : 0u),
         .backend = shared ? "process" : "thread",
         .lifetime = !shared           ? NULL
                     : set->while_used ? "users"
@@ -153,6 +154,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         set->ops->forecast(&op, 0, FORECAST_ANY_QUEUE);
     if (set_is_broken(set))
         return -EUCLEAN;
-    *ret_ns = set->limits.n ? op.decision.forecast_ns : clock_now_ns(&set->w->clock);
+    *ret_ns = set->limits.n ? set_to_instance_ns(set, op.decision.forecast_ns)
+                            : clock_now_ns(&set->w->clock);
     return 0;
 }

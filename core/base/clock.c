@@ -53,3 +53,44 @@ int64_t clock_wall_offset_ns(struct clock *clock)
     return clock->injected.wall_offset_ns ? clock->injected.wall_offset_ns(clock->injected.userdata)
                                           : 0;
 }
+
+/* Below this, two comparisons of the clocks differ by the time of the readings. */
+#define BOOTTIME_SUSPENSION_MIN_NS UINT64_C(1000000)
+
+/* Returns how far CLOCK_BOOTTIME is ahead: one value from suspension to suspension, and never less
+ * than it is. Relaxed: each thread compares for itself, and any value stored is as good. */
+static uint64_t clock_boottime_ahead_ns(struct clock *clock)
+{
+    uint64_t ahead = os_boottime_ahead_ns();
+    uint64_t seen = atomic_load_explicit(&clock->boottime_ahead_ns, memory_order_relaxed);
+    uint64_t difference = ahead > seen ? ahead - seen : seen - ahead;
+
+    if (seen && difference < BOOTTIME_SUSPENSION_MIN_NS)
+        return seen;
+    atomic_store_explicit(&clock->boottime_ahead_ns, ahead, memory_order_relaxed);
+    return ahead;
+}
+
+uint64_t clock_boottime_ns(struct clock *clock)
+{
+    return clock->injected.now_ns ? clock_now_injected(clock) : os_boottime_now_ns();
+}
+
+int64_t clock_wall_offset_from_ns(struct clock *clock, unsigned needs)
+{
+    int64_t offset_ns = clock_wall_offset_ns(clock);
+
+    if (needs & CLOCK_NEEDS_BOOTTIME && !clock->injected.now_ns)
+        offset_ns -= (int64_t)clock_boottime_ahead_ns(clock);
+    return offset_ns;
+}
+
+uint64_t clock_from_boottime_ns(struct clock *clock, uint64_t at_ns)
+{
+    uint64_t ahead;
+
+    if (clock->injected.now_ns || at_ns > WEIR_INSTANT_MAX)
+        return at_ns;
+    ahead = clock_boottime_ahead_ns(clock);
+    return at_ns > ahead ? at_ns - ahead : 1; /* long ago, and not 0, which may mean something */
+}

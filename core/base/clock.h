@@ -66,11 +66,12 @@ static inline enum clock_tsc_state clock_tsc_state(const struct clock_tsc *tsc)
 #define CLOCK_MAX_NS WEIR_CLOCK_MAX
 
 struct clock {
-    struct weir_clock injected;     /* now_ns NULL: none */
-    _Atomic uint64_t last_ns;       /* latest reading of the injected clock */
-    struct clock_tsc *tsc;          /* reads the system's clock; NULL: it is read each time */
-    bool reads_system;              /* no clock is injected, and tsc is NULL */
-    _Atomic bool tsc_loss_reported; /* the warning that tsc was switched off has been logged */
+    struct weir_clock injected;         /* now_ns NULL: none */
+    _Atomic uint64_t last_ns;           /* latest reading of the injected clock */
+    struct clock_tsc *tsc;              /* reads the system's clock; NULL: it is read each time */
+    bool reads_system;                  /* no clock is injected, and tsc is NULL */
+    _Atomic uint64_t boottime_ahead_ns; /* of CLOCK_MONOTONIC, when it was last compared */
+    _Atomic bool tsc_loss_reported;     /* the warning that tsc was switched off has been logged */
 };
 
 /* Returns what a clock says that is injected, or read by the time stamp counter. */
@@ -96,10 +97,24 @@ static inline uint64_t clock_now_ns(struct clock *clock)
     return clock->reads_system ? os_now_ns() : clock_now_slow(clock);
 }
 
-/* Returns the instant given to algorithms, with the wall clock only if they read it. */
-static inline struct weir_instant clock_instant(struct clock *clock, bool with_wall)
+/* What a set needs of the clock beyond its time: the wall clock, or CLOCK_BOOTTIME in place of
+ * CLOCK_MONOTONIC. An injected clock knows no suspension: its boottime is its time. */
+enum { CLOCK_NEEDS_WALL = 1, CLOCK_NEEDS_BOOTTIME = 2 };
+
+/* Return CLOCK_BOOTTIME, and how far the wall clock is ahead of the clock that the needs name. */
+uint64_t clock_boottime_ns(struct clock *clock);
+int64_t clock_wall_offset_from_ns(struct clock *clock, unsigned needs);
+/* Returns when the clock shows what is `at_ns` by CLOCK_BOOTTIME, if the machine is not suspended
+ * before; instants that stand for something else as they are. */
+uint64_t clock_from_boottime_ns(struct clock *clock, uint64_t at_ns);
+
+/* Returns the instant given to algorithms, by CLOCK_NEEDS_*. */
+static inline struct weir_instant clock_instant(struct clock *clock, unsigned needs)
 {
-    return (struct weir_instant){clock_now_ns(clock), with_wall ? clock_wall_offset_ns(clock) : 0};
+    uint64_t now_ns = needs & CLOCK_NEEDS_BOOTTIME ? clock_boottime_ns(clock) : clock_now_ns(clock);
+
+    return (struct weir_instant){
+        now_ns, needs & CLOCK_NEEDS_WALL ? clock_wall_offset_from_ns(clock, needs) : 0};
 }
 
 /* Returns the time of up to a tick of the kernel ago, for what decides nothing. */

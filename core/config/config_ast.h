@@ -42,7 +42,7 @@ struct ast_subjects {
 struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
     struct config_value backend, lifetime;
-    struct config_value timeout, max_wait, max_waiters, strict, fair;
+    struct config_value timeout, max_wait, max_waiters, strict, fair, clock;
     struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;

@@ -174,7 +174,7 @@ static void spec_copy_subjects(struct config_ast *ast, const struct weir_subject
 static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *spec,
                           struct ast_set *ret)
 {
-    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR;
+    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR | WEIR_SET_BOOTTIME;
     if (!spec->name)
         spec_complain(ast, "needs a name");
     ast->complaints->location.set = spec->name;
@@ -188,6 +188,7 @@ static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *sp
     ret->max_waiters.text = spec_number(ast, spec->max_waiters);
     ret->strict.text = (spec->flags & WEIR_SET_STRICT) != 0 ? "true" : NULL;
     ret->fair.text = (spec->flags & WEIR_SET_UNFAIR) != 0 ? "false" : NULL;
+    ret->clock.text = (spec->flags & WEIR_SET_BOOTTIME) != 0 ? "boottime" : NULL;
     spec_copy_subjects(ast, spec->subjects, &ret->subjects);
     spec_copy_settings(ast, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,
                        &ret->config);

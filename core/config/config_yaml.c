@@ -69,6 +69,7 @@ static const struct schema set_schema = {
                FIELD(ast_set, max_waiters),
                FIELD(ast_set, strict),
                FIELD(ast_set, fair),
+               FIELD(ast_set, clock),
                {.name = "subjects",
                 .kind = FIELD_MAPPING,
                 .offset = offsetof(struct ast_set, subjects),

@@ -120,6 +120,8 @@ static void fingerprint_write_set(struct fingerprint_writer *writer, const struc
         fingerprint_write(writer, ", lifetime: %s", plan->while_used ? "users" : "boot");
     if (!plan->fair)
         fingerprint_write(writer, ", fair: false");
+    if (plan->boottime)
+        fingerprint_write(writer, ", clock: boottime");
     if (plan->max_waiters != 0)
         fingerprint_write(writer, ", max_waiters: %" PRIu32, plan->max_waiters);
     if (plan->keyed.max_keys != 0) {
@@ -162,7 +164,7 @@ static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 {
     const uint64_t numbers[] = {plan->while_used,     plan->fair,         plan->max_waiters,
                                 plan->keyed.max_keys, plan->keyed.memory, plan->keyed.evict,
-                                plan->limits_n};
+                                plan->limits_n,       plan->boottime};
     uint64_t hash = fnv1a_bytes(FNV1A_INIT, numbers, sizeof(numbers));
     for (uint32_t i = 0; i < plan->limits_n; i++)
         hash = fingerprint_hash_limit(hash, &plan->limits[i]);

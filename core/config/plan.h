@@ -49,6 +49,7 @@ struct set_plan {
     bool strict, fair;
     enum backend backend;
     struct keyed_plan keyed;
+    bool boottime;   /* its clock goes on during a suspension */
     bool while_used; /* the segment is removed with the last process that uses it */
 };
 

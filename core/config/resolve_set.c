@@ -60,6 +60,16 @@ static void resolve_set_subjects(struct resolver *resolver, const struct ast_set
                  "`subjects` is for sets with limits: without limits a subject has no state");
 }
 
+static void resolve_set_clock(struct resolver *resolver, const struct ast_set *ast,
+                              struct set_plan *plan)
+{
+    static const char *const clocks[] = {"monotonic", "boottime"};
+    uint64_t clock = 0;
+    value_read_choice(resolver->complaints, "clock", &ast->clock, clocks, ARRAY_LENGTH(clocks),
+                      &clock);
+    plan->boottime = clock == 1;
+}
+
 static void resolve_set_fields(struct resolver *resolver, const struct ast_set *ast,
                                struct set_plan *plan)
 {
@@ -67,6 +77,7 @@ static void resolve_set_fields(struct resolver *resolver, const struct ast_set *
     plan->fair = true;
     resolve_set_backend(resolver, ast, plan);
     resolve_set_subjects(resolver, ast, plan);
+    resolve_set_clock(resolver, ast, plan);
     resolve_set_timeout(resolver, "timeout", &ast->timeout, &plan->timeout_ns);
     resolve_set_timeout(resolver, "max_wait", &ast->max_wait, &plan->max_wait_ns);
     value_read_boolean(resolver->complaints, "strict", &ast->strict, &plan->strict);

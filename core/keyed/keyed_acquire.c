@@ -212,7 +212,7 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
             return keyed_refuse(acq, state, at.now_ns, ready);
         is_late = ready > at.now_ns;
         if (is_late)
-            at = clock_instant(&acq->set->w->clock, limits->reads_wall);
+            at = clock_instant(&acq->set->w->clock, limits->clock_needs);
         else
             swap = keyed_slot_swap(slot, state);
     } while (swap == KEY_CHANGED && !key_word_is_key_set(slot->entry.word));
@@ -224,7 +224,7 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
 
 static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
-    struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.reads_wall);
+    struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
     if (set_is_broken(acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
@@ -286,7 +286,7 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
         struct key_set storage, *key_set;
 
         if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
-            at = clock_instant(&set->w->clock, set->limits.reads_wall);
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
             keyed_forecast_states(op, &set->limits, &word, &at);
             return;
         }
@@ -302,7 +302,7 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
             return;
         }
     }
-    at = clock_instant(&set->w->clock, set->limits.reads_wall);
+    at = clock_instant(&set->w->clock, set->limits.clock_needs);
     memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
     limits_init(&set->limits, states, &at);
     keyed_forecast_states(op, &set->limits, states, &at);

@@ -48,7 +48,7 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     if (!keyed_claim_record(rel))
         return RELEASE_LOST;
     if (set->limits.items[0].algorithm)
-        at = clock_instant(&set->w->clock, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.clock_needs);
     before = state = keyed_slot_state(slot, &at);
     if (!keyed_is_valid(keyed_of(set), state))
         return RELEASE_DONE; /* no state to release to */
@@ -124,7 +124,7 @@ static bool keyed_release_find(struct keyed_release_op *rel)
         return true;
     if (!keyed_claim_record(rel) || !keyed_release_charges(rel->set, &rel->args))
         return false;
-    at = clock_instant(&rel->set->w->clock, rel->set->limits.reads_wall);
+    at = clock_instant(&rel->set->w->clock, rel->set->limits.clock_needs);
     return keyed_slot_claim(&rel->slot, &at);
 }
 

@@ -90,6 +90,6 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
                                   memory_order_relaxed);
     slot->is_claim = claim == KEY_CLAIMED;
     if (slot->is_claim)
-        *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.reads_wall);
+        *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
     return claim != KEY_FULL;
 }

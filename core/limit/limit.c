@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Decisions of limits: calls of their algorithms, or counting for a plain resource. */
 #include "limit/limit.h"
+#include "base/clock.h"
 #include "base/invariant.h"
 
 #define UNDO_WORDS 16u /* words of state that are copied to save a second call of each limit */
@@ -104,6 +105,7 @@ void limits_describe(struct limits *limits)
             limits->reads_wall = true;
     }
     limits->has_anomalies = !monotone && waits > 1;
+    limits->clock_needs = limits->reads_wall ? CLOCK_NEEDS_WALL : 0;
 }
 
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at)

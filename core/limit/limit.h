@@ -88,6 +88,7 @@ struct limits {
     bool has_anomalies : 1;
     bool has_lease : 1;  /* the only limit has a lease (lease.h) */
     bool reads_wall : 1; /* any algorithm that wants the wall-clock offset */
+    uint8_t clock_needs; /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
 };
 
 void limits_describe(struct limits *limits);

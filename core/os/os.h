@@ -36,6 +36,9 @@ void os_wipe_page_free(void *page);
 uint64_t os_now_ns(void); /* CLOCK_MONOTONIC */
 uint64_t
 os_now_coarse_ns(void); /* CLOCK_MONOTONIC at the kernel's last tick, a few ms ago: cheap */
+uint64_t os_boottime_now_ns(void); /* CLOCK_BOOTTIME: CLOCK_MONOTONIC and all suspensions */
+/* CLOCK_BOOTTIME - CLOCK_MONOTONIC, or up to two readings more. */
+uint64_t os_boottime_ahead_ns(void);
 /* CLOCK_REALTIME - CLOCK_MONOTONIC, as of the kernel's last tick: exact, since only a step of the
  * wall clock and a suspension change it. */
 int64_t os_wall_offset_ns(void);

@@ -18,6 +18,27 @@ uint64_t os_now_coarse_ns(void)
     return os_clock_read(CLOCK_MONOTONIC_COARSE);
 }
 
+uint64_t os_boottime_now_ns(void)
+{
+    return os_clock_read(CLOCK_BOOTTIME);
+}
+
+/* Of several attempts the least counts: the others were interrupted between the two readings. */
+enum { BOOTTIME_READINGS = 3 };
+
+uint64_t os_boottime_ahead_ns(void)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned i = 0; i < BOOTTIME_READINGS; i++) {
+        uint64_t monotonic = os_clock_read(CLOCK_MONOTONIC);
+        uint64_t ahead = os_clock_read(CLOCK_BOOTTIME) - monotonic;
+
+        least = ahead < least ? ahead : least;
+    }
+    return least;
+}
+
 /* Readings of the wall clock before and after that of the other one, until no tick is between. */
 enum { WALL_READINGS_MAX = 8 };
 

@@ -48,23 +48,25 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 enum { STALL_CHECK_WALK_MAX = 64 };
 
 /* Returns the earlier of `next_ns` and `at_ns`, if that is to come. */
-static uint64_t stall_check_earlier(const struct txn *txn, uint64_t at_ns, uint64_t next_ns)
+static uint64_t stall_check_earlier(uint64_t now_ns, uint64_t at_ns, uint64_t next_ns)
 {
-    return at_ns > txn->now_ns && at_ns < next_ns ? at_ns : next_ns;
+    return at_ns > now_ns && at_ns < next_ns ? at_ns : next_ns;
 }
 
 /*
- * Returns when a waiter that no running timer attends to is ready or overdue, or `next_ns` if that
- * is earlier. Then this process attends to it, without delay, however many there are. Behind so
- * many others that the walk ends, it looks again at the time of the last of these.
+ * Returns when a waiter that no running timer attends to is ready or overdue, by the instance's
+ * clock, or a time STALL_CHECK_NS ahead if that is earlier. Then this process attends to it,
+ * without delay, however many there are. Behind so many others that the walk ends, it looks again
+ * at the time of the last of these.
  */
-static uint64_t stall_check_foresee(struct txn *txn, uint64_t next_ns)
+static uint64_t stall_check_foresee(struct txn *txn)
 {
     weir_set *set = txn->set;
     const struct limits *limits = &set->limits;
     /* A release comes first, and hands over. */
     bool is_timed = limits->has_waits && txn_head_ready(txn) < WEIR_BLOCKED;
     uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
+    uint64_t now_ns = set_to_instance_ns(set, txn->now_ns), next_ns = now_ns + STALL_CHECK_NS;
     uint64_t amounts[WEIR_LIMITS_MAX];
     bool is_stalled = false;
 
@@ -72,17 +74,18 @@ static uint64_t stall_check_foresee(struct txn *txn, uint64_t next_ns)
         forecast_init(txn);
     n = n < STALL_CHECK_WALK_MAX ? n : STALL_CHECK_WALK_MAX;
     for (uint32_t i = 0; i < n && record && !is_stalled; i++) {
-        is_stalled = participant_is_stalled(set->participant, record, txn->now_ns);
+        is_stalled = participant_is_stalled(set->participant, record, now_ns);
         if (is_stalled)
-            next_ns = stall_check_earlier(txn, record_load(&set_record(set, record)->deadline_ns),
-                                          next_ns);
+            next_ns = stall_check_earlier(
+                now_ns, record_load(&set_record(set, record)->deadline_ns), next_ns);
         txn_amounts(txn, record, amounts);
         if (is_timed)
             is_timed = forecast_extend(limits, &txn->at, forecast_words(txn), amounts);
         record = waitq_next(set->region, record);
     }
     if (is_timed && (is_stalled || n == STALL_CHECK_WALK_MAX))
-        next_ns = stall_check_earlier(txn, forecast_words(txn)[FORECAST_AT_NS], next_ns);
+        next_ns = stall_check_earlier(
+            now_ns, set_to_instance_ns(set, forecast_words(txn)[FORECAST_AT_NS]), next_ns);
     return next_ns;
 }
 
@@ -99,7 +102,7 @@ uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set)
         return WEIR_FOREVER;
     if (set_end_overdue_waits(ctx, set, waitq_length(&txn.version), txn.now_ns))
         txn_begin(&txn, ctx, set);
-    return stall_check_foresee(&txn, txn.now_ns + STALL_CHECK_NS);
+    return stall_check_foresee(&txn);
 }
 
 int stall_check_set(weir_set *set, uint64_t *ret_next_ns)

@@ -29,7 +29,7 @@ void timer_arm_recheck(weir *w, uint32_t waiter, uint64_t word, uint64_t at_ns);
 
 /* The head of a set was committed and scheduled by this offset of the wall clock. If the clock has
  * stepped since, the heads of all sets are looked at again. */
-void wall_watch_confirm(weir *w, int64_t offset_ns);
+void wall_watch_confirm(const weir_set *set, int64_t offset_ns);
 
 /* ---- wait/cq.c ---- */
 

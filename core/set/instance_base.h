@@ -126,6 +126,14 @@ static inline weir_set *instance_set(const weir *w, uint32_t number)
     return *stable_array_at(&w->sets, number);
 }
 
+/* Returns when the instance's clock shows what is `at_ns` by the clock of the set. */
+static inline uint64_t set_to_instance_ns(const weir_set *set, uint64_t at_ns)
+{
+    return set->limits.clock_needs & CLOCK_NEEDS_BOOTTIME
+               ? clock_from_boottime_ns(&set->w->clock, at_ns)
+               : at_ns;
+}
+
 /* Returns a FREE record for this set, or 0 when out of memory. */
 static inline uint32_t record_pool_get(struct thread_ctx *ctx, const weir_set *set)
 {

@@ -36,6 +36,7 @@ struct weir_set {
     uint8_t block_class; /* of a version with a forecast */
     uint8_t backend;     /* enum backend */
     bool strict : 1, fair : 1;
+    bool boottime : 1;   /* as configured: its clock goes on during a suspension */
     bool while_used : 1; /* lifetime: users */
     bool is_keyed : 1;   /* a template, which changes no state (keyed.h) */
     bool is_robust : 1;  /* its operations survive the death of another process at any step */

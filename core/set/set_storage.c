@@ -69,7 +69,7 @@ static int set_storage_place(weir_set *set, const struct set_storage_plan *stora
 static int set_storage_init(weir_set *set, const struct set_storage_plan *storage,
                             struct weir_error *reterr)
 {
-    struct weir_instant at = clock_instant(&set->w->clock, true);
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.clock_needs);
     uint32_t n = set_content_min(set);
     uint64_t *content = os_alloc(n, sizeof(*content));
     int r;

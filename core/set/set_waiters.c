@@ -64,7 +64,7 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
             return WEIR_FOREVER;
         txn_grant_waiters(&txn, HEAD_WATCH_BY_CALLER);
         if (!txn.granted_record)
-            return txn.head_ready_ns;
+            return set_to_instance_ns(set, txn.head_ready_ns);
         if (!txn_commit(&txn)) {
             spin_backoff(&turn);
             continue;
@@ -126,10 +126,11 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 #define WALK_TICK_SHIFT  24
 #define WAITERS_PER_TICK (UINT32_C(1) << 14)
 
-/* Returns how the wait of a record ends by its deadline; RECORD_WAITING: that has not passed. */
-static enum record_state set_overdue_state(const struct acq_record *r, uint64_t now_ns)
+/* Returns how the wait of a record ends by its deadline; RECORD_WAITING: that has not passed.
+ * Deadlines are of the instance's clock. */
+static enum record_state set_overdue_state(const struct txn *txn, const struct acq_record *r)
 {
-    if (record_load(&r->deadline_ns) > now_ns)
+    if (record_load(&r->deadline_ns) > set_to_instance_ns(txn->set, txn->now_ns))
         return RECORD_WAITING;
     return record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
 }
@@ -140,7 +141,7 @@ bool txn_is_head_unsettled(const struct txn *txn)
 
     if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
-    return set_overdue_state(record_at(txn->set->region, head), txn->now_ns) != RECORD_WAITING ||
+    return set_overdue_state(txn, record_at(txn->set->region, head)) != RECORD_WAITING ||
            txn_is_ready(txn, txn_head_ready(txn));
 }
 
@@ -172,7 +173,7 @@ static bool set_settle_head(struct thread_ctx *ctx, weir_set *set)
         if (!head || set_is_broken(set))
             return false;
         is_unsettled = txn_is_head_unsettled(&txn);
-        state = set_overdue_state(set_record(set, head), txn.now_ns);
+        state = set_overdue_state(&txn, set_record(set, head));
         word = set_record_word(set, head);
     } while (!txn_is_current(&txn) && !set_is_broken(set));
     if (!is_unsettled)
@@ -217,7 +218,7 @@ static bool set_find_overdue(struct thread_ctx *ctx, weir_set *set, struct overd
     left = waitq_length(&txn.version);
     for (ret->n = 0; record && left && ret->n < OVERDUE_MAX; left--) {
         const struct acq_record *r = set_record(set, record);
-        enum record_state state = set_overdue_state(r, txn.now_ns);
+        enum record_state state = set_overdue_state(&txn, r);
 
         ret->items[ret->n].record = record;
         ret->items[ret->n].word = set_record_word(set, record);

@@ -105,7 +105,7 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const
     uint64_t deflated_ns;
 
     if (repr != REPR_INLINE || set->limits.items->algorithm)
-        return clock_instant(&set->w->clock, set->limits.reads_wall);
+        return clock_instant(&set->w->clock, set->limits.clock_needs);
     at.now_ns = clock_now_coarse(&set->w->clock);
     deflated_ns = inline_deflated_ns(set);
     if (at.now_ns < deflated_ns && deflated_ns - at.now_ns < INLINE_TICK_NS)
@@ -300,7 +300,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
         if (!is_read)
             return TRY_SLOW;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
-            at = clock_instant(&set->w->clock, set->limits.reads_wall);
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
             if (at.now_ns < try_now_last_ns(repr, set, &version))
                 return TRY_SLOW;
             if (repr == REPR_INLINE)
@@ -381,7 +381,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     try_now_set_write(&version, rel->record, rel->is_owner, rel->record_word, RECORD_FREE);
     if (rel->use_algorithm) {
         granted_ns = set_granted_ns(set, rel->record, rel->args);
-        at = clock_instant(&set->w->clock, set->limits.reads_wall);
+        at = clock_instant(&set->w->clock, set->limits.clock_needs);
     }
     if (!is_linked && !rel->record_freed) {
         if (!try_now_apply_write(set, r, &version.write))

@@ -88,7 +88,7 @@ void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t a
 
     WEIR_INVARIANT(at_ns != WEIR_FOREVER);
     if (waiter)
-        timer_arm_recheck(set->w, waiter, word, at_ns);
+        timer_arm_recheck(set->w, waiter, word, set_to_instance_ns(set, at_ns));
     else
         participant_notify_owner(set->participant, record);
 }

@@ -68,7 +68,7 @@ static inline bool txn_is_consistent(const struct txn *txn)
 /* After the state word: no published version can contain a later clock reading. */
 WEIR_ALWAYS_INLINE void txn_read_clock(struct txn *txn)
 {
-    txn->at = clock_instant(&txn->ctx->w->clock, txn->set->limits.reads_wall);
+    txn->at = clock_instant(&txn->ctx->w->clock, txn->set->limits.clock_needs);
     txn->now_ns = txn->at.now_ns;
     if (txn->at.now_ns < txn->version.content[CONTENT_LAST_NS])
         txn->at.now_ns = txn->version.content[CONTENT_LAST_NS];
@@ -187,7 +187,7 @@ static inline void txn_finish(const struct txn *txn)
     if (txn->recheck_ns != WEIR_FOREVER) {
         notify_recheck_at(txn->set, txn->recheck.record, txn->recheck.word, txn->recheck_ns);
         if (txn->set->limits.reads_wall)
-            wall_watch_confirm(txn->set->w, txn->at.wall_offset_ns);
+            wall_watch_confirm(txn->set, txn->at.wall_offset_ns);
     }
     if (txn->granted_record)
         counters_add_wait(thread_ctx_counters(txn->ctx, txn->set->number), txn->waited_ns);

@@ -245,10 +245,11 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 int timer_look_at_head(weir_set *set)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(set);
-    uint64_t before = timer_count_decisions(ctx, set), decided;
+    const struct counters *counters = thread_ctx_counters(ctx, set->number);
+    uint64_t before = counters_decided(counters), decided;
 
     set->ops->grant_waiters(ctx, set);
-    decided = timer_count_decisions(ctx, set) - before;
+    decided = counters_decided(counters) - before;
     thread_ctx_return(ctx);
     return (int)decided;
 }

@@ -202,7 +202,7 @@ int wall_watch_start(weir *w);
 /* The same before a request may wait in a set, if its limits read the wall clock. */
 static inline int wall_watch_subscribe(const weir_set *set)
 {
-    return set->limits.reads_wall ? wall_watch_start(set->w) : 0;
+    return set->limits.clock_needs ? wall_watch_start(set->w) : 0;
 }
 /* For the timer thread: replaces the event of a step among `events` by that of the instance's wake
  * fd. Returns false if steps could not be listened for again. */

@@ -83,15 +83,16 @@ static void wall_watch_set_stepped(weir *w)
     atomic_store_explicit(&instance_wait(w)->wall_has_stepped, true, memory_order_seq_cst);
 }
 
-void wall_watch_confirm(weir *w, int64_t offset_ns)
+void wall_watch_confirm(const weir_set *set, int64_t offset_ns)
 {
+    weir *w = set->w;
     struct instance_wait *iw = instance_wait(w);
 
     atomic_thread_fence(memory_order_seq_cst); /* the commit comes before the reading */
     if (w->clock.injected.now_ns) {
         if (atomic_load_explicit(&iw->wall_offset_ns, memory_order_seq_cst) != offset_ns)
             wall_watch_set_stepped(w); /* for the next tick, even if the clock is back by then */
-    } else if (clock_wall_offset_ns(&w->clock) != offset_ns) {
+    } else if (clock_wall_offset_from_ns(&w->clock, set->limits.clock_needs) != offset_ns) {
         wall_watch_set_stepped(w);
         timer_thread_signal(w);
     }
@@ -131,7 +132,7 @@ static int wall_watch_look(weir_set *set)
 {
     const weir_set *own = instance_set(set->w, set->number);
 
-    if (!set->limits.reads_wall || set->is_keyed || !set->head_unit)
+    if (!set->limits.clock_needs || set->is_keyed || !set->head_unit)
         return 0;
     if (!atomic_load_explicit(&own->spare_prepared, memory_order_seq_cst) ||
         !try_now_has_queue(set))

@@ -41,7 +41,7 @@ enum weir_limit_type { WEIR_LIMIT_RATE = 1, WEIR_LIMIT_CALL = 2, WEIR_LIMIT_RESO
 #define WEIR_CLOCK_MAX ((UINT64_C(3) << 61) - 1)
 
 struct weir_instant {
-    uint64_t now_ns;        /* the instance's monotonic clock */
+    uint64_t now_ns;        /* the set's clock, which never goes back */
     int64_t wall_offset_ns; /* now_ns + wall_offset_ns = nanoseconds since 1970-01-01 UTC */
 };
 
@@ -101,7 +101,7 @@ struct weir_algorithm {
     void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
     /*
-     * Refunds `amount` of what was taken at `granted_ns` (by the instance's clock). Never more than
+     * Refunds `amount` of what was taken at `granted_ns` (by the same clock). Never more than
      * was taken. NULL: this algorithm cannot refund.
      */
     void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Time. All times are uint64_t nanoseconds of the instance's clock. That is CLOCK_MONOTONIC, which
- * stops while the machine is suspended; or readings of it shared for a microsecond; or a clock
- * injected by the program, for tests and simulations.
+ * stops while the machine is suspended (windows of a set with `clock: boottime` go on); or readings
+ * of it shared for a microsecond; or a clock injected by the program, for tests and simulations.
  */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H

@@ -46,7 +46,14 @@ struct weir_limit_spec {
 
 enum {
     WEIR_SET_STRICT = 1u << 0, /* unknown keys are errors */
-    WEIR_SET_UNFAIR = 1u << 1  /* newcomers may overtake waiters (`fair: false`) */
+    WEIR_SET_UNFAIR = 1u << 1, /* newcomers may overtake waiters (`fair: false`) */
+    /*
+     * Windows and rates go on while the machine is suspended (`clock: boottime`): the set goes by
+     * CLOCK_BOOTTIME in place of the instance's clock. Timeouts, and all times that are given or
+     * returned, are of the instance's clock even so; max_wait and retry_after_ns are computed as if
+     * the machine stayed awake. An injected clock knows no suspension: the flag has no effect.
+     */
+    WEIR_SET_BOOTTIME = 1u << 3
 };
 
 /*

@@ -3,54 +3,56 @@
  * The fake system: the real one, included under other names, behind wrappers that count and fail.
  * State is atomic, so that the fake adds no order between threads that the real system would not.
  */
-#define os_alloc            real_os_alloc
-#define os_alloc_aligned    real_os_alloc_aligned
-#define os_realloc          real_os_realloc
-#define os_strdup           real_os_strdup
-#define os_free             real_os_free
-#define os_vm_reserve       real_os_vm_reserve
-#define os_vm_commit        real_os_vm_commit
-#define os_vm_free          real_os_vm_free
-#define os_wipe_page_alloc  real_os_wipe_page_alloc
-#define os_wipe_page_free   real_os_wipe_page_free
-#define os_now_ns           real_os_now_ns
-#define os_now_coarse_ns    real_os_now_coarse_ns
-#define os_wall_offset_ns   real_os_wall_offset_ns
-#define os_tsc_read         real_os_tsc_read
-#define os_tsc_check        real_os_tsc_check
-#define os_eventfd          real_os_eventfd
-#define os_timerfd          real_os_timerfd
-#define os_timerfd_set      real_os_timerfd_set
-#define os_timerfd_expire   real_os_timerfd_expire
-#define os_timer_lead       real_os_timer_lead
-#define os_wall_timerfd     real_os_wall_timerfd
-#define os_wall_timerfd_arm real_os_wall_timerfd_arm
-#define os_epoll_create     real_os_epoll_create
-#define os_epoll_add        real_os_epoll_add
-#define os_epoll_add_edge   real_os_epoll_add_edge
-#define os_epoll_remove     real_os_epoll_remove
-#define os_epoll_wait       real_os_epoll_wait
-#define os_eventfd_add      real_os_eventfd_add
-#define os_read             real_os_read
-#define os_write            real_os_write
-#define os_close            real_os_close
-#define os_futex_wait       real_os_futex_wait
-#define os_futex_wake       real_os_futex_wake
-#define os_thread_start     real_os_thread_start
-#define os_thread_join      real_os_thread_join
-#define os_thread_id        real_os_thread_id
-#define os_file_read        real_os_file_read
-#define os_file_read_part   real_os_file_read_part
-#define os_stat             real_os_stat
-#define os_dir_open         real_os_dir_open
-#define os_dir_next         real_os_dir_next
-#define os_dir_close        real_os_dir_close
-#define os_dlopen           real_os_dlopen
-#define os_dlsym            real_os_dlsym
-#define os_getenv           real_os_getenv
-#define os_user_id          real_os_user_id
-#define os_random           real_os_random
-#define os_random_secret    real_os_random_secret
+#define os_alloc             real_os_alloc
+#define os_alloc_aligned     real_os_alloc_aligned
+#define os_realloc           real_os_realloc
+#define os_strdup            real_os_strdup
+#define os_free              real_os_free
+#define os_vm_reserve        real_os_vm_reserve
+#define os_vm_commit         real_os_vm_commit
+#define os_vm_free           real_os_vm_free
+#define os_wipe_page_alloc   real_os_wipe_page_alloc
+#define os_wipe_page_free    real_os_wipe_page_free
+#define os_now_ns            real_os_now_ns
+#define os_now_coarse_ns     real_os_now_coarse_ns
+#define os_wall_offset_ns    real_os_wall_offset_ns
+#define os_tsc_read          real_os_tsc_read
+#define os_tsc_check         real_os_tsc_check
+#define os_eventfd           real_os_eventfd
+#define os_timerfd           real_os_timerfd
+#define os_timerfd_set       real_os_timerfd_set
+#define os_timerfd_expire    real_os_timerfd_expire
+#define os_timer_lead        real_os_timer_lead
+#define os_wall_timerfd      real_os_wall_timerfd
+#define os_boottime_now_ns   real_os_boottime_now_ns
+#define os_boottime_ahead_ns real_os_boottime_ahead_ns
+#define os_wall_timerfd_arm  real_os_wall_timerfd_arm
+#define os_epoll_create      real_os_epoll_create
+#define os_epoll_add         real_os_epoll_add
+#define os_epoll_add_edge    real_os_epoll_add_edge
+#define os_epoll_remove      real_os_epoll_remove
+#define os_epoll_wait        real_os_epoll_wait
+#define os_eventfd_add       real_os_eventfd_add
+#define os_read              real_os_read
+#define os_write             real_os_write
+#define os_close             real_os_close
+#define os_futex_wait        real_os_futex_wait
+#define os_futex_wake        real_os_futex_wake
+#define os_thread_start      real_os_thread_start
+#define os_thread_join       real_os_thread_join
+#define os_thread_id         real_os_thread_id
+#define os_file_read         real_os_file_read
+#define os_file_read_part    real_os_file_read_part
+#define os_stat              real_os_stat
+#define os_dir_open          real_os_dir_open
+#define os_dir_next          real_os_dir_next
+#define os_dir_close         real_os_dir_close
+#define os_dlopen            real_os_dlopen
+#define os_dlsym             real_os_dlsym
+#define os_getenv            real_os_getenv
+#define os_user_id           real_os_user_id
+#define os_random            real_os_random
+#define os_random_secret     real_os_random_secret
 
 #define os_mkdir          real_os_mkdir
 #define os_dir_open_fd    real_os_dir_open_fd
@@ -124,6 +126,8 @@
 #undef os_timerfd_set
 #undef os_timerfd_expire
 #undef os_timer_lead
+#undef os_boottime_now_ns
+#undef os_boottime_ahead_ns
 #undef os_wall_timerfd
 #undef os_wall_timerfd_arm
 #undef os_epoll_create
@@ -437,6 +441,7 @@ void os_wipe_page_free(void *page)
 
 static _Atomic uint64_t clock_ns = CLOCK_REAL;
 static _Atomic int64_t wall_offset_ns, wall_step_ns;
+static _Atomic uint64_t suspended_ns;
 static _Atomic uint32_t lead_least_ns, lead_most_ns;
 static _Atomic(const struct fake_counter *) counter;
 
@@ -535,6 +540,12 @@ void fake_clock_step_wall(int64_t ns)
     wall_listeners_fire();
 }
 
+void fake_clock_suspend(uint64_t ns)
+{
+    atomic_fetch_add(&suspended_ns, ns);
+    fake_clock_step_wall((int64_t)ns);
+}
+
 void fake_os_set_counter(const struct fake_counter *other)
 {
     atomic_store(&counter, other);
@@ -580,6 +591,23 @@ uint64_t os_now_coarse_ns(void)
 
     made(TICK);
     return now == CLOCK_REAL ? real_os_now_coarse_ns() : now - now % FAKE_TICK_NS;
+}
+
+uint64_t os_boottime_ahead_ns(void)
+{
+    made(WALL);
+    return atomic_load(&suspended_ns) + (atomic_load(&clock_ns) == CLOCK_REAL
+                                             ? real_os_boottime_ahead_ns()
+                                             : FAKE_BOOTTIME_AHEAD);
+}
+
+uint64_t os_boottime_now_ns(void)
+{
+    uint64_t now = atomic_load(&clock_ns);
+
+    made(NOW);
+    return atomic_load(&suspended_ns) +
+           (now == CLOCK_REAL ? real_os_boottime_now_ns() : now + FAKE_BOOTTIME_AHEAD);
 }
 
 int64_t os_wall_offset_ns(void)
@@ -1102,6 +1130,7 @@ void fake_os_reset(void)
     atomic_store(&clock_ns, CLOCK_REAL);
     atomic_store(&wall_offset_ns, 0);
     atomic_store(&wall_step_ns, 0);
+    atomic_store(&suspended_ns, 0);
     fake_clock_set_lead(0, 0);
     atomic_store(&counter, NULL);
     atomic_store(&user, USER_REAL);

@@ -80,6 +80,10 @@ void fake_clock_advance(uint64_t ns);
 void fake_clock_set_wall_offset(int64_t offset_ns);
 /* The wall clock steps, that of the machine or that by hand, and its listeners hear of it. */
 void fake_clock_step_wall(int64_t ns);
+/* The machine wakes from a suspension: neither the clock nor that by hand has gone on, but
+ * CLOCK_BOOTTIME and the wall clock have. Before the first one CLOCK_BOOTTIME is ahead already. */
+#define FAKE_BOOTTIME_AHEAD UINT64_C(500000000000)
+void fake_clock_suspend(uint64_t ns);
 /* What os_timer_lead says with it: 0, unless this says otherwise. */
 void fake_clock_set_lead(uint32_t least_ns, uint32_t most_ns);
 

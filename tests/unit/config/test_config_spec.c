@@ -84,7 +84,11 @@ static void test_everything(void **state)
          .max_wait_ns = WEIR_FOREVER,
          .max_waiters = 9,
          .flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR},
-        {.size = sizeof(*sets), .name = "b", .backend = "process", .lifetime = "users"},
+        {.size = sizeof(*sets),
+         .name = "b",
+         .backend = "process",
+         .lifetime = "users",
+         .flags = WEIR_SET_BOOTTIME},
     };
     const char *const names[] = {"old"};
     const struct weir_pool_spec spec = {.size = sizeof(spec),
@@ -126,6 +130,7 @@ static void test_everything(void **state)
     assert_true(plan.sets[1].while_used);
     assert_null(plan.process_dir);
     assert_true(plan.sets[1].fair);
+    assert_true(plan.sets[1].boottime && !plan.sets[0].boottime);
     assert_true(plan.sets[1].timeout_ns == WEIR_FOREVER);
     const struct pool_plan *pool = &plan.pools[0];
     assert_string_equal(pool->balancer->info.name, "random");
@@ -240,7 +245,7 @@ static void test_arrays(void **state)
         {.size = sizeof(*sets), .name = "a", .limits_n = 1},
         {.size = sizeof(*sets), .name = "b", .limits = limits, .limits_n = WEIR_LIMITS_MAX + 1},
         {.size = sizeof(*sets), .name = "c", .config = half, .config_n = 2},
-        {.size = sizeof(*sets), .name = "d", .flags = 8},
+        {.size = sizeof(*sets), .name = "d", .flags = 16},
         {.size = sizeof(*sets)},
     };
     const char *const names[] = {NULL};
@@ -257,7 +262,7 @@ static void test_arrays(void **state)
            "set `b`: limits_n is 65: at most 64 are possible\n"
            "set `c`: a setting needs a name and a value, not NULL\n"
            "set `c`: a setting needs a name and a value, not NULL\n"
-           "set `d`: flags 0x8 are not known\n"
+           "set `d`: flags 0x10 are not known\n"
            "set 5: needs a name\n"
            "pool `p`: settings is NULL, but settings_n is 2\n"
            "pool `p`: a name in set_names is NULL\n");

@@ -59,7 +59,8 @@ static void assert_reads_back(struct fingerprint *fingerprint)
 static void test_definition(void **state)
 {
     struct fingerprint fingerprint = fingerprint_of(
-        "version: 1\nprocess_dir: /a\nsets:\n  some set:\n    max_waiters: 5k\n    fair: false\n"
+        "version: 1\nprocess_dir: /a\nsets:\n  some set:\n    max_waiters: 5k\n    fair: false\n   "
+        " clock: boottime\n"
         "    timeout: 1s\n    max_wait: 2s\n    strict: true\n    config: { x: y }\n"
         "    lifetime: users\n    backend: process\n    limits:\n"
         "      - { overuse: ignore, algorithm: gcra, key: k, type: rate, window: 60s, burst: '7',\n"
@@ -70,7 +71,8 @@ static void test_definition(void **state)
     assert_string_equal(
         fingerprint.definition,
         "{version: 1, sets: {\"some set\": {backend: process, lifetime: users, fair: false, "
-        "max_waiters: 5000, limits: [{type: rate, key: k, algorithm: gcra, window: 60s, "
+        "clock: boottime, max_waiters: 5000, limits: [{type: rate, key: k, algorithm: gcra, "
+        "window: 60s, "
         "burst: 7, capacity: 10k, refund: false, overuse: ignore}, {type: call, key: call_count, "
         "algorithm: leaky_bucket, capacity: 1, window: 1s, mode: shaper}, {type: resource, "
         "key: \"a \\\"b\\\"\", capacity: 2}]}}}");
@@ -122,7 +124,7 @@ static void test_same(void **state)
          LIMITS("{ type: call, key: call_count, algorithm: gcra, capacity: 1, window: 1s }")},
         {LIMITS("{ type: resource, key: r, capacity: 1k }"),
          LIMITS("{ type: resource, key: r, capacity: 1000 }")},
-        {"backend: process", "backend: process, lifetime: boot, fair: true"},
+        {"backend: process", "backend: process, lifetime: boot, fair: true, clock: monotonic"},
         {"backend: process", "backend: process, timeout: 1s, max_wait: 2s, strict: true"},
         {"backend: process", "backend: process, config: { a: b }"},
         {"backend: process, max_waiters: 1000", "backend: process, max_waiters: 1k"},
@@ -146,6 +148,7 @@ static void test_different(void **state)
         "backend: process",
         "backend: process, lifetime: users",
         "backend: process, fair: false",
+        "backend: process, clock: boottime",
         "backend: process, max_waiters: 1",
         "backend: process, max_waiters: 2",
         KEYED("max: 10"),
