@@ -79,16 +79,17 @@ int os_open_tmpfile(int directory_fd)
     return os_open_retry(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
 }
 
-/* Tries AT_EMPTY_PATH, which needs a recent kernel or a privilege, then the link in /proc. */
+/* Tries AT_EMPTY_PATH, which needs a recent kernel or a privilege, then the link in /proc. That of
+ * the calling thread: a first thread that has ended has no descriptors. */
 int os_link_at(int fd, int directory_fd, const char *name)
 {
-    char path[32];
+    char path[40];
 
     if (linkat(fd, "", directory_fd, name, AT_EMPTY_PATH) == 0)
         return 0;
     if (errno == EEXIST)
         return -EEXIST;
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
     return os_result(linkat(AT_FDCWD, path, directory_fd, name, AT_SYMLINK_FOLLOW));
 }
 

@@ -40,19 +40,21 @@ int os_boot_id(unsigned char ret[16])
     return 0;
 }
 
+/* Of the calling thread: a first thread that has ended is listed still, but is in no namespace. A
+ * kernel without such namespaces does not list the link, either. */
 int os_namespace_id(const char *kind, uint64_t *ret)
 {
     char path[48];
     struct stat found;
+    int r;
 
-    snprintf(path, sizeof(path), "/proc/self/ns/%s", kind);
-    if (stat(path, &found) == 0) {
+    snprintf(path, sizeof(path), "/proc/thread-self/ns/%s", kind);
+    r = os_result(stat(path, &found));
+    if (r == 0)
         *ret = found.st_ino;
-        return 0;
-    }
-    if (errno != ENOENT || stat("/proc/self/ns", &found) < 0)
-        return -errno;
-    *ret = 0; /* /proc is mounted, and this kernel has no such namespaces */
+    if (r != -ENOENT || lstat(path, &found) == 0 || stat("/proc/thread-self/ns", &found) < 0)
+        return r;
+    *ret = 0;
     return 0;
 }
 

@@ -72,6 +72,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -361,13 +362,27 @@ static inline int weir_uring_try_all_(struct weir_uring *uring, struct io_uring 
     return r < 0 ? r : 0;
 }
 
+/* Opens the clock offsets of the calling thread, which is found by its number. Those of a first
+ * thread that has ended are empty. */
+static inline int weir_uring_open_offsets_(void)
+{
+    char task[64] = "", path[128];
+    const char *id;
+
+    if (readlink("/proc/thread-self", task, sizeof(task) - 1) < 0)
+        task[0] = '\0'; /* an old kernel, or no /proc */
+    id = strrchr(task, '/');
+    snprintf(path, sizeof(path), "/proc/%s/timens_offsets", id ? id + 1 : "self");
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* Reads by how much CLOCK_MONOTONIC is ahead of the machine's own here; 0 if nothing says so. */
 static inline int weir_uring_read_offset_(int64_t *ret_ns)
 {
     char text[256];
     long long seconds, ns;
     ssize_t n;
-    int fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+    int fd = weir_uring_open_offsets_();
 
     *ret_ns = 0;
     if (fd < 0)

@@ -709,6 +709,41 @@ static void test_boot_and_namespaces(void **state)
     assert_int_equal(same, 0);
 }
 
+/* The time namespace of a process without its first thread. */
+static void *namespace_without_first_thread(void *expected)
+{
+    char line[512] = "";
+    uint64_t found = 0;
+
+    while (!strstr(line, ") Z ")) {
+        int n = os_file_read_part("/proc/self/stat", 0, line, sizeof(line) - 1);
+
+        line[n > 0 ? n : 0] = '\0';
+        usleep(1000);
+    }
+    _exit(os_namespace_id("time", &found) == 0 && found == *(uint64_t *)expected ? 0 : 1);
+}
+
+static void test_namespace_without_first_thread(void **state)
+{
+    static uint64_t expected;
+    pthread_t thread;
+    int status = 0;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(os_namespace_id("time", &expected), 0);
+    child = fork();
+    if (child == 0) {
+        alarm(60);
+        if (pthread_create(&thread, NULL, namespace_without_first_thread, &expected) != 0)
+            _exit(2);
+        syscall(SYS_exit, 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void test_read_part(void **state)
 {
     char path[] = "/tmp/weir-sys-XXXXXX", part[10] = "";
@@ -1084,6 +1119,7 @@ int main(void)
         leak_checked_test(test_memory_of_files),
         leak_checked_test(test_lock),
         leak_checked_test(test_boot_and_namespaces),
+        leak_checked_test(test_namespace_without_first_thread),
         leak_checked_test(test_directory),
         leak_checked_test(test_load),
         leak_checked_test(test_process),
