@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Exit codes if the command does not run; otherwise the code is the command's. See weir(1). */
@@ -63,6 +64,7 @@ struct exec {
     bool has_timeout, has_max_wait;
     uint64_t timeout_ns, max_wait_ns;
     bool retry_after, verbose;
+    uint64_t begun_ns;
     char **command;
 
     weir *w;
@@ -77,6 +79,77 @@ static int fail(const struct exec *exec, int code)
 
 /* ---- the request ---- */
 
+/* ---- a place in the set ---- */
+
+/* Pauses between two attempts to get a place in a set that as many processes share as can. */
+#define PLACE_PAUSE_MIN_NS UINT64_C(4000000)
+#define PLACE_PAUSE_MAX_NS UINT64_C(256000000)
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Returns how long it may wait, by the options. */
+static uint64_t patience_ns(const struct exec *exec)
+{
+    uint64_t timeout_ns = exec->has_timeout ? exec->timeout_ns : WEIR_FOREVER;
+    uint64_t max_wait_ns = exec->has_max_wait ? exec->max_wait_ns : WEIR_FOREVER;
+
+    return timeout_ns < max_wait_ns ? timeout_ns : max_wait_ns;
+}
+
+/* Waits before the next attempt. Returns false if that would be too long. Processes that have come
+ * together try apart. */
+static bool pause_for_place(const struct exec *exec, uint64_t *pause_ns)
+{
+    uint64_t waited_ns = now_ns() - exec->begun_ns, patience = patience_ns(exec);
+    uint64_t apart_ns = (uint64_t)getpid() * 7919 % 1024 * (*pause_ns / 2048);
+    uint64_t ns = *pause_ns / 2 + apart_ns;
+    struct timespec pause;
+
+    if (waited_ns >= patience)
+        return false;
+    if (ns > patience - waited_ns)
+        ns = patience - waited_ns;
+    if (exec->verbose && *pause_ns == PLACE_PAUSE_MIN_NS)
+        fprintf(stderr, "%s: `%s` is shared by as many processes as can be: waiting for a place\n",
+                exec->title, exec->name);
+    pause = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    nanosleep(&pause, NULL);
+    *pause_ns = *pause_ns * 2 < PLACE_PAUSE_MAX_NS ? *pause_ns * 2 : PLACE_PAUSE_MAX_NS;
+    return true;
+}
+
+/* Repeats an attempt to attach to the set as long as it lacks a place. Returns what that returned
+ * last: 0, or an error that was reported unless it is -EUSERS. Takes the time that this took from
+ * what is left. */
+static int wait_for_place(struct exec *exec, int (*attempt)(struct exec *exec))
+{
+    uint64_t pause_ns = PLACE_PAUSE_MIN_NS, waited_ns;
+    int r;
+
+    while ((r = attempt(exec)) == -EUSERS)
+        if (!pause_for_place(exec, &pause_ns))
+            return r;
+    if (pause_ns == PLACE_PAUSE_MIN_NS)
+        return r;
+    waited_ns = now_ns() - exec->begun_ns;
+    if (exec->has_timeout && exec->timeout_ns != WEIR_FOREVER)
+        exec->timeout_ns -= waited_ns < exec->timeout_ns ? waited_ns : exec->timeout_ns;
+    if (exec->has_max_wait && exec->max_wait_ns != WEIR_FOREVER)
+        exec->max_wait_ns -= waited_ns < exec->max_wait_ns ? waited_ns : exec->max_wait_ns;
+    return r;
+}
+
+static int open_source(struct exec *exec)
+{
+    return source_open(&exec->source, exec->name, exec->title, &exec->w);
+}
+
 /* Opens a pool of the one set that the command line defines. */
 static int define_set(struct exec *exec)
 {
@@ -89,11 +162,11 @@ static int define_set(struct exec *exec)
     struct weir_error error = {0};
     int r = weir_pool_new(&exec->pool, exec->w, &pool, &error);
 
-    if (r == 0)
-        return 0;
+    if (r == 0 || r == -EUSERS)
+        return r;
     error.code = r;
     source_complain(exec->title, &error);
-    return EXEC_FAILED;
+    return r;
 }
 
 static int open_set(struct exec *exec)
@@ -144,13 +217,50 @@ static int complete_amounts(struct exec *exec)
     return EXEC_FAILED;
 }
 
+static void write_retry_after(uint64_t ns)
+{
+    char text[TIME_TEXT_MAX];
+
+    puts(ns == 0 ? "unknown" : ns == WEIR_FOREVER ? "never" : time_text_seconds(ns, text));
+}
+
+/* Reports that no place was free in time. */
+static int report_no_place(const struct exec *exec)
+{
+    bool timed_out = exec->has_timeout && exec->timeout_ns == patience_ns(exec);
+
+    if (exec->verbose)
+        fprintf(stderr, "%s: %s: no place was free\n", exec->title,
+                timed_out ? "timed out" : "refused");
+    if (exec->retry_after) {
+        write_retry_after(0);
+        if (fflush(stdout) != 0)
+            return fail(exec, -errno);
+    }
+    return timed_out ? EXEC_TIMED_OUT : EXEC_REFUSED;
+}
+
+/* Attaches to the set, once there is a place. */
+static int attach(struct exec *exec)
+{
+    int r;
+
+    exec->begun_ns = now_ns();
+    exec->source.waits_for_place = true;
+    r = wait_for_place(exec, open_source);
+    if (r == 0 && exec->limits_n != 0)
+        r = wait_for_place(exec, define_set);
+    if (r == -EUSERS)
+        return report_no_place(exec);
+    if (r < 0)
+        return EXEC_FAILED;
+    return exec->limits_n != 0 ? 0 : open_set(exec);
+}
+
 static int prepare(struct exec *exec)
 {
-    int ending;
+    int ending = attach(exec);
 
-    if (source_open(&exec->source, exec->name, exec->title, &exec->w) < 0)
-        return EXEC_FAILED;
-    ending = exec->limits_n != 0 ? define_set(exec) : open_set(exec);
     if (ending == 0)
         ending = require_shared(exec);
     if (ending == 0)
@@ -159,13 +269,6 @@ static int prepare(struct exec *exec)
 }
 
 /* ---- waiting ---- */
-
-static void write_retry_after(uint64_t ns)
-{
-    char text[TIME_TEXT_MAX];
-
-    puts(ns == 0 ? "unknown" : ns == WEIR_FOREVER ? "never" : time_text_seconds(ns, text));
-}
 
 static bool has_subjects(weir_pool *pool)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sources of a command's sets: the configuration, the plugins, the segment directory. */
 #include "source.h"
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,12 +108,15 @@ struct opening {
     const char *command;
     struct complaint_count count;
     char file[sizeof(((struct weir_error *)0)->file)];
+    bool waits_for_place;
 };
 
 static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
     struct opening *opening = userdata;
 
+    if (complaint->code == -EUSERS && opening->waits_for_place)
+        return;
     complaint_count_add(&opening->count, complaint);
     snprintf(opening->file, sizeof(opening->file), "%s", complaint->file);
     source_complain(opening->command, complaint);
@@ -121,7 +125,7 @@ static void on_complaint(void *userdata, const struct weir_error *complaint)
 int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
-    struct opening opening = {.command = command};
+    struct opening opening = {.command = command, .waits_for_place = source->waits_for_place};
     struct weir_error error = {0};
     int r;
 
@@ -130,7 +134,7 @@ int source_open(const struct source *source, const char *only, const char *comma
     options.userdata = &opening;
     r = weir_open(ret, &options, &error);
     complaint_count_end(&opening.count, opening.file);
-    if (r < 0 && opening.count.shown == 0) {
+    if (r < 0 && opening.count.shown == 0 && !(r == -EUSERS && source->waits_for_place)) {
         error.code = r;
         source_complain(command, &error);
     }

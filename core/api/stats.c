@@ -115,7 +115,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set_is_shared(set))
-        peer_reap(ctx, set); /* grants of dead peers are not held */
+        peer_reap_all(ctx, set); /* grants of dead peers are not held */
     for (uint32_t i = 0; i < n; i++)
         retlimits[i] = (struct weir_limit_stats){
             .type = set->limits.items[i].type,

@@ -69,6 +69,7 @@ int os_eventfd_add(int fd, uint64_t n); /* -EINVAL: not an eventfd */
 int os_read(int fd, void *buffer, size_t size);
 int os_write(int fd, const void *data, size_t size);
 void os_close(int fd);
+uint32_t os_descriptors_max(void); /* how many this process may have open at a time */
 
 /* Futex words; `shared`: in memory shared by processes, which is a little slower. os_futex_wait
  * returns 0 (woken, perhaps spuriously), -EAGAIN (the word differs from `expected`) or -ETIMEDOUT.
@@ -116,7 +117,8 @@ void os_file_unlock(int fd);
 int os_map_shared(int fd, size_t size, bool writable, void **ret);
 void os_unmap_shared(void *memory, size_t size);
 
-/* Id of the current boot, and of a namespace of this process ("pid", "time"; 0: not supported). */
+/* Id of the current boot, and of a namespace of the calling thread ("pid", "time"; 0: the kernel
+ * has none of that kind). */
 int os_boot_id(unsigned char ret[16]);
 int os_namespace_id(const char *kind, uint64_t *ret);
 

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <weir/error.h>
 
@@ -138,4 +139,13 @@ void os_close(int fd)
 {
     if (fd >= 0)
         syscall(SYS_close, fd); /* Linux frees the number even if a signal interrupts */
+}
+
+uint32_t os_descriptors_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    return limit.rlim_cur < UINT32_MAX ? (uint32_t)limit.rlim_cur : UINT32_MAX;
 }

@@ -9,13 +9,24 @@
 #include "shm/doorbell.h"
 #include "shm/participant.h"
 #include "shm/peer_id.h"
+#include "state/version.h"
+#include "state/wait_queue.h"
 #include <errno.h>
 
 #define PEER_SLOTS_CROWDED    32u               /* slots beyond which peer_reap_crowded() looks */
 #define PEER_REAP_INTERVAL_NS UINT64_C(1000000) /* between two peer_reap_if_due() that look */
 
-/* Cleans up after one dead process. Any number of threads may do that at once, and one that dies
- * midway leaves the rest to the next. The slot goes last, because everything else names it. */
+/* Returns whether a dead process is responsible for what a thread context with this owner did: it
+ * owns the context, or did so until a process took it over that has not recovered it yet. */
+static bool peer_cleanup_concerns(uint64_t owner, uint32_t peer_key)
+{
+    return peer_key_is_until((uint32_t)owner, peer_key) ||
+           peer_key_is_until((uint32_t)(owner >> 32), peer_key);
+}
+
+/* Cleans up after a dead process, and those that its slot was taken over from. Any number of
+ * threads may do that at once, and one that dies midway leaves the rest to the next. The slot goes
+ * last, because everything else names it. */
 static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slot, uint64_t peer_id)
 {
     const struct segment *segment = set->participant->segment;
@@ -30,7 +41,8 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
         int r;
 
         SCHED_POINT();
-        if (atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst) != peer_key)
+        if (!peer_cleanup_concerns(
+                atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst), peer_key))
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
         if (r == -ENOMEM || r == -EUCLEAN)
@@ -39,31 +51,51 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
     }
     doorbell_remove_all(segment->directory_fd, segment->file_stem, &peer_key);
     SCHED_POINT();
-    participant_release_slots(segment, slot, peer_id);
+    participant_release_slots(segment, slot, peer_id, true);
     return true;
 }
 
-/* Returns the next dead peer. The lock covers only this step. */
-static bool peer_cleanup_next_dead(struct participant *participant, uint32_t *ret_slot,
+bool peer_recover_inherited(struct thread_ctx *ctx, weir_set *set)
+{
+    const struct segment *segment = set->participant->segment;
+    uint32_t unit = thread_ctx_for_set(ctx, set->number)->unit, i = 0;
+    uint64_t generation;
+    int r;
+
+    if (!segment_thread_of_unit(segment, unit, &i))
+        return false;
+    generation =
+        atomic_load_explicit(&segment_thread(segment, i)->head.generation, memory_order_seq_cst);
+    r = thread_recovery_run(ctx, set->region, unit, generation);
+    if (r < 0 && r != -EALREADY)
+        return false;
+    participant_settle_thread(set->participant, i);
+    return true;
+}
+
+/* Returns the next dead peer. The lock covers only this step. A thread that has to know waits for
+ * it. */
+static bool peer_cleanup_next_dead(weir_set *set, enum probe_round round, uint32_t *ret_slot,
                                    uint64_t *ret_life)
 {
-    const struct segment *segment = participant->segment;
-    uint64_t registrations;
+    struct participant *participant = set->participant;
+    const struct probe_plan plan = {
+        .round = round,
+        .head = (uint32_t)version_peek_content(set->region, set->head_unit, CONTENT_ENDS),
+        .is_keyed = set->is_keyed};
     int found;
 
-    if (pthread_mutex_trylock(&participant->watch_lock) != 0)
+    if (round == PROBE_NOW)
+        pthread_mutex_lock(&participant->watch_lock);
+    else if (pthread_mutex_trylock(&participant->watch_lock) != 0)
         return false;
-    registrations =
-        atomic_load_explicit(&segment_header(segment)->registrations, memory_order_seq_cst);
-    peer_watch_sync(&participant->peer_watch, segment_peer(segment, 0), segment_peers_n(segment),
-                    registrations);
-    found = peer_watch_next(&participant->peer_watch, ret_slot, ret_life);
+    found = participant_next_dead(participant, &plan, ret_slot, ret_life);
     pthread_mutex_unlock(&participant->watch_lock);
     return found > 0;
 }
 
 /* Consumes the report of a death even if the set is broken, lest the kernel repeats it. */
-int peer_reap(struct thread_ctx *ctx, weir_set *set)
+static int peer_cleanup_all(struct thread_ctx *ctx, weir_set *set, enum probe_round round)
 {
     uint32_t slot;
     struct thread_ctx *by;
@@ -73,7 +105,8 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
 
     WEIR_INVARIANT(set->participant);
     WEIR_INVARIANT(!ctx || ctx->w == set->w);
-    for (; cleaned && peer_cleanup_next_dead(set->participant, &slot, &peer_id); n++) {
+    for (; cleaned && peer_cleanup_next_dead(set, round, &slot, &peer_id); n++) {
+        round = PROBE_ON;
         if (set_is_broken(set))
             return 0;
         by = ctx ? ctx : thread_ctx_borrow(set);
@@ -84,15 +117,39 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
     return n;
 }
 
+int peer_reap(struct thread_ctx *ctx, weir_set *set)
+{
+    return peer_cleanup_all(ctx, set, PROBE_IF_DUE);
+}
+
+int peer_reap_all(struct thread_ctx *ctx, weir_set *set)
+{
+    return peer_cleanup_all(ctx, set, PROBE_NOW);
+}
+
+void peer_make_room(struct thread_ctx *ctx, weir_set *set)
+{
+    peer_cleanup_all(ctx, set, PROBE_NOW);
+}
+
+/* By the spare context, which recovers what it has taken over. */
+static void peer_reap_if_crowded(weir_set *set)
+{
+    const struct participant *participant = set->participant;
+    struct thread_ctx *spare = thread_ctx_lock_spare(set);
+
+    if (peer_slot_predecessor(segment_peer(participant->segment, participant->slot)))
+        peer_cleanup_all(spare, set, PROBE_NOW);
+    else if (participant->slot >= PEER_SLOTS_CROWDED)
+        peer_cleanup_all(spare, set, PROBE_IF_DUE);
+    thread_ctx_return_slow(spare);
+}
+
 void peer_reap_crowded(weir *w, uint32_t first)
 {
-    for (uint32_t i = first, n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i < n;
-         i++) {
-        weir_set *set = instance_set(w, i);
-
-        if (set_is_shared(set) && set->participant->slot >= PEER_SLOTS_CROWDED)
-            peer_reap(NULL, set);
-    }
+    for (uint32_t i = first, n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i < n; i++)
+        if (set_is_shared(instance_set(w, i)))
+            peer_reap_if_crowded(instance_set(w, i));
 }
 
 /* Relaxed: the time is a hint. */

@@ -18,6 +18,7 @@ struct thread_recovery {
     struct thread_ctx *ctx; /* of the recovering thread */
     const struct region *region;
     struct thread_head *dead_head;
+    uint32_t dead_unit;
     uint64_t owner; /* as in the dead thread's records */
 };
 
@@ -174,6 +175,13 @@ static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
         dcas_complete_all(ctx, set);
 }
 
+/* Does what the dead thread may have owed its active set. */
+static void recovery_grant_and_notify(struct thread_ctx *ctx, weir_set *set)
+{
+    set_grant_waiters(ctx, set);
+    recovery_repeat_notify(ctx, set);
+}
+
 static int recovery_perform(const struct thread_recovery *recovery)
 {
     struct thread_ctx *ctx = recovery->ctx;
@@ -188,13 +196,15 @@ static int recovery_perform(const struct thread_recovery *recovery)
     /* First of all: only a complete version says what the dead thread holds and waits for. */
     if (intent)
         recovery_complete_writes(ctx, set);
+    /* With the dead thread's own context: from the first operation on another set on, the context
+     * no longer says which one lacks a grant or a notification. */
+    if (intent && thread_ctx_for_set(ctx, set->number)->unit == recovery->dead_unit)
+        recovery_grant_and_notify(ctx, set);
     for (uint32_t at = 0; r == 0 && (at = recovery_next_record(ctx->w, recovery->region, at)) != 0;)
         r = recovery_end_record(recovery, at);
     /* A thread works on one set at a time, so only that one can lack a grant or a notification. */
-    if (r == 0 && intent) {
-        set_grant_waiters(ctx, set);
-        recovery_repeat_notify(ctx, set);
-    }
+    if (r == 0 && intent)
+        recovery_grant_and_notify(ctx, set);
     return r;
 }
 
@@ -204,6 +214,7 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
     struct thread_recovery recovery = {.ctx = ctx,
                                        .region = region,
                                        .dead_head = region_block(region, dead_unit),
+                                       .dead_unit = dead_unit,
                                        .owner = (uint64_t)dead_unit << 32 | (uint32_t)generation};
     int r;
 

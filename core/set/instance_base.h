@@ -135,11 +135,11 @@ static inline uint64_t set_to_instance_ns(const weir_set *set, uint64_t at_ns)
 }
 
 /* Returns a FREE record for this set, or 0 when out of memory. */
-static inline uint32_t record_pool_get(struct thread_ctx *ctx, const weir_set *set)
+static inline uint32_t record_pool_get(struct thread_ctx *ctx, weir_set *set)
 {
     struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;
 
-    if (!magazine->n && !magazine_refill(set, magazine))
+    if (!magazine->n && !magazine_refill(ctx, set, magazine))
         return 0;
     WEIR_INVARIANT(thread_ctx_is_usable(ctx) && magazine->n <= MAGAZINE_SIZE);
     WEIR_INVARIANT(magazine->records[magazine->n - 1]);

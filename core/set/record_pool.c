@@ -7,6 +7,7 @@
  */
 #include "base/invariant.h"
 #include "base/sched_point.h"
+#include "set/hooks.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 
@@ -65,7 +66,7 @@ static uint32_t record_pool_take(const weir_set *set)
 
 /* Fills the magazine to one half. The record that leaves the depot first also leaves the magazine
  * first, so that unused records are used in order of address. */
-bool magazine_refill(const weir_set *set, struct magazine *magazine)
+static bool magazine_fill(const weir_set *set, struct magazine *magazine)
 {
     uint32_t records[MAGAZINE_SIZE / 2], n = 0;
 
@@ -77,6 +78,18 @@ bool magazine_refill(const weir_set *set, struct magazine *magazine)
     while (n > 0)
         magazine->records[magazine->n++] = records[--n];
     return magazine->n;
+}
+
+/* Dead processes may have the records that a segment lacks. */
+bool magazine_refill(struct thread_ctx *ctx, weir_set *set, struct magazine *magazine)
+{
+    WEIR_INVARIANT(ctx->w == set->w);
+    if (magazine_fill(set, magazine))
+        return true;
+    if (!set_is_shared(set))
+        return false;
+    peer_make_room(ctx, set);
+    return magazine_fill(set, magazine);
 }
 
 void magazine_drain(const weir_set *set, struct magazine *magazine)

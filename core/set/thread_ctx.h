@@ -30,6 +30,7 @@ struct thread_set_ctx {
     struct magazine *magazine; /* of records of the set's size */
     uint32_t unit;             /* of its struct thread_head in the set's region */
     bool in_segment;           /* its magazine is its own, its counters are not */
+    bool is_inherited;         /* the spare context's: of a dead thread, not recovered yet */
     bool has_lease;            /* the lease may be more than 0, taken at lease_ns */
     uint8_t dcas_slot;         /* announcement slot, from 1; 0: none yet */
     uint64_t lease_ns;
@@ -89,7 +90,7 @@ void thread_ctx_put_credits(struct thread_ctx *ctx);
 
 /* Slow paths of record_pool_get() and record_pool_put() (instance.h): fill an empty magazine
  * (false: out of memory), and drain a full one. */
-bool magazine_refill(const weir_set *set, struct magazine *magazine);
+bool magazine_refill(struct thread_ctx *ctx, weir_set *set, struct magazine *magazine);
 void magazine_drain(const weir_set *set, struct magazine *magazine);
 
 /* Takes one reference to the instance from the credits, or returns one to them. */

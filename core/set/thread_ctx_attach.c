@@ -5,9 +5,11 @@
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
+#include "set/hooks.h"
 #include "set/instance_base.h"
 #include "set/lease.h"
 #include "shm/participant.h"
+#include "shm/segment.h"
 #include <errno.h>
 #include <string.h>
 
@@ -204,16 +206,23 @@ static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words)
     return 0;
 }
 
-/* Claims a thread context in the set's segment. */
+/* Claims a thread context in the set's segment. The spare context, by which the process cleans up
+ * after others, takes one over from a dead process if there is no other. */
 static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
 {
     struct thread_set_ctx set_ctx = {.magazine = os_alloc(1, sizeof(struct magazine)),
                                      .in_segment = true};
+    uint32_t i = 0;
     int r;
 
     if (!set_ctx.magazine)
         return -ENOMEM;
-    r = participant_claim_thread(set->participant, &set_ctx.unit, &set_ctx.counters);
+    if (ctx == set->w->spare_ctx)
+        r = participant_claim_spare_thread(set->participant, &i, &set_ctx.is_inherited);
+    else
+        r = participant_claim_thread(set->participant, &i);
+    set_ctx.unit = segment_thread_unit(set->participant->segment, i);
+    set_ctx.counters = segment_thread_counters(set->participant->segment, i);
     if (r < 0) {
         os_free(set_ctx.magazine);
         return r;
@@ -294,6 +303,34 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
     return r;
 }
 
+/* Returns the spare context, the lock of which is held, for use. Before its first use it recovers
+ * what a dead thread had begun in the context that was taken over for it. */
+static struct thread_ctx *thread_ctx_begin_spare(weir_set *set)
+{
+    struct thread_ctx *spare = set->w->spare_ctx;
+
+    spare->thread = os_thread_id();
+    if (thread_ctx_is_prepared(spare, set->number) && spare->set_ctxs[set->number].is_inherited) {
+        spare->set_ctxs[set->number].is_inherited =
+            false; /* which recovering it would call again */
+        spare->set_ctxs[set->number].is_inherited = !peer_recover_inherited(spare, set);
+    }
+    return spare;
+}
+
+/* Makes room in the segment by cleaning up after dead processes. Returns false if it cannot: the
+ * set is private, or this is a callback of a call that uses the spare context. */
+static bool thread_ctx_make_room(weir_set *set)
+{
+    weir *w = set->w;
+
+    if (!set_is_shared(set) || pthread_mutex_lock(&w->spare_lock) == EDEADLK)
+        return false;
+    peer_make_room(thread_ctx_begin_spare(set), set);
+    thread_ctx_return_slow(w->spare_ctx);
+    return true;
+}
+
 struct thread_ctx *thread_ctx_find(weir_set *set)
 {
     struct thread_ctx *ctx = thread_ctx_lookup(set->w);
@@ -302,14 +339,15 @@ struct thread_ctx *thread_ctx_find(weir_set *set)
         ctx = thread_ctx_bind(set->w);
     if (!ctx || thread_ctx_is_prepared(ctx, set->number))
         return ctx;
-    return thread_ctx_prepare_locked(ctx, set) == 0 ? ctx : NULL;
+    if (thread_ctx_prepare_locked(ctx, set) == 0)
+        return ctx;
+    return thread_ctx_make_room(set) && thread_ctx_prepare_locked(ctx, set) == 0 ? ctx : NULL;
 }
 
 struct thread_ctx *thread_ctx_lock_spare(weir_set *set)
 {
     pthread_mutex_lock(&set->w->spare_lock);
-    set->w->spare_ctx->thread = os_thread_id();
-    return set->w->spare_ctx;
+    return thread_ctx_begin_spare(set);
 }
 
 void thread_ctx_return_slow(struct thread_ctx *ctx)

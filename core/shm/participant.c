@@ -15,11 +15,14 @@
 
 #define PROXY_ACTIVE           (UINT32_C(1) << 31)
 #define PARTICIPANT_OPEN_TRIES 16 /* while the segment is removed repeatedly */
+#define PARTICIPANT_SLOT_TRIES 16 /* while others change slots */
+/* How long it holds that all slots are in use by living processes. */
+#define PARTICIPANT_FULL_NS UINT64_C(100000000)
 
 /* ---- slots ---- */
 
 /* Claims the first free slot. Returns -EUSERS if there is none. */
-static int participant_find_slot(struct participant *participant, uint64_t self_id)
+static int participant_find_free_slot(struct participant *participant, uint64_t self_id)
 {
     const struct segment *segment = participant->segment;
 
@@ -33,6 +36,71 @@ static int participant_find_slot(struct participant *participant, uint64_t self_
             return 0;
     }
     return -EUSERS;
+}
+
+/* Takes slot `i` over if its process is dead, or claims it if it has become free. Returns 1; 0 (the
+ * process is alive); or -EAGAIN (another process has changed the slot meanwhile). The doorbells of
+ * the dead process go first: they have the name of a process that no other will look for. */
+static int participant_take_slot(struct participant *participant, uint32_t i, uint64_t self_id)
+{
+    const struct segment *segment = participant->segment;
+    struct peer_slot *slot = segment_peer(segment, i);
+    uint64_t id = atomic_load_explicit(&slot->id, memory_order_seq_cst);
+    uint32_t peer_key = peer_key_make(id, i);
+
+    participant->slot = i;
+    if (!peer_id_pid(id))
+        return peer_slot_claim(slot, self_id, &participant->peer_id) ? 1 : -EAGAIN;
+    if (!peer_id_is_dead(id))
+        return 0;
+    doorbell_remove_all(segment->directory_fd, segment->file_stem, &peer_key);
+    SCHED_POINT();
+    return peer_slot_take_over(slot, id, self_id, &participant->peer_id) ? 1 : -EAGAIN;
+}
+
+/* Returns whether another process has found just now that no slot is of a dead one. The time may be
+ * anything in a damaged segment. Relaxed: it is a hint. */
+static bool participant_is_known_full(const struct segment *segment, uint64_t now_ns)
+{
+    uint64_t full_ns = shm_load_relaxed(&segment_header(segment)->full_ns);
+
+    return full_ns <= now_ns && now_ns - full_ns < PARTICIPANT_FULL_NS;
+}
+
+/* Takes over the slot of a dead process. Begins anywhere, lest several processes want the same one.
+ * Returns 0; -EUSERS (all are alive); or -EAGAIN (slots were changed meanwhile). */
+static int participant_take_dead_slot(struct participant *participant, uint64_t self_id)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t n = segment_peers_n(segment), first = (uint32_t)os_random();
+    uint64_t now_ns = os_now_ns();
+    bool changed = false;
+
+    if (participant_is_known_full(segment, now_ns))
+        return -EUSERS;
+    for (uint32_t i = 0; i < n; i++) {
+        int r = participant_take_slot(participant, (first + i) % n, self_id);
+
+        if (r > 0)
+            return 0;
+        changed |= r < 0;
+    }
+    if (changed)
+        return -EAGAIN;
+    shm_store_relaxed(&segment_header(segment)->full_ns, now_ns); /* a hint */
+    return -EUSERS;
+}
+
+/* Claims a free slot, or that of a dead process. The latter also if the file system is full. */
+static int participant_find_slot(struct participant *participant, uint64_t self_id)
+{
+    int r = 0, taken = -EAGAIN;
+
+    for (int i = 0; i < PARTICIPANT_SLOT_TRIES && taken == -EAGAIN; i++) {
+        r = participant_find_free_slot(participant, self_id);
+        taken = r < 0 ? participant_take_dead_slot(participant, self_id) : 0;
+    }
+    return taken == 0 ? 0 : r;
 }
 
 /* Claims a slot and confirms the attach. Returns -ESTALE if the segment was removed meanwhile. */
@@ -73,38 +141,128 @@ static void participant_begin_generation(struct segment_thread *ctx)
     SCHED_POINT();
 }
 
-/* Releases a thread context, run or announcement slot that still has this owner. Relaxed load: only
- * a filter. */
-static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key)
+/* Releases a thread context, run or announcement slot that still has this owner; of a dead process
+ * also if the owner was in its slot before. Relaxed load: only a filter. */
+static void participant_release_owner(_Atomic uint64_t *owner, uint32_t peer_key, bool is_dead)
 {
-    if (shm_load_relaxed(owner) == peer_key)
-        shm_cas_seq_cst(owner, peer_key, 0);
+    uint64_t value = shm_load_relaxed(owner);
+
+    if (value == peer_key || (is_dead && peer_key_is_until((uint32_t)value, peer_key)))
+        shm_cas_seq_cst(owner, value, 0);
 }
 
-int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
-                             struct counters **ret_counters)
+/* Notes that thread context `i` is this participant's. Returns 0 or -EUCLEAN. */
+static int participant_note_thread(struct participant *participant, uint32_t i)
+{
+    uint64_t *own = &participant->own_threads[i / 64], bit = UINT64_C(1) << i % 64;
+
+    if (*own & bit) {
+        participant_mark_broken(participant); /* a peer has released it, and perhaps used it */
+        return -EUCLEAN;
+    }
+    *own |= bit;
+    return 0;
+}
+
+/* Releases a thread context as participant_release_owner(). One that was taken over and not
+ * recovered goes back to the dead process. */
+static void participant_release_thread(_Atomic uint64_t *owner, uint32_t peer_key, bool is_dead)
+{
+    uint64_t value = atomic_load_explicit(owner, memory_order_seq_cst);
+
+    if (!is_dead && (uint32_t)value == peer_key && value != peer_key)
+        shm_cas_seq_cst(owner, value, value >> 32);
+    else
+        participant_release_owner(owner, peer_key, is_dead);
+}
+
+int participant_claim_thread(struct participant *participant, uint32_t *ret)
 {
     const struct segment *segment = participant->segment;
 
     for (uint32_t i = 0; i < segment->layout.sizes.threads_n; i++) {
-        uint64_t *own = &participant->own_threads[i / 64], bit = UINT64_C(1) << i % 64;
         int r = i < segment_threads_n(segment) ? 0 : segment_alloc_thread(segment, i);
 
         if (r < 0)
             return r;
         if (!participant_claim_owner(&segment_thread(segment, i)->peer_key, participant->peer_key))
             continue;
-        if (*own & bit) {
-            participant_mark_broken(participant); /* a peer has released it, and perhaps used it */
-            return -EUCLEAN;
-        }
-        *own |= bit;
-        participant_begin_generation(segment_thread(segment, i));
-        *ret_unit = segment_thread_unit(segment, i);
-        *ret_counters = segment_thread_counters(segment, i);
-        return 0;
+        r = participant_note_thread(participant, i);
+        if (r == 0)
+            participant_begin_generation(segment_thread(segment, i));
+        *ret = i;
+        return r;
     }
     return -ENOSPC;
+}
+
+/* Returns whether the process of an owner key is dead, in its slot or replaced in it. */
+static bool participant_key_is_dead(const struct segment *segment, uint32_t peer_key)
+{
+    uint64_t id = peer_slot_find(segment_peer(segment, 0), segment_peers_n(segment), peer_key);
+    uint32_t slot = peer_key % SEGMENT_PEERS_MAX;
+
+    if (id)
+        return peer_id_is_dead(id);
+    id = peer_slot_predecessor(segment_peer(segment, slot));
+    return id && peer_key_is_until(peer_key, peer_key_make(id, slot));
+}
+
+/* Takes a thread context over from a dead process. Returns 0; -ENOSPC (all are alive); -EAGAIN
+ * (contexts were released meanwhile); or -EUCLEAN. */
+static int participant_take_dead_thread(struct participant *participant, uint32_t *ret)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t living = participant->peer_key; /* the last one that was found alive */
+    bool changed = false;
+
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++) {
+        _Atomic uint64_t *owner = &segment_thread(segment, i)->peer_key;
+        uint64_t value = shm_load_relaxed(owner); /* only a filter */
+        uint32_t peer_key = (uint32_t)value;
+
+        changed |= peer_key == 0;
+        if (!peer_key || peer_key == living)
+            continue;
+        if (!participant_key_is_dead(segment, peer_key)) {
+            living = peer_key;
+            continue;
+        }
+        if (shm_cas_seq_cst(owner, value, thread_owner_make(peer_key, participant->peer_key))) {
+            *ret = i;
+            return participant_note_thread(participant, i);
+        }
+        changed = true;
+    }
+    return changed ? -EAGAIN : -ENOSPC;
+}
+
+int participant_claim_spare_thread(struct participant *participant, uint32_t *ret,
+                                   bool *ret_is_inherited)
+{
+    int r = 0, taken = -EAGAIN;
+
+    *ret_is_inherited = false;
+    for (int i = 0; i < PARTICIPANT_SLOT_TRIES && taken == -EAGAIN; i++) {
+        r = participant_claim_thread(participant, ret);
+        if (r == 0 || r == -EUCLEAN)
+            return r;
+        taken = participant_take_dead_thread(participant, ret);
+    }
+    *ret_is_inherited = taken == 0;
+    return taken == 0 || taken == -EUCLEAN ? taken : r;
+}
+
+/* The owner first: from then on no other process begins to recover the context. */
+void participant_settle_thread(const struct participant *participant, uint32_t i)
+{
+    struct segment_thread *ctx = segment_thread(participant->segment, i);
+    uint64_t value = atomic_load_explicit(&ctx->peer_key, memory_order_seq_cst);
+
+    WEIR_INVARIANT((uint32_t)value == participant->peer_key);
+    shm_cas_seq_cst(&ctx->peer_key, value, participant->peer_key);
+    SCHED_POINT();
+    participant_begin_generation(ctx);
 }
 
 /* Returns the end of the runs that may have proxies. Sequentially consistent: a thread that sees
@@ -168,7 +326,7 @@ static int participant_claim_run(struct participant *participant)
         r = participant_reserve_run(participant, run,
                                     SEGMENT_RUN_UNITS / segment->layout.sizes.record_units);
         if (r < 0)
-            participant_release_owner(owner, participant->peer_key);
+            participant_release_owner(owner, participant->peer_key, false);
         else
             participant_add_records(participant, run);
         return r;
@@ -374,17 +532,20 @@ static int participant_enter(struct participant *participant, const char *direct
     return error_set(reterr, -EBUSY, "set `%s`: its segment is removed repeatedly", shape->name);
 }
 
-void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id)
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id,
+                               bool is_dead)
 {
     uint32_t peer_key = peer_key_make(peer_id, slot);
     struct announce_slots *slots = &segment_header(segment)->announce_slots;
 
     for (uint32_t run = 1; run < segment_runs_n(segment); run++)
-        participant_release_owner(segment_run_owner(segment, run), peer_key);
+        participant_release_owner(segment_run_owner(segment, run), peer_key, is_dead);
     for (uint32_t i = 0; i < segment_threads_n(segment); i++)
-        participant_release_owner(&segment_thread(segment, i)->peer_key, peer_key);
+        participant_release_thread(&segment_thread(segment, i)->peer_key, peer_key, is_dead);
     for (uint32_t i = 0; i < DCAS_SLOTS; i++)
-        participant_release_owner(&slots->owners[i], peer_key);
+        participant_release_owner(&slots->owners[i], peer_key, is_dead);
+    if (is_dead)
+        peer_slot_forget_predecessor(segment_peer(segment, slot), peer_id);
     peer_slot_free(segment_peer(segment, slot), peer_id);
 }
 
@@ -392,7 +553,7 @@ void participant_close(struct participant *participant)
 {
     if (!participant)
         return;
-    participant_release_slots(participant->segment, participant->slot, participant->peer_id);
+    participant_release_slots(participant->segment, participant->slot, participant->peer_id, false);
     if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users);
     for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
@@ -426,7 +587,7 @@ int participant_open(const struct log_sink *log, const char *directory,
     pthread_mutex_init(&participant->watch_lock, NULL);
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
-    r = peer_watch_open(&participant->peer_watch, self_id);
+    r = peer_watch_open(&participant->peer_watch, self_id, participant->slot);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);
     if (r == 0 && !participant->proxies)

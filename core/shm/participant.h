@@ -60,10 +60,19 @@ void participant_close(struct participant *participant);
 /* Closes a forked child's copies of the descriptors, and nothing else. */
 void participant_close_in_child(struct participant *participant);
 
-/* Claims a thread context of the segment, with its counters. Returns 0, -ENOSPC or the error of the
- * file system. The caller holds the instance's lock. */
-int participant_claim_thread(struct participant *participant, uint32_t *ret_unit,
-                             struct counters **ret_counters);
+/* Claims a thread context of the segment. Returns 0, -ENOSPC, -EUCLEAN or the error of the file
+ * system. The caller holds the instance's lock. */
+int participant_claim_thread(struct participant *participant, uint32_t *ret);
+
+/*
+ * Claims a thread context as above; if there is none, takes one over from a dead process, which is
+ * `*ret_is_inherited` then. The caller recovers what the dead thread had begun before it uses the
+ * context for anything else, and then calls participant_settle_thread(). If it dies before, the
+ * context is recovered as any other of its own.
+ */
+int participant_claim_spare_thread(struct participant *participant, uint32_t *ret,
+                                   bool *ret_is_inherited);
+void participant_settle_thread(const struct participant *participant, uint32_t i);
 
 /* Takes a free record, or returns 0 if there is none; puts one back. Putting back cannot fail. The
  * caller holds the instance's lock. */
@@ -87,9 +96,30 @@ bool participant_owns(const struct participant *participant, uint32_t record);
 /* Returns the pid of the process that owns the record, or 0 if it has no owner. */
 uint32_t participant_owner_pid(const struct participant *participant, uint32_t record);
 
-/* Releases everything that names a peer slot, and then the slot: the own one, or that of a dead
- * process after its threads have been recovered. */
-void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id);
+/* Releases everything that names a peer slot, and then the slot: the own one; or, with `is_dead`,
+ * that of a dead process after its threads have been recovered, and those that it was taken over
+ * from. */
+void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id,
+                               bool is_dead);
+
+/* Whether participant_next_dead() begins a round of probes of the processes that are not watched.
+ */
+enum probe_round {
+    PROBE_ON,     /* no, but goes on with the one that it has begun */
+    PROBE_IF_DUE, /* if no process has for a while */
+    PROBE_NOW     /* yes */
+};
+
+struct probe_plan {
+    enum probe_round round;
+    uint32_t head; /* record at the head of the wait queue: a hint, any number */
+    bool is_keyed; /* the set has a wait queue for each key */
+};
+
+/* Finds the next dead process that has its slot, or was replaced in it, as peer_watch_next(). The
+ * caller holds `watch_lock`. */
+int participant_next_dead(struct participant *participant, const struct probe_plan *plan,
+                          uint32_t *ret_slot, uint64_t *ret_id);
 
 /* Says to other processes that timer `timer` of this one runs, at `now_ns`. */
 void participant_beat(const struct participant *participant, uint32_t timer, uint64_t now_ns);

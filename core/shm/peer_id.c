@@ -55,17 +55,67 @@ int peer_id_self(uint64_t *ret_self)
     return 0;
 }
 
-/* The generation counts claims, but is never 0. */
-bool peer_slot_claim(struct peer_slot *slot, uint64_t self, uint64_t *ret_id)
+/* Puts the process `self` in place of the slot's peer id, in the next generation. That counts
+ * claims, but is never 0. */
+static bool peer_slot_put_next(struct peer_slot *slot, uint64_t before, uint64_t self,
+                               uint64_t *ret_id)
 {
-    uint64_t before = atomic_load_explicit(&slot->id, memory_order_seq_cst);
     uint32_t generation = (peer_id_generation(before) + 1) & PEER_GENERATION_MASK;
     uint64_t id = peer_id_make(generation ? generation : 1, peer_id_start(self), peer_id_pid(self));
 
-    if (peer_id_pid(before) || !shm_cas_seq_cst(&slot->id, before, id))
+    if (!shm_cas_seq_cst(&slot->id, before, id))
         return false;
     *ret_id = id;
     return true;
+}
+
+bool peer_slot_claim(struct peer_slot *slot, uint64_t self, uint64_t *ret_id)
+{
+    uint64_t before = atomic_load_explicit(&slot->id, memory_order_seq_cst);
+
+    return !peer_id_pid(before) && peer_slot_put_next(slot, before, self, ret_id);
+}
+
+/*
+ * The predecessor first, so that a process that dies between the two loses nothing. An older
+ * predecessor is replaced: what names an earlier generation is released with this one. The CAS of a
+ * process that comes late may leave a predecessor that was released before; to release it again
+ * does nothing.
+ */
+bool peer_slot_take_over(struct peer_slot *slot, uint64_t dead, uint64_t self, uint64_t *ret_id)
+{
+    uint64_t before;
+
+    WEIR_INVARIANT(peer_id_pid(dead));
+    do {
+        before = atomic_load_explicit(&slot->predecessor, memory_order_seq_cst);
+        if (atomic_load_explicit(&slot->id, memory_order_seq_cst) != dead)
+            return false;
+        SCHED_POINT();
+    } while (before != dead && !shm_cas_seq_cst(&slot->predecessor, before, dead));
+    SCHED_POINT();
+    return peer_slot_put_next(slot, dead, self, ret_id);
+}
+
+/* A predecessor of the slot's own generation was not taken over from yet, or has been cleaned up
+ * after as a dead process in its slot. A later one is none. */
+uint64_t peer_slot_predecessor(const struct peer_slot *slot)
+{
+    uint64_t before = atomic_load_explicit(&slot->predecessor, memory_order_seq_cst);
+    uint64_t id = before ? atomic_load_explicit(&slot->id, memory_order_seq_cst) : 0;
+    uint32_t key = peer_key_make(before, 0);
+
+    return before && key != peer_key_make(id, 0) && peer_key_is_until(key, peer_key_make(id, 0))
+               ? before
+               : 0;
+}
+
+void peer_slot_forget_predecessor(struct peer_slot *slot, uint64_t dead)
+{
+    uint64_t before = atomic_load_explicit(&slot->predecessor, memory_order_seq_cst);
+
+    if (before && peer_key_is_until(peer_key_make(before, 0), peer_key_make(dead, 0)))
+        shm_cas_seq_cst(&slot->predecessor, before, 0);
 }
 
 bool peer_slot_free(struct peer_slot *slot, uint64_t id)

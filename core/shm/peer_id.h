@@ -10,6 +10,10 @@
  * compare-and-swap claims a slot, one frees it, so no intermediate state exists.
  *
  * What a process owns refers to it by its peer key, generation:22 | slot:10, which is never 0.
+ *
+ * If all slots are in use, a process takes that of a dead one over. What the dead process owned
+ * then names an earlier generation of the slot. The slot's `predecessor` says that it is to be
+ * released, and any process does that.
  */
 #ifndef WEIR_CORE_SHM_PEER_ID_H
 #define WEIR_CORE_SHM_PEER_ID_H
@@ -30,13 +34,14 @@
 #define PEER_START_MASK      ((UINT64_C(1) << PEER_START_BITS) - 1)
 #define PEER_GENERATION_MASK ((UINT64_C(1) << PEER_GENERATION_BITS) - 1)
 
-#define PEER_BEATS       14u
+#define PEER_BEATS       12u
 #define PEER_BEAT_SHIFT  20 /* log2 of the unit of a beat, 1.05 ms */
 #define PEER_STALL_BEATS 36 /* a timer that has not run for longer stands still */
 
 /* Peer slot, on a cache line of its own. */
 struct peer_slot {
     _Alignas(64) _Atomic uint64_t id;
+    _Atomic uint64_t predecessor; /* peer id: see peer_slot_predecessor(); 0: none */
     /* When the wait timers of the process ran last; timer n has beat n % PEER_BEATS. */
     _Atomic uint32_t beats[PEER_BEATS];
 };
@@ -81,6 +86,16 @@ static inline uint32_t peer_key_make(uint64_t id, uint32_t slot)
     return peer_id_generation(id) << PEER_SLOT_BITS | slot;
 }
 
+/* Returns whether a key is that of a generation of a slot, or of an earlier one of the same slot. A
+ * generation is earlier than those of the half of all numbers that follow it. */
+static inline bool peer_key_is_until(uint32_t key, uint32_t last)
+{
+    uint32_t ago = (last - key) >> PEER_SLOT_BITS;
+
+    return key && (last - key) << PEER_GENERATION_BITS == 0 &&
+           ago <= (uint32_t)PEER_GENERATION_MASK / 2;
+}
+
 /*
  * Determines the peer id, of generation 0, of the calling process. A forked child has another one.
  * Returns 0; -EXDEV (/proc is of another pid namespace); -EIO (/proc is malformed); or the negative
@@ -94,6 +109,19 @@ bool peer_slot_claim(struct peer_slot *slot, uint64_t self, uint64_t *ret_id);
 
 /* Frees the slot of the calling or of a dead process. Returns false if it has another peer id. */
 bool peer_slot_free(struct peer_slot *slot, uint64_t id);
+
+/*
+ * Takes the slot over from the dead process `dead`, as a claim by `self`. Returns false if the slot
+ * has another peer id by now. Any thread of any process, any number at once.
+ */
+bool peer_slot_take_over(struct peer_slot *slot, uint64_t dead, uint64_t self, uint64_t *ret_id);
+
+/* Returns the peer id of the dead process that the slot was taken over from last, if no process has
+ * released yet what it owned; 0: there is none. */
+uint64_t peer_slot_predecessor(const struct peer_slot *slot);
+
+/* Notes that all that `dead` and the slot's processes before it owned was released. */
+void peer_slot_forget_predecessor(struct peer_slot *slot, uint64_t dead);
 
 /* Returns the peer id of a peer key, or 0: the slot does not exist, is free or was claimed anew. */
 uint64_t peer_slot_find(const struct peer_slot *slots, uint32_t n, uint32_t key);

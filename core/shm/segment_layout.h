@@ -66,6 +66,8 @@ struct segment_header {
     _Alignas(64) _Atomic uint64_t registrations; /* number of attaches, ever */
     /* Slots below these numbers have memory. No slot from there on was ever in use. */
     _Atomic uint64_t peers_high, threads_high, runs_high;
+    _Atomic uint64_t probed_ns; /* when a process last probed all that it does not watch */
+    _Atomic uint64_t full_ns;   /* when a process last found all slots in use by living ones */
 
     _Alignas(64) struct set_head head;
     _Alignas(64) _Atomic uint64_t deflated_ns; /* time of the last deflation (inline_state.h) */
@@ -75,8 +77,19 @@ struct segment_header {
 /* Thread context in a segment. Its counters follow, segment_identity.counters_size bytes. */
 struct segment_thread {
     struct thread_head head;   /* first: its unit is that of the whole */
-    _Atomic uint64_t peer_key; /* of the owning process; 0: free */
+    _Atomic uint64_t peer_key; /* of the owning process; 0: free; see thread_owner_make() */
 };
+
+/*
+ * The word of a thread context's owner: predecessor:32 | owner:32. A process that has taken the
+ * context over from a dead one has the key of that as predecessor, until it has recovered what the
+ * dead thread had begun. Until then both are responsible: the death of either is a reason to
+ * recover it.
+ */
+static inline uint64_t thread_owner_make(uint32_t predecessor, uint32_t owner)
+{
+    return (uint64_t)predecessor << 32 | owner;
+}
 
 /* Shared state of a keyed set. Every request reads the first cache line. */
 struct segment_keyed {

@@ -95,8 +95,9 @@ enum {
  * (the other processes define the set otherwise; the message shows both definitions), -EPERM (the
  * directory or the file of the set is not the user's alone), -EXDEV (it belongs to another pid or
  * time namespace), -EPROTONOSUPPORT (to another version of weir), -EUCLEAN (it is damaged), -EUSERS
- * (1024 processes are attached), -EBUSY (other processes keep removing it), -ENOENT
- * (WEIR_OPEN_EXISTING, and there is none), or the system's error (-ENOSPC, -EMFILE, …).
+ * (1024 instances of living processes are attached; dead ones are replaced), -EBUSY (other
+ * processes keep removing it), -ENOENT (WEIR_OPEN_EXISTING, and there is none), or the system's
+ * error (-ENOSPC, -EMFILE, …).
  */
 WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
                           struct weir_error *reterr);

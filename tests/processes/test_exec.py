@@ -11,6 +11,7 @@ import heapq
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -173,6 +174,28 @@ class Storm(unittest.TestCase):
                          if begun.get(other.pid, 1 << 63) > at
                          and self.killer.killed.get(other.pid, 1 << 63) > at]
             self.assertLess(len(overtaken), SLOTS)
+
+    def test_few_descriptors(self):
+        """A hundred and more wait for one slot, each with forty descriptors: none needs one for
+        each of the others."""
+        holder = self.exec("--", "sleep", "1000")
+        self.children.append(holder)
+        end = time.monotonic() + PATIENCE
+        while not self.stat()["holders"]:
+            self.assertLess(time.monotonic(), end)
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        waiting = [subprocess.Popen([COMMAND, "exec", "--limit", f"slots:{SLOTS}", "--name", "t",
+                                     "-a", f"slots={SLOTS}", "--", "true"], env=self.env,
+                                    stdin=subprocess.DEVNULL, preexec_fn=few)
+                   for _ in range(120)]
+        self.children += waiting
+        while len(self.stat()["waiters"]) < len(waiting):
+            self.assertEqual([], [child.returncode for child in waiting if child.poll()])
+            self.assertLess(time.monotonic(), end)
+        holder.kill()
+        self.assertEqual({0}, {child.wait(PATIENCE) for child in waiting})
+        self.killer.finish()
 
     def test_in_order(self):
         first = self.exec("-a", f"slots={SLOTS}", "--", "sleep", "1000")

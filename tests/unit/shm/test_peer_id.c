@@ -431,6 +431,59 @@ static void a_key_finds_its_peer_id_while_that_lasts(void **state)
     assert_int_equal(peer_slot_find(slots, SLOTS, peer_key_make(next, slot)), next);
 }
 
+static void a_key_is_until_another_of_its_slot(void **state)
+{
+    uint32_t key = peer_key_make(peer_id_make(9, 0, 0), 5);
+
+    (void)state;
+    assert_true(peer_key_is_until(key, key));
+    assert_true(peer_key_is_until(key, peer_key_make(peer_id_make(10, 0, 0), 5)));
+    assert_false(peer_key_is_until(key, peer_key_make(peer_id_make(8, 0, 0), 5)));
+    assert_false(peer_key_is_until(key, peer_key_make(peer_id_make(10, 0, 0), 6)));
+    assert_false(peer_key_is_until(0, key));
+    assert_true(peer_key_is_until(peer_key_make(peer_id_make(PEER_GENERATION_MASK, 0, 0), 5), key));
+}
+
+static void a_slot_is_taken_over_once(void **state)
+{
+    struct peer_slot slots[1] = {0};
+    uint64_t dead = 0, id = 0, next = 0;
+    uint32_t slot;
+
+    (void)state;
+    first_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &dead);
+    assert_int_equal(peer_slot_predecessor(slots), 0);
+    assert_true(peer_slot_take_over(slots, dead, peer_id_make(0, 3, 4), &id));
+    assert_int_equal(atomic_load(&slots[0].id), id);
+    assert_int_equal(peer_id_generation(id), 2);
+    assert_int_equal(peer_id_pid(id), 4);
+    assert_int_equal(peer_slot_predecessor(slots), dead);
+    assert_false(peer_slot_take_over(slots, dead, peer_id_make(0, 5, 6), &next));
+    assert_true(peer_slot_take_over(slots, id, peer_id_make(0, 5, 6), &next));
+    assert_int_equal(peer_slot_predecessor(slots), id); /* and what is before it */
+    peer_slot_forget_predecessor(slots, dead);          /* comes late */
+    assert_int_equal(peer_slot_predecessor(slots), id);
+    assert_true(peer_slot_free(slots, next));
+    assert_int_equal(peer_slot_predecessor(slots), id); /* outlives its successor */
+    peer_slot_forget_predecessor(slots, next);
+    assert_int_equal(peer_slot_predecessor(slots), 0);
+}
+
+/* A process may write anything there. */
+static void a_predecessor_that_cannot_be_is_none(void **state)
+{
+    struct peer_slot slots[1] = {0};
+    uint64_t id = 0;
+    uint32_t slot;
+
+    (void)state;
+    first_slot_claim(slots, 1, peer_id_make(0, 1, 2), &slot, &id);
+    atomic_store(&slots[0].predecessor, id);
+    assert_int_equal(peer_slot_predecessor(slots), 0);
+    atomic_store(&slots[0].predecessor, peer_id_make(2, 1, 2));
+    assert_int_equal(peer_slot_predecessor(slots), 0);
+}
+
 enum { CLAIMERS = 6, CLAIMS = 5000 };
 
 /* Each claims and frees again, and sees that no other process has the slot meanwhile. */
@@ -503,6 +556,9 @@ int main(int argc, char **argv)
         leak_checked_test(only_the_peer_id_that_claimed_is_freed),
         leak_checked_test(a_generation_is_never_0),
         leak_checked_test(a_key_finds_its_peer_id_while_that_lasts),
+        leak_checked_test(a_key_is_until_another_of_its_slot),
+        leak_checked_test(a_slot_is_taken_over_once),
+        leak_checked_test(a_predecessor_that_cannot_be_is_none),
         leak_checked_test(claims_of_many_processes_exclude_each_other),
     };
 

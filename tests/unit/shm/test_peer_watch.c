@@ -23,7 +23,8 @@ static int setup(void **state)
     memset(slots, 0, sizeof(slots));
     memset(pids, 0, sizeof(pids));
     registrations = 0;
-    return fixture_setup(state) < 0 || peer_id_self(&self) < 0 ? -1 : peer_watch_open(&watch, self);
+    return fixture_setup(state) < 0 || peer_id_self(&self) < 0 ? -1
+                                                               : peer_watch_open(&watch, self, 0);
 }
 
 static int teardown(void **state)
@@ -54,9 +55,24 @@ static uint32_t child_registers(void (*run)(const void *), const void *argument)
     return slot;
 }
 
+static int syncs_some(uint32_t n, const uint64_t *preferred)
+{
+    const struct peer_census census = {
+        .peers = slots, .n = n, .registrations = registrations, .preferred = preferred};
+
+    return peer_watch_sync(&watch, &census);
+}
+
+/* Looks for the next death, also among those without a pidfd. */
+static int looks(uint32_t *ret_slot, uint64_t *ret_life)
+{
+    peer_watch_begin_probes(&watch, UINT32_MAX);
+    return peer_watch_next(&watch, ret_slot, ret_life);
+}
+
 static int syncs(void)
 {
-    return peer_watch_sync(&watch, slots, SLOTS, registrations);
+    return syncs_some(SLOTS, NULL);
 }
 
 static bool readable_within(int ms)
@@ -71,7 +87,7 @@ static void assert_no_event(void)
     uint32_t slot = SLOTS;
     uint64_t life = 1;
 
-    assert_int_equal(peer_watch_next(&watch, &slot, &life), 0);
+    assert_int_equal(looks(&slot, &life), 0);
     assert_int_equal(slot, SLOTS);
     assert_int_equal(life, 1);
 }
@@ -82,7 +98,7 @@ static void assert_told(uint32_t expected)
     uint32_t slot = SLOTS;
     uint64_t life = 0;
 
-    assert_int_equal(peer_watch_next(&watch, &slot, &life), 1);
+    assert_int_equal(looks(&slot, &life), 1);
     assert_int_equal(slot, expected);
     assert_int_equal(life, atomic_load(&slots[expected].id));
 }
@@ -225,7 +241,7 @@ static void each_of_many_is_told_once(void **state)
     syncs();
     for (uint32_t i = 0; i < SLOTS; i++)
         child_end(pids[i]);
-    for (; peer_watch_next(&watch, &slot, &life) == 1; n++) {
+    for (; looks(&slot, &life) == 1; n++) {
         assert_int_equal(told[slot]++, 0);
         assert_true(peer_slot_free(&slots[slot], life));
     }
@@ -324,12 +340,12 @@ static void slots_may_become_more_and_fewer(void **state)
 
     (void)state;
     needs_pidfds();
-    assert_int_equal(peer_watch_sync(&watch, slots, 1, registrations), 0);
+    assert_int_equal(syncs_some(1, NULL), 0);
     assert_int_equal(fake_os_live().descriptors, 2);
-    assert_int_equal(peer_watch_sync(&watch, slots, SLOTS, registrations), 0); /* seen only now */
+    assert_int_equal(syncs_some(SLOTS, NULL), 0); /* seen only now */
     assert_int_equal(fake_os_live().descriptors, 3);
     registrations++;
-    assert_int_equal(peer_watch_sync(&watch, slots, 1, registrations), 0);
+    assert_int_equal(syncs_some(1, NULL), 0);
     assert_int_equal(fake_os_live().descriptors, 2);
     child_end(pids[second]);
     assert_no_event();
@@ -441,6 +457,151 @@ static void a_hidden_process_is_watched(void **state)
     child_reap(pids[slot]);
 }
 
+/* ---- crowds ---- */
+
+/* All slots are of children, and this process may have so many descriptors. Returns what it might
+ * have had. */
+static struct rlimit crowd_with_descriptors(rlim_t n)
+{
+    struct rlimit before = {0}, limit;
+
+    for (uint32_t i = 0; i < SLOTS; i++)
+        child_registers(run_staying, NULL);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = n;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+static void end_crowd(const struct rlimit *before)
+{
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, before), 0);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        if (pids[i])
+            child_end(pids[i]);
+}
+
+/* Its death wakes the watch. */
+static void assert_watched(uint32_t slot)
+{
+    child_kill(pids[slot]);
+    assert_true(readable_within(20000));
+    assert_told(slot);
+    child_reap(pids[slot]);
+    pids[slot] = 0;
+    peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
+}
+
+/* Its death is found by looking. */
+static void assert_probed(uint32_t slot)
+{
+    child_kill(pids[slot]);
+    await_zombie(pids[slot]);
+    assert_false(readable_within(0));
+    assert_told(slot);
+    child_reap(pids[slot]);
+    pids[slot] = 0;
+    peer_slot_free(&slots[slot], atomic_load(&slots[slot].id));
+}
+
+/* The own slot is the first. */
+static void few_are_watched_and_those_before_the_own_slot_first(void **state)
+{
+    struct rlimit before;
+
+    (void)state;
+    needs_pidfds();
+    before = crowd_with_descriptors(40);
+    assert_int_equal(peer_watch_limit(), 5);
+    assert_int_equal(syncs(), SLOTS - 5);
+    assert_int_equal(fake_os_live().descriptors, 1 + 5);
+    assert_probed(3);
+    assert_watched(SLOTS - 1);
+    assert_watched(SLOTS - 5);
+    assert_probed(SLOTS - 6);
+    assert_int_equal(syncs(), SLOTS - 4 - 5); /* and others for those that are gone */
+    assert_int_equal(fake_os_live().descriptors, 1 + 5);
+    assert_watched(SLOTS - 7);
+    end_crowd(&before);
+}
+
+static void the_preferred_are_watched_first(void **state)
+{
+    uint64_t preferred = UINT64_C(1) << 3 | UINT64_C(1) << 7;
+    struct rlimit before;
+
+    (void)state;
+    needs_pidfds();
+    before = crowd_with_descriptors(40);
+    assert_int_equal(syncs_some(SLOTS, &preferred), SLOTS - 5);
+    assert_watched(3);
+    assert_watched(7);
+    assert_watched(SLOTS - 1);
+    assert_probed(SLOTS - 4);
+    syncs();
+    preferred = UINT64_C(1) << 9; /* it becomes one later */
+    assert_int_equal(syncs_some(SLOTS, &preferred), SLOTS - 4 - 5);
+    assert_watched(9);
+    end_crowd(&before);
+}
+
+static int rounds_until_told(uint32_t expected, uint32_t others_n)
+{
+    uint32_t slot = SLOTS;
+    uint64_t life = 0;
+
+    for (int rounds = 1; rounds < 100; rounds++) {
+        peer_watch_begin_probes(&watch, others_n);
+        if (peer_watch_next(&watch, &slot, &life) == 1) {
+            assert_int_equal(slot, expected);
+            return rounds;
+        }
+    }
+    return 0;
+}
+
+static void probes_take_turns_but_of_the_preferred(void **state)
+{
+    const uint64_t preferred = UINT64_C(0x70); /* three, of which one has the only pidfd */
+    struct rlimit before;
+
+    (void)state;
+    needs_pidfds();
+    before = crowd_with_descriptors(14);
+    assert_int_equal(syncs_some(SLOTS, &preferred), SLOTS - 1);
+    assert_int_equal(watch.preferred_n, 2);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0); /* a probe needs one, too */
+    child_kill(pids[4]);
+    await_zombie(pids[4]);
+    assert_int_equal(rounds_until_told(4, 0), 1);
+    child_kill(pids[SLOTS - 1]);
+    await_zombie(pids[SLOTS - 1]);
+    assert_in_range(rounds_until_told(SLOTS - 1, 4), 2, SLOTS / 4 + 1);
+    end_crowd(&before);
+}
+
+static void a_slot_that_was_taken_over_is_told_until_all_is_released(void **state)
+{
+    uint32_t slot = child_registers(run_staying, NULL), found = SLOTS;
+    uint64_t dead = atomic_load(&slots[slot].id), life = 0, self = 0, id = 0;
+
+    (void)state;
+    assert_int_equal(syncs(), 0);
+    child_end(pids[slot]);
+    peer_id_self(&self);
+    assert_true(peer_slot_take_over(&slots[slot], dead, self, &id));
+    registrations++;
+    assert_int_equal(syncs(), 0); /* it is this process's now */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(looks(&found, &life), 1);
+        assert_int_equal(found, slot);
+        assert_int_equal(life, dead);
+    }
+    peer_slot_forget_predecessor(&slots[slot], dead);
+    assert_no_event();
+}
+
 /* ---- failures ---- */
 
 enum { ANY = FAKE_ANY | FAKE_EVENT | FAKE_PROCESS };
@@ -451,7 +612,7 @@ static void opening_succeeds_or_leaves_nothing(void **state)
 
     (void)state;
     fake_os_fail_kind_at(1, ANY, -ENFILE);
-    assert_int_equal(peer_watch_open(&other, 0), -ENFILE);
+    assert_int_equal(peer_watch_open(&other, 0, 0), -ENFILE);
     assert_int_equal(fake_os_live().descriptors, 1);
 }
 
@@ -471,7 +632,7 @@ static void each_failure_only_delays(void **state)
         fake_os_fail_kind_at(n, ANY, 0);
         syncs();
         child_end(pids[dies]);
-        for (int tries = 0; (r = peer_watch_next(&watch, &slot, &life)) != 1; tries++) {
+        for (int tries = 0; (r = looks(&slot, &life)) != 1; tries++) {
             assert_true(tries < 3);
             syncs();
         }
@@ -479,7 +640,7 @@ static void each_failure_only_delays(void **state)
         peer_slot_free(&slots[dies], life);
         syncs();
         assert_int_equal(syncs(), 0);
-        assert_true(peer_watch_next(&watch, &slot, &life) <= 0);
+        assert_true(looks(&slot, &life) <= 0);
         failed = fake_os_has_failed();
         fake_os_reset();
         assert_no_event();
@@ -561,6 +722,10 @@ int main(int argc, char **argv)
         watch_test(opening_succeeds_or_leaves_nothing),
         watch_test(each_failure_only_delays),
         watch_test(room_is_made_or_nothing_changes),
+        watch_test(few_are_watched_and_those_before_the_own_slot_first),
+        watch_test(the_preferred_are_watched_first),
+        watch_test(probes_take_turns_but_of_the_preferred),
+        watch_test(a_slot_that_was_taken_over_is_told_until_all_is_released),
         watch_test(a_forked_child_does_not_disturb_its_parent),
     };
 

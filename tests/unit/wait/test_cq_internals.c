@@ -491,7 +491,7 @@ static void what_a_doorbell_needs_is_missing(void **state)
     for (unsigned at = 1; failed; at++) {
         int r;
 
-        fake_os_fail_at(at);
+        fake_os_fail_kind_from(at, FAKE_ANY, 0); /* what a segment lacks is tried twice */
         r = weir_queue_submit(queue, waiter.pool, NULL, at, NULL, NULL);
         failed = fake_os_has_failed();
         fake_os_fail_at(0);
