@@ -185,13 +185,21 @@ static int peer_watch_reserve(struct peer_watch *watch, uint32_t n)
     return 0;
 }
 
+/* Returns whether the slots are as they were, and nothing is to be done for those of which not all
+ * can have pidfds. */
+static bool peer_watch_is_current(const struct peer_watch *watch, const struct peer_census *census)
+{
+    if (census->registrations != watch->registrations || census->n > watch->n || watch->needs_sync)
+        return false;
+    return !watch->polled_n || (!census->preferred && !peer_watch_room(watch));
+}
+
 int peer_watch_sync(struct peer_watch *watch, const struct peer_census *census)
 {
     uint32_t n = census->n;
 
-    if (census->registrations == watch->registrations && n <= watch->n && !watch->polled_n &&
-        !watch->needs_sync)
-        return 0;
+    if (peer_watch_is_current(watch, census))
+        return (int)watch->polled_n;
     if (peer_watch_reserve(watch, n) < 0)
         return -ENOMEM;
     watch->peers = census->peers;
