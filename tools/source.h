@@ -14,7 +14,7 @@ struct source {
     const char *process_dir;                      /* segment directory, or NULL */
     const char *plugin_dirs[SOURCE_DIRS_MAX + 1]; /* NULL-terminated */
     int plugin_dirs_n;
-    bool owns_dirs; /* plugin_dirs are copies; see source_free() */
+    bool owns_dirs;       /* plugin_dirs are copies; see source_free() */
     bool waits_for_place; /* -EUSERS is not reported: the command tries again */
 };
 
