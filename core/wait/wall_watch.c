@@ -126,18 +126,40 @@ bool wall_watch_take_event(weir *w, uint64_t *events, int n)
 
 /* ---- looking at the heads ---- */
 
-/* Returns how many waiters of a set were decided. A set that this process has asked for nothing has
- * no waiter of this process. */
-static int wall_watch_look(weir_set *set)
+/* Returns the set with this id if it is one of which waiters may depend on a step, else NULL.
+ * Without the lock it might be one that is removed again, because its pool cannot be made. */
+static weir_set *wall_watch_find(weir *w, uint32_t id)
 {
-    const weir_set *own = instance_set(set->w, set->number);
+    bool is_key_set = (id & KEY_SET_ID_BIT) != 0;
+    weir_set *set = NULL;
+    uint32_t n;
 
-    if (!set->limits.clock_needs || set->is_keyed || !set->head_unit)
-        return 0;
-    if (!atomic_load_explicit(&own->spare_prepared, memory_order_seq_cst) ||
-        !try_now_has_queue(set))
-        return 0;
-    return timer_look_at_head(set);
+    pthread_mutex_lock(&w->lock);
+    n = is_key_set ? w->key_sets_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+    if ((id & ~KEY_SET_ID_BIT) < n)
+        set = instance_set(w, id);
+    /* What this process has asked for nothing has no waiter of this process. */
+    if (set && (!set->limits.clock_needs ||
+                !atomic_load_explicit(&instance_set(w, set->number)->spare_prepared,
+                                      memory_order_seq_cst)))
+        set = NULL;
+    pthread_mutex_unlock(&w->lock);
+    return set;
+}
+
+/* Looks at the heads of `n` sets, from the one with the id `first` on. Returns how many waiters
+ * were decided. */
+static int wall_watch_look(weir *w, uint32_t first, uint32_t n)
+{
+    int decided = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        weir_set *set = wall_watch_find(w, first + i);
+
+        if (set && !set->is_keyed && try_now_has_queue(set))
+            decided += timer_look_at_head(set);
+    }
+    return decided;
 }
 
 static uint32_t wall_watch_key_sets_n(weir *w)
@@ -153,19 +175,11 @@ static uint32_t wall_watch_key_sets_n(weir *w)
 /* Sets that are added meanwhile have no waiters yet, and theirs read the clock after this. */
 int wall_watch_run(weir *w)
 {
-    uint32_t sets_n, key_sets_n;
-    int decided = 0;
-
     if (!atomic_load_explicit(&instance_wait(w)->wall_has_stepped, memory_order_seq_cst) ||
         !atomic_exchange_explicit(&instance_wait(w)->wall_has_stepped, false, memory_order_seq_cst))
         return 0;
-    sets_n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
-    key_sets_n = wall_watch_key_sets_n(w);
-    for (uint32_t i = 0; i < sets_n; i++)
-        decided += wall_watch_look(instance_set(w, i));
-    for (uint32_t i = 0; i < key_sets_n; i++)
-        decided += wall_watch_look(instance_set(w, KEY_SET_ID_BIT | i));
-    return decided;
+    return wall_watch_look(w, 0, atomic_load_explicit(&w->sets_n, memory_order_seq_cst)) +
+           wall_watch_look(w, KEY_SET_ID_BIT, wall_watch_key_sets_n(w));
 }
 
 int wall_watch_tick(weir *w)

@@ -105,8 +105,9 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
  *                for more threads or acquisitions left
  *   -EUCLEAN     the set is shared by processes, and its segment is damaged
- *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set: waiting needs the timer thread
- *                and some descriptors
+ *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, and of one that reads the wall
+ *                clock or goes by CLOCK_BOOTTIME: waiting needs the timer thread and some
+ *                descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it.
@@ -119,8 +120,8 @@ WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request
  * weir_acquisition_result), or an error of weir_acquire. -EAGAIN (would wait longer than max_wait)
  * and -ENOBUFS are decided here. The first pending acquisition starts the instance's timer thread
  * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, … from the kernel if the timer
- * thread cannot be started, or cannot receive events of the other processes of a shared set;
- * nothing is taken then, and `retref` is untouched. Any thread.
+ * thread cannot be started, or cannot receive events of the other processes of a shared set or
+ * steps of the clock; nothing is taken then, and `retref` is untouched. Any thread.
  */
 WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);

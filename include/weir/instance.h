@@ -2,7 +2,8 @@
 /*
  * An instance of weir: a configuration, the sets it defines, the plugins it loaded, and at most one
  * thread. This timer thread handles deadlines of waiters that are not blocked in a call, and
- * receives events of the other processes while a shared set has waiters.
+ * receives events of the other processes while a shared set has waiters, and steps of the wall
+ * clock for those that depend on it.
  */
 #ifndef WEIR_INSTANCE_H
 #define WEIR_INSTANCE_H

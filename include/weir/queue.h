@@ -77,7 +77,7 @@ WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
  *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL
  *                if pool and completion queue are not of one instance
  *   -EMFILE, -ENFILE, … from the kernel: the completion queue cannot receive the events of the
- *                other processes that share the set
+ *                other processes that share the set, or the timer thread those of the clock
  * `retref`, if not NULL, is filled as by weir_acquire.
  *
  * With `ret` not NULL the caller has the acquisition at once, not only with the completion, and

@@ -773,6 +773,35 @@ static void test_timer_set_ahead(void **state)
         release(calls[i]);
 }
 
+/* A step of the wall clock decides what waits for the next window of the calendar. */
+static void test_a_step_of_the_wall_clock_reaches_the_ring(void **state)
+{
+    static const struct weir_setting anchor = {"anchor", "epoch"};
+    static const struct weir_limit_spec limit = {.size = sizeof(limit),
+                                                 .type = WEIR_LIMIT_CALL,
+                                                 .algorithm = "fixed_window",
+                                                 .capacity = 1,
+                                                 .window_ns = 3600 * SECOND,
+                                                 .settings = &anchor,
+                                                 .settings_n = 1};
+    struct weir_set_spec set = {
+        .size = sizeof(set), .name = "calendar", .limits = &limit, .limits_n = 1};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .sets = &set, .sets_n = 1};
+    weir_acquisition *next = NULL;
+    weir_pool *calendar;
+
+    (void)state;
+    require(weir_pool_new(&calendar, w, &spec, NULL) == 0);
+    attach();
+    require(weir_take(calendar, NULL, NULL) == 0);
+    require(weir_queue_submit(queue, calendar, NULL, 1, &next, NULL) == 0);
+    expect_no_cqe();
+    fake_clock_step_wall((int64_t)(3600 * SECOND));
+    expect_cqe(1, 0);
+    release(next);
+    weir_pool_close(calendar);
+}
+
 /* The timer thread's wait fails: it rests for a moment of real time, whatever an injected clock
  * says.
  */
@@ -989,6 +1018,7 @@ int main(void)
         on_ring(test_no_descriptors),
         on_ring(test_timer_fails),
         on_ahead(test_timer_set_ahead),
+        on_ahead(test_a_step_of_the_wall_clock_reaches_the_ring),
         on_injected(test_rests_by_the_real_clock),
         on_ring(test_sandboxed_later),
         on_ring(test_sandboxed_before),
