@@ -103,7 +103,7 @@ enum record_state acquisition_state(const weir_acquisition *acquisition)
 {
     if (!acquisition->record)
         return acquisition->canceled ? RECORD_CANCELED : RECORD_HELD;
-    return record_state(set_record_word(acquisition->set, acquisition->record));
+    return set_used_record_state(acquisition->set, acquisition->record);
 }
 
 int acquisition_result_of(enum record_state state)
@@ -204,7 +204,7 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
 
     /* `fast_ctx` implies HELD. */
     if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
-        return -EINVAL;
+        return set_is_broken(acquisition->set) ? -EUCLEAN : -EINVAL;
     if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
         matching = acquisition->named_limits; /* by the memory of the fast path */
     else

@@ -171,6 +171,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     w->log.userdata = options->userdata;
     w->seed = options->seed ? options->seed : os_random();
     w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
+    w->leaves_sigbus = (options->flags & WEIR_OPEN_NO_HANDLER) != 0;
     w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;
     if (options->clock)
         w->clock.injected = *options->clock;
@@ -190,7 +191,7 @@ static int instance_build(weir *w, const struct weir_options *options)
 
 static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
-    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING;
+    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER;
 
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Administration of segments: weir_segments and weir_segment_remove. */
+/* Administration of segments: weir_segments, weir_segment_remove and weir_segment_fault. */
 #include "config/value.h"
 #include "os/os.h"
 #include "shm/peer_id.h"
@@ -229,11 +229,21 @@ int weir_segment_remove(const struct weir_options *options, const char *name, ui
     const char *wrong = !name || (flags & ~WEIR_SEGMENT_FORCE)
                             ? "there is no name, or the flags are not known"
                             : NULL;
+    uint32_t remove_flags = flags & WEIR_SEGMENT_FORCE ? SEGMENT_REMOVE_FORCE : 0;
     char *dir;
     int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
 
+    if (options && options->flags & WEIR_OPEN_NO_HANDLER)
+        remove_flags |= SEGMENT_REMOVE_LEAVES_SIGBUS;
     if (r == 0)
-        r = segment_remove(dir, name, (flags & WEIR_SEGMENT_FORCE) != 0, segment_has_users, reterr);
+        r = segment_remove(dir, name, remove_flags, segment_has_users, reterr);
     os_free(dir);
     return r;
+}
+
+/* ---- faults ---- */
+
+int weir_segment_fault(const void *siginfo)
+{
+    return siginfo && os_fault_handle(siginfo);
 }

@@ -109,13 +109,29 @@ int os_link_at(int fd, int directory_fd, const char *name); /* names an unnamed 
 int os_fstat(int fd, struct stat *ret);
 int os_pread(int fd, uint64_t offset, void *buffer, size_t size); /* number of bytes; less: EOF */
 int os_ftruncate(int fd, uint64_t size);
-int os_fallocate(int fd, uint64_t offset, uint64_t size); /* -ENOSPC now, never at a later store */
+/* -ENOSPC now, never at a later store. Does not change the size of the file. */
+int os_fallocate(int fd, uint64_t offset, uint64_t size);
 /* Takes an exclusive lock on the file. Returns -EBUSY after one second; holders keep it briefly. */
 int os_file_lock(int fd);
 void os_file_unlock(int fd);
-/* Shared memory. Forked children do not inherit the mapping. */
-int os_map_shared(int fd, size_t size, bool writable, void **ret);
+/*
+ * Shared memory. Forked children do not inherit the mapping. A page that the file has no longer
+ * (another process may truncate it), or that cannot be had, raises SIGBUS where it is used.
+ * os_fault_handle() then stores true in `*lost` and replaces the mapping by private memory, all
+ * zero, with which the thread goes on. A system call to which such a page is given fails with
+ * -EFAULT.
+ */
+int os_map_shared(int fd, size_t size, bool writable, _Atomic bool *lost, void **ret);
 void os_unmap_shared(void *memory, size_t size);
+
+/* Installs a handler of SIGBUS that calls os_fault_handle(), and for all other faults the handler
+ * that was there before. Only the first call does so; the handler stays. */
+int os_fault_install(void);
+/* Handles the signal of a siginfo_t. Returns false if it is not a fault in a mapping of
+ * os_map_shared(). May be called in a signal handler. */
+bool os_fault_handle(const void *siginfo);
+/* Unblocks SIGBUS in this thread: a fault ends the process while the signal is blocked. */
+void os_fault_unblock(void);
 
 /* Id of the current boot, and of a namespace of the calling thread ("pid", "time"; 0: the kernel
  * has none of that kind). */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Directories, files and FIFOs in them, and memory shared by processes. */
+/* Directories, files and FIFOs in them. */
 #include "os/os_internal.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 int os_mkdir(const char *path)
@@ -110,11 +109,12 @@ int os_ftruncate(int fd, uint64_t size)
     return r;
 }
 
+/* A file that another process has truncated does not grow again. */
 int os_fallocate(int fd, uint64_t offset, uint64_t size)
 {
     int r;
 
-    OS_RETRY(r, fallocate(fd, 0, (off_t)offset, (off_t)size));
+    OS_RETRY(r, fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size));
     return r;
 }
 
@@ -138,22 +138,6 @@ int os_file_lock(int fd)
 void os_file_unlock(int fd)
 {
     flock(fd, LOCK_UN);
-}
-
-int os_map_shared(int fd, size_t size, bool writable, void **ret)
-{
-    void *memory = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-
-    if (memory == MAP_FAILED)
-        return -errno;
-    (void)madvise(memory, size, MADV_DONTFORK); /* a forked child must not use it anyway */
-    *ret = memory;
-    return 0;
-}
-
-void os_unmap_shared(void *memory, size_t size)
-{
-    munmap(memory, size);
 }
 
 int os_fifo_make(int directory_fd, const char *name)

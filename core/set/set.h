@@ -147,6 +147,10 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 /* Returns the word of a record, or RECORD_BROKEN where it cannot be trusted. */
 uint64_t set_record_word(const weir_set *set, uint32_t record);
 
+/* Returns the state of a record that has been in the set. Its word is never 0 again, so 0 marks the
+ * set broken: its segment was cleared. */
+enum record_state set_used_record_state(const weir_set *set, uint32_t record);
+
 /* Releases what a record with the word `word`, which is HELD, holds; grants waiters, and makes the
  * record FREE. Returns false if the word has changed. `is_owner`: the caller holds it, and no other
  * thread releases it. */

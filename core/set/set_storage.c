@@ -20,6 +20,7 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         .name = storage->plan->name,
         .while_used = storage->plan->while_used,
         .must_exist = set->w->observer_only,
+        .leaves_sigbus = set->w->leaves_sigbus,
         .in_use = segment_has_users,
         .sizes = {.block_class = set->block_class,
                   .record_units = set->record_units,

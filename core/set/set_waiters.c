@@ -20,6 +20,17 @@ uint64_t set_record_word(const weir_set *set, uint32_t record)
     return word;
 }
 
+enum record_state set_used_record_state(const weir_set *set, uint32_t record)
+{
+    uint64_t word = set_record_word(set, record);
+
+    WEIR_INVARIANT(word || set_is_shared(set));
+    if (word)
+        return record_state(word);
+    participant_mark_broken(set->participant);
+    return RECORD_BROKEN;
+}
+
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
 {
     struct txn txn;

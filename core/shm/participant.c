@@ -422,8 +422,9 @@ void participant_report_broken(struct participant *participant)
     if (!atomic_load_explicit(&participant->broken_reported, memory_order_seq_cst) &&
         !atomic_exchange_explicit(&participant->broken_reported, true, memory_order_seq_cst))
         log_write(participant->log, WEIR_LOG_ERROR,
-                  "the segment of set `%s` is damaged: remove it with `weir rm`",
-                  participant->segment->file_stem);
+                  "the segment of set `%s` is damaged%s: remove it with `weir rm -f`",
+                  participant->segment->file_stem,
+                  segment_is_truncated(participant->segment) ? " (its file was truncated)" : "");
 }
 
 /* ---- proxy records ---- */
@@ -497,11 +498,16 @@ static int participant_attach(struct participant *participant, const char *direc
                               const struct segment_shape *shape, uint64_t self_id,
                               struct weir_error *reterr)
 {
-    int r = segment_open(directory, shape, &participant->segment, reterr);
+    struct segment_shape flagged = *shape;
+    int r;
 
+    flagged.broken = &participant->broken;
+    r = segment_open(directory, &flagged, &participant->segment, reterr);
     if (r < 0)
         return r;
     r = participant_claim_slot(participant, self_id);
+    if (r == 0 && participant_is_broken(participant))
+        r = -EUCLEAN; /* truncated since; the slot goes with the memory */
     if (r == 0)
         return 0;
     segment_close(participant->segment);

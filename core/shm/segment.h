@@ -5,8 +5,8 @@
  *
  * The identity is checked once, when a process attaches. All other words may change at any time,
  * and other programs of the user may write anything: a number that is read is checked against the
- * bounds below before it is used. No protection exists against truncating the file while it is
- * mapped.
+ * bounds below before it is used. If the file is truncated while it is mapped, a flag says so, and
+ * private memory takes the place of the mapping, all zero.
  *
  * Any thread may call these functions, but segment_confirm_attach and segment_remove_if_unused only
  * one at a time for one struct segment. A forked child may call segment_close_in_child only: it
@@ -35,7 +35,9 @@ struct segment_shape {
     uint64_t definition_hash;  /* of its meaning; decides whether two definitions agree */
     bool while_used;           /* lifetime: users */
     bool must_exist;           /* the segment is neither made nor replaced: -ENOENT, -EEXIST */
+    bool leaves_sigbus;        /* no handler is installed: the program's own handles faults */
     segment_in_use_fn *in_use; /* allows to replace an unused one that differs; NULL: never */
+    _Atomic bool *broken;      /* set if the file is truncated; NULL: one of the segment's own */
     struct segment_sizes sizes;
     const uint64_t *initial_state; /* first version of the set, used if the segment is made */
     uint32_t initial_state_n;      /* its words */
@@ -49,13 +51,14 @@ struct segment_layout {
     uint64_t blocks_n;
 };
 
-/* An open segment. The fields do not change while it is open. */
+/* An open segment. The fields do not change while it is open, but for the flag. */
 struct segment {
     unsigned char *base;
     struct segment_layout layout;
     int fd, directory_fd;
-    bool while_used;
-    struct siphash_secret secret; /* of a keyed set */
+    bool while_used, leaves_sigbus;
+    _Atomic bool *broken, own_broken; /* the first is the second, or the shape's; never reset */
+    struct siphash_secret secret;     /* of a keyed set */
     /* The encoded name of the set, and the name of the file. */
     char file_stem[SEGMENT_DIR_FILE_SIZE], file_name[SEGMENT_DIR_FILE_SIZE];
 };
@@ -80,6 +83,16 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
  */
 int segment_open(const char *directory, const struct segment_shape *shape, struct segment **ret,
                  struct weir_error *reterr);
+
+/* Returns whether the file was found truncated, or the user of the flag found damage. Relaxed: a
+ * thread that uses memory behind the file's end has set the flag before it goes on. */
+static inline bool segment_is_broken(const struct segment *segment)
+{
+    return atomic_load_explicit(segment->broken, memory_order_relaxed);
+}
+
+/* Returns whether the file is shorter now than it was made. */
+bool segment_is_truncated(const struct segment *segment);
 
 /* Unmaps the segment. The file stays. NULL: does nothing. */
 void segment_close(struct segment *segment);
@@ -117,18 +130,23 @@ bool segment_has_users(const struct segment *segment);
 
 /*
  * Removes the segment unless `in_use` returns true. Returns 1 (removed, by this call or before); 0
- * (in use, or a process that left later has taken over); or a negative errno. Called after freeing
- * the own peer slot, if the lifetime is `users`.
+ * (in use, or a process that left later has taken over); -EUCLEAN (the segment is broken, and
+ * stays); or another negative errno. Called after freeing the own peer slot, if the lifetime is
+ * `users`.
  */
 int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use);
 
+enum {
+    SEGMENT_REMOVE_FORCE = 1u << 0,        /* also if it is in use, damaged or of another version */
+    SEGMENT_REMOVE_LEAVES_SIGBUS = 1u << 1 /* as segment_shape.leaves_sigbus */
+};
+
 /*
- * Removes a set's segment by name. With `force` also if it is in use, damaged or of another version
- * of weir; its users go on with it, separately from later ones. Returns 0, -ENOENT, -EBUSY (in
- * use), or an error of segment_open.
+ * Removes a set's segment by name. With SEGMENT_REMOVE_FORCE its users go on with it, separately
+ * from later ones. Returns 0, -ENOENT, -EBUSY (in use), or an error of segment_open.
  */
-int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
-                   struct weir_error *reterr);
+int segment_remove(const char *directory, const char *name, uint32_t flags,
+                   segment_in_use_fn *in_use, struct weir_error *reterr);
 
 /* State of a segment, read without mapping it. */
 enum segment_state {

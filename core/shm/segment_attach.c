@@ -157,6 +157,9 @@ static int segment_create(struct segment_file *file, const struct segment_shape 
     if (r < 0)
         return r;
     segment_init(file, shape);
+    r = segment_file_check_whole(file);
+    if (r < 0)
+        return r;
     SCHED_POINT();
     r = os_link_at(segment->fd, segment->directory_fd, segment->file_name);
     SCHED_POINT();
@@ -187,8 +190,8 @@ static int segment_check_head(const struct segment *segment)
         if (!segment_has_block(segment, slot))
             return -EUCLEAN;
         r = os_pread(segment->fd, slot << segment->layout.sizes.block_class, &found, sizeof(found));
-        if (r < 0)
-            return r;
+        if (r < 0 || (size_t)r < sizeof(found))
+            return r < 0 ? r : -EUCLEAN;
         if (atomic_load_explicit(word, memory_order_seq_cst) == now)
             return found == version ? 0 : -EUCLEAN;
     }
@@ -264,7 +267,9 @@ static int segment_attach(struct segment_file *file, const struct segment_shape 
         r = segment_replace_unused(file, shape);
     if (r == 0)
         r = segment_file_map(file, layout);
-    return r == 0 ? segment_check_state(file) : r;
+    if (r == 0)
+        r = segment_check_state(file);
+    return r == 0 ? segment_file_check_whole(file) : r;
 }
 
 static int segment_attach_or_create(struct segment_file *file, const struct segment_shape *shape,
@@ -299,6 +304,9 @@ int segment_open(const char *directory, const struct segment_shape *shape, struc
     r = segment_file_locate(directory, shape->name, true, &file, reterr);
     if (r < 0)
         return r;
+    file->segment->leaves_sigbus = shape->leaves_sigbus;
+    if (shape->broken)
+        file->segment->broken = shape->broken;
     r = -EAGAIN;
     for (int i = 0; i < TRIES && r == -EAGAIN; i++)
         r = segment_attach_or_create(file, shape, &layout);

@@ -55,6 +55,7 @@ int segment_file_locate(const char *directory, const char *name, bool make,
         return error_set(reterr, -ENOMEM, "out of memory");
     }
     segment->fd = segment->directory_fd = -1;
+    segment->broken = &segment->own_broken;
     file->segment = segment;
     r = segment_file_name(file, directory, name);
     if (r == 0)
@@ -155,7 +156,9 @@ int segment_file_map(struct segment_file *file, const struct segment_layout *lay
     int r;
 
     WEIR_INVARIANT(segment->fd >= 0 && segment->directory_fd >= 0 && !segment->base);
-    r = os_map_shared(segment->fd, layout->size, true, &base);
+    r = segment->leaves_sigbus ? 0 : os_fault_install();
+    if (r == 0)
+        r = os_map_shared(segment->fd, layout->size, true, segment->broken, &base);
     if (r < 0)
         return segment_error(file, r, "cannot be mapped: %s", strerrordesc_np(-r));
     segment->base = base;
@@ -163,6 +166,22 @@ int segment_file_map(struct segment_file *file, const struct segment_layout *lay
     segment->while_used = file->header.identity.while_used;
     segment->secret = file->header.identity.secret;
     return 0;
+}
+
+int segment_file_check_whole(struct segment_file *file)
+{
+    if (!segment_is_broken(file->segment))
+        return 0;
+    return segment_error(file, -EUCLEAN, "is damaged: %s; remove it with `weir rm -f`",
+                         "it was truncated while it was opened");
+}
+
+bool segment_is_truncated(const struct segment *segment)
+{
+    struct stat found;
+
+    return os_fstat(segment->fd, &found) == 0 &&
+           (uint64_t)found.st_size < (uint64_t)segment->layout.size;
 }
 
 void segment_file_close(struct segment *segment)

@@ -42,8 +42,10 @@ int segment_file_finish(struct segment_file *file, int r, struct segment **ret,
 /* Opens the file, checks owner and mode, and reads its beginning. Returns 0, -ENOENT, -EAGAIN (it
  * was removed at this moment), or another error. */
 int segment_file_open(struct segment_file *file, bool writable);
-/* Maps a file of checked size. */
+/* Maps a file of checked size, which may be truncated even so. */
 int segment_file_map(struct segment_file *file, const struct segment_layout *layout);
+/* Returns 0, or -EUCLEAN if the file was truncated since it was mapped, and then used. */
+int segment_file_check_whole(struct segment_file *file);
 /* Unmaps and closes the file, also after a failure. The directory stays open. */
 void segment_file_close(struct segment *segment);
 
@@ -80,7 +82,8 @@ static inline bool segment_file_is_removed(const struct segment_file *file)
 }
 
 /* Removes a usable segment unless it is in use and `force` is false. Returns 1 (removed, by this
- * call or another); 0 (in use; there is no reason); or a negative errno. */
+ * call or another); 0 (in use; there is no reason); -EUCLEAN (it was truncated meanwhile); or
+ * another negative errno. */
 int segment_file_try_remove(struct segment_file *file, const struct segment_layout *layout,
                             bool force, segment_in_use_fn *in_use);
 

@@ -75,9 +75,15 @@ static bool segment_mark_removed(const struct segment *segment, segment_in_use_f
 
 int segment_remove_if_unused(const struct segment *segment, segment_in_use_fn *in_use)
 {
+    bool is_removed;
     int r;
 
-    if (!segment_mark_removed(segment, in_use))
+    if (segment_is_broken(segment))
+        return -EUCLEAN;
+    is_removed = segment_mark_removed(segment, in_use);
+    if (segment_is_broken(segment))
+        return -EUCLEAN; /* what was read is not the file's */
+    if (!is_removed)
         return 0;
     r = segment_file_unlink(segment);
     return r < 0 ? r : 1;
@@ -111,7 +117,10 @@ static int segment_file_remove(struct segment_file *file, bool force, segment_in
 
     if (r == 0) {
         r = segment_file_try_remove(file, &layout, force, in_use);
-        return r == 0 ? segment_error(file, -EBUSY, "is %s", "in use") : r < 0 ? r : 0;
+        if (r == 0)
+            return segment_error(file, -EBUSY, "is %s", "in use");
+        if (r != -EUCLEAN)
+            return r < 0 ? r : 0;
     }
     if (r != -ESTALE && !force)
         return r;
@@ -119,14 +128,16 @@ static int segment_file_remove(struct segment_file *file, bool force, segment_in
     return r < 0 ? segment_error(file, r, "cannot be removed: %s", strerrordesc_np(-r)) : 0;
 }
 
-int segment_remove(const char *directory, const char *name, bool force, segment_in_use_fn *in_use,
-                   struct weir_error *reterr)
+int segment_remove(const char *directory, const char *name, uint32_t flags,
+                   segment_in_use_fn *in_use, struct weir_error *reterr)
 {
+    const bool force = flags & SEGMENT_REMOVE_FORCE;
     struct segment_file *file;
     int r = segment_file_locate(directory, name, false, &file, reterr);
 
     if (r < 0)
         return r;
+    file->segment->leaves_sigbus = flags & SEGMENT_REMOVE_LEAVES_SIGBUS;
     r = segment_file_open(file, true);
     if (r == 0 || (r == -EUCLEAN && force))
         r = segment_file_remove(file, force, in_use);

@@ -172,7 +172,7 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 int cq_result(const weir *w, uint32_t record)
 {
     const weir_set *set = waiter_set(w, record);
-    enum record_state state = record_state(waiter_word(w, record));
+    enum record_state state = set_used_record_state(set, waiter_record(w, record));
 
     if (state != RECORD_WAITING || !set_is_shared(set))
         return acquisition_result_of(state);

@@ -341,6 +341,28 @@ static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
     return clock_now_fresh(&timer->w->clock);
 }
 
+/* Marks the set broken if the word of a proxy's record is 0 although it has been in the set: its
+ * segment was cleared, and the word tells no longer that it waits. */
+static void timer_check_cleared(const struct wait_timer *timer, struct due_waiter *due)
+{
+    const struct acq_record *r = waiter_at(timer->w, due->record);
+    const weir_set *set = waiter_set(timer->w, due->record);
+
+    WEIR_INVARIANT(set_is_shared(set));
+    if (due->word || (timer->number && !record_load(&r->enqueued_ns)))
+        return;
+    participant_mark_broken(set->participant);
+    participant_report_broken(set->participant);
+    due->word = waiter_word(timer->w, due->record);
+}
+
+/* Repeats the notification of a proxy's decision: the thread that decided may have been stopped. */
+static void timer_repeat_notify(const struct wait_timer *timer, struct due_waiter *due)
+{
+    timer_check_cleared(timer, due);
+    timer_notify(timer->w, due->record, due->word);
+}
+
 static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
 {
     int n = 0;
@@ -356,7 +378,7 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
         if (due.set)
             n += timer_handle_due(timer->w, &due);
         else if (waiter_is_proxy(waiter_at(timer->w, due.record)))
-            timer_notify(timer->w, due.record, due.word); /* its decider may have been stopped */
+            timer_repeat_notify(timer, &due);
         pthread_mutex_lock(&timer->lock);
     }
     timer_finish_run(timer, spins);

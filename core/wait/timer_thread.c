@@ -121,22 +121,33 @@ static bool timer_thread_iterate(weir *w, uint64_t *events, int n)
     return failing;
 }
 
+/* Unblocks the signal of a fault in a segment once there may be one. */
+static void timer_thread_expect_faults(const weir *w, bool *unblocked)
+{
+    if (*unblocked || !atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst))
+        return;
+    os_fault_unblock();
+    *unblocked = true;
+}
+
 static void timer_thread_main(void *argument)
 {
     weir *w = argument;
     struct instance_wait *iw = instance_wait(w);
     uint64_t events[TIMER_THREAD_EVENTS_MAX];
-    bool failing = false;
+    bool failing = false, unblocked = false;
 
     /* Checked after each turn, which may have consumed the signal to stop. */
     while (!atomic_load_explicit(&iw->timer_thread_stop, memory_order_seq_cst)) {
         int n = os_epoll_wait(wake_fd_pollable(&iw->timer.wake_fd), events, TIMER_THREAD_EVENTS_MAX,
                               true);
 
+        timer_thread_expect_faults(w, &unblocked);
         if (timer_thread_iterate(w, events, n))
             os_futex_wait((const uint32_t *)(uintptr_t)&iw->timer_thread_stop, false, 0,
                           os_now_ns() + TIMER_THREAD_RETRY_NS); /* never an injected clock's */
     }
+    timer_thread_expect_faults(w, &unblocked);
     timer_thread_service_all(w, &failing); /* posts what weir_close() decided */
 }
 

@@ -77,10 +77,12 @@ struct weir_options {
 
 /* Flags of weir_options. */
 enum {
-    WEIR_OPEN_APART = 1u << 0,   /* nothing is shared: sets of the backend `process` are made as
-                                    with `thread`, and no segment is touched */
-    WEIR_OPEN_EXISTING = 1u << 1 /* no segment is made: a set of the backend `process` without a
-                                    segment is -ENOENT. For programs that observe others */
+    WEIR_OPEN_APART = 1u << 0,     /* nothing is shared: sets of the backend `process` are made as
+                                      with `thread`, and no segment is touched */
+    WEIR_OPEN_EXISTING = 1u << 1,  /* no segment is made: a set of the backend `process` without a
+                                      segment is -ENOENT. For programs that observe others */
+    WEIR_OPEN_NO_HANDLER = 1u << 2 /* no handler of SIGBUS is installed for shared sets: the
+                                      program's own calls weir_segment_fault (weir/segment.h) */
 };
 
 /*

@@ -62,6 +62,31 @@ enum {
 WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const char *name,
                                     uint32_t flags, struct weir_error *reterr);
 
+/*
+ * Handles a fault in a segment, in the program's own handler of SIGBUS. The kernel sends this
+ * signal to a thread that uses memory behind the end of a file: another program of the user may
+ * truncate a segment. Where the library handles that, the set is damaged for this process
+ * (-EUCLEAN), and the thread goes on; else the process ends.
+ *
+ * With the first shared set of the process, the library installs a handler. It does this only once,
+ * leaves the handler in place, and passes all faults elsewhere to the handler that was there
+ * before; that one's mask and SA_* flags stay in force. So this call is for programs that install
+ * their own handler later and pass nothing on, or that say WEIR_OPEN_NO_HANDLER. In each thread
+ * that uses a shared set SIGBUS must not be blocked: the kernel ends a process for a fault in a
+ * thread that blocks it.
+ *
+ *   static void on_sigbus(int signal, siginfo_t *info, void *context)
+ *   {
+ *       if (!weir_segment_fault(info))
+ *           ... the fault is the program's ...
+ *   }
+ *
+ * `siginfo`: the siginfo_t of a handler with SA_SIGINFO. May be called in a signal handler; keeps
+ * errno. Returns 1 if the fault was in a segment of this process and is handled: the handler
+ * returns. Else 0.
+ */
+WEIR_PUBLIC int weir_segment_fault(const void *siginfo);
+
 #ifdef __cplusplus
 }
 #endif

@@ -69,6 +69,9 @@
 #define os_file_unlock    real_os_file_unlock
 #define os_map_shared     real_os_map_shared
 #define os_unmap_shared   real_os_unmap_shared
+#define os_fault_install  real_os_fault_install
+#define os_fault_handle   real_os_fault_handle
+#define os_fault_unblock  real_os_fault_unblock
 #define os_boot_id        real_os_boot_id
 #define os_namespace_id   real_os_namespace_id
 #define os_process_id     real_os_process_id
@@ -79,6 +82,7 @@
 #include "os/os_clock.c"
 #include "os/os_dir.c"
 #include "os/os_event.c"
+#include "os/os_fault.c"
 #include "os/os_file.c"
 #include "os/os_futex.c"
 #include "os/os_memory.c"
@@ -99,6 +103,9 @@
 #undef os_file_unlock
 #undef os_map_shared
 #undef os_unmap_shared
+#undef os_fault_install
+#undef os_fault_handle
+#undef os_fault_unblock
 #undef os_boot_id
 #undef os_namespace_id
 #undef os_process_id
@@ -1026,12 +1033,12 @@ void os_file_unlock(int fd)
     real_os_file_unlock(fd);
 }
 
-int os_map_shared(int fd, size_t size, bool writable, void **ret)
+int os_map_shared(int fd, size_t size, bool writable, _Atomic bool *lost, void **ret)
 {
     int code = fails(RESERVE, FAKE_MEMORY, -ENOMEM);
 
     if (code == 0)
-        code = real_os_map_shared(fd, size, writable, ret);
+        code = real_os_map_shared(fd, size, writable, lost, ret);
     if (code == 0)
         region_made(*ret);
     return code;
@@ -1041,6 +1048,23 @@ void os_unmap_shared(void *memory, size_t size)
 {
     atomic_fetch_sub(&live.regions, 1);
     real_os_unmap_shared(memory, size);
+}
+
+int os_fault_install(void)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_os_fault_install();
+}
+
+bool os_fault_handle(const void *siginfo)
+{
+    return real_os_fault_handle(siginfo);
+}
+
+void os_fault_unblock(void)
+{
+    real_os_fault_unblock();
 }
 
 int os_boot_id(unsigned char ret[16])

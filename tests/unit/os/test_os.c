@@ -635,6 +635,7 @@ static void test_memory_of_files(void **state)
 {
     int directory = open_directory(), fd = os_open_tmpfile(directory);
     unsigned char *writable = NULL, *readable = NULL;
+    _Atomic bool lost = false;
     void *map = NULL;
     struct stat status;
 
@@ -643,18 +644,22 @@ static void test_memory_of_files(void **state)
     assert_int_equal(os_fallocate(fd, 4096, 4096), 0);
     assert_int_equal(os_fstat(fd, &status), 0);
     assert_int_equal(status.st_size, 1 << 20);
+    assert_int_equal(os_fallocate(fd, 1 << 20, 4096), 0); /* beyond the end: the size stays */
+    assert_int_equal(os_fstat(fd, &status), 0);
+    assert_int_equal(status.st_size, 1 << 20);
     assert_true(status.st_blocks > 0 && status.st_blocks < (1 << 20) / 512);
-    assert_int_equal(os_map_shared(fd, 1 << 20, true, &map), 0);
+    assert_int_equal(os_map_shared(fd, 1 << 20, true, &lost, &map), 0);
     writable = map;
-    assert_int_equal(os_map_shared(fd, 1 << 20, false, &map), 0);
+    assert_int_equal(os_map_shared(fd, 1 << 20, false, &lost, &map), 0);
     readable = map;
     writable[5000] = 7;
     assert_int_equal(readable[5000], 7);
     os_unmap_shared(writable, 1 << 20);
     assert_int_equal(readable[5000], 7);
     os_unmap_shared(readable, 1 << 20);
+    assert_false(lost);
     os_close(fd);
-    assert_int_equal(os_map_shared(fd, 1 << 20, true, &map), -EBADF);
+    assert_int_equal(os_map_shared(fd, 1 << 20, true, &lost, &map), -EBADF);
     assert_int_equal(os_ftruncate(fd, 1), -EBADF);
     assert_int_equal(os_fallocate(fd, 0, 1), -EBADF);
     remove_directory(directory);
