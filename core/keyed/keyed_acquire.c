@@ -218,6 +218,8 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     } while (swap == KEY_CHANGED && !key_word_is_key_set(slot->entry.word));
     if (swap != KEY_SWAPPED)
         return false;
+    if (set_is_broken(acq->set)) /* the swap may have met the zeros that replaced the segment */
+        return keyed_refuse_room(acq, -EUCLEAN);
     keyed_grant(acq, at.now_ns);
     return keyed_decide(acq, 0);
 }

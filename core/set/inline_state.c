@@ -40,6 +40,10 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
     int r = 0;
 
     WEIR_INVARIANT(set->inline_format != INLINE_NONE && !(word & INFLATED_BIT));
+    if (set_is_shared(set) && set->inline_format == INLINE_DCAS && !(word & DCAS_MARK)) {
+        participant_mark_broken(set->participant); /* no correct process writes that */
+        return 0;
+    }
     /* A private set has no reserve block until it is first inflated. */
     if (!set_is_shared(set) && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);

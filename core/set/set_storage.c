@@ -80,6 +80,8 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     content[CONTENT_LAST_NS] = at.now_ns;
     WEIR_INVARIANT(CONTENT_STATES + set->limits.state_words <= n);
     limits_init(&set->limits, content + CONTENT_STATES, &at);
+    if (set->inline_format == INLINE_DCAS)
+        content[DCAS_BITS_AT] = DCAS_MARK;
     r = set_storage_place(set, storage, content, n, reterr);
     os_free(content);
     return r;

@@ -160,7 +160,11 @@ WEIR_ALWAYS_INLINE bool try_now_read_block(bool shared, const struct thread_ctx 
     return !(ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK));
 }
 
-/* Reads the state word. False: the set is inflated. */
+/*
+ * Reads the state word. False: the set is inflated, or shared and the word is 0. Such a word may be
+ * what takes the place of a truncated segment, where a swap would succeed without effect on any
+ * other process. The slow path inflates the set, or finds it broken.
+ */
 WEIR_ALWAYS_INLINE bool try_now_read_word(bool shared, const weir_set *set,
                                           struct stack_version *ret)
 {
@@ -168,7 +172,7 @@ WEIR_ALWAYS_INLINE bool try_now_read_word(bool shared, const weir_set *set,
     ret->state_word = shm_load_acquire(&ret->head->state_word);
     *try_now_states(ret) =
         shared ? inline_state_decode(set->inline_format, ret->state_word) : ret->state_word;
-    return !(ret->state_word & INFLATED_BIT);
+    return shared ? (int64_t)ret->state_word > 0 : !(ret->state_word & INFLATED_BIT);
 }
 
 /* Reads the state. False: the slow path is needed, and finds out why. */
@@ -182,6 +186,14 @@ WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
     if (repr == REPR_KEY_SET && !key_set_admits(ctx, set, ret->content))
         return false;
     return !shared || try_now_is_valid(repr, set, ret);
+}
+
+/* Returns what the slow path is told of a state that was not read: 0 of a shared word that is 0, as
+ * it has to be inflated. */
+WEIR_ALWAYS_INLINE uint64_t try_now_slow_word(enum state_repr repr, bool shared,
+                                              const struct stack_version *version)
+{
+    return repr == REPR_INLINE && shared && !version->state_word ? 0 : INFLATED_BIT;
 }
 
 /* Returns the time of the state. It is ahead of the clock if there is a reservation. */
@@ -296,7 +308,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
-        grant->word = is_read ? version.state_word : INFLATED_BIT;
+        grant->word = is_read ? version.state_word : try_now_slow_word(repr, shared, &version);
         if (!is_read)
             return TRY_SLOW;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
@@ -394,7 +406,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
         if (shared)
-            rel->word = is_read ? version.state_word : INFLATED_BIT;
+            rel->word = is_read ? version.state_word : try_now_slow_word(repr, shared, &version);
         if (!is_read)
             return TRY_SLOW;
         if (is_linked && !rel->is_owner)

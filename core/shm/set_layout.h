@@ -109,13 +109,15 @@ static inline uint32_t block_content_n(uint64_t meta)
 enum inline_format {
     INLINE_NONE,  /* never inline: the set is always inflated */
     INLINE_STATE, /* the one word of the state */
-    /* Units held and a toggle bit for each announcement slot: used:16 | bits:47. */
+    /* Units held, a mark that is always 1, and a toggle bit for each announcement slot: used:16 |
+     * mark:1 | bits:46. So the word is never 0. */
     INLINE_DCAS
 };
 
-#define DCAS_SLOTS      47u
-#define DCAS_BITS       ((UINT64_C(1) << DCAS_SLOTS) - 1)
-#define DCAS_USED_SHIFT DCAS_SLOTS
+#define DCAS_SLOTS      46u
+#define DCAS_MARK       (UINT64_C(1) << DCAS_SLOTS)
+#define DCAS_BITS       ((DCAS_MARK << 1) - 1) /* with the mark */
+#define DCAS_USED_SHIFT (DCAS_SLOTS + 1)
 #define DCAS_USED_MAX   UINT64_C(0xffff)
 
 /* Announcement slots of a set with INLINE_DCAS: see detectable_cas.h. */

@@ -96,11 +96,28 @@ static weir_set *make_set(const enum weir_limit_type *types, uint32_t n)
     return set;
 }
 
+/* Gives a set that is inline and new the first word of its format, as set_storage.c does; here, and
+ * in what world_restore() restores. */
+static void mark_state_word(const weir_set *set)
+{
+    size_t at = set->head_unit * REGION_UNIT_SIZE + offsetof(struct set_head, state_word);
+    unsigned char *places[] = {set->region->blocks.base + at,
+                               world.image ? world.image + at : NULL};
+    uint64_t word, first = set->inline_format == INLINE_DCAS ? DCAS_MARK : 0;
+
+    for (uint32_t i = 0; i < 2 && places[i]; i++) {
+        memcpy(&word, places[i], sizeof(word));
+        if (!(word & ~DCAS_MARK))
+            memcpy(places[i], &first, sizeof(first));
+    }
+}
+
 void world_share(bool by_processes)
 {
     for (uint32_t s = 0; s < SETS; s++) {
         world.sets[s]->is_robust = by_processes;
         world.sets[s]->inline_format = inline_format_for(&world.sets[s]->limits, by_processes);
+        mark_state_word(world.sets[s]);
     }
 }
 
