@@ -8,6 +8,7 @@
 #include "lib/world.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <unistd.h>
 #include <weir/segment.h>
 
@@ -30,6 +31,7 @@ static struct {
     struct weir_subjects_stats subjects;
     struct weir_setting settings[8];
     struct weir_completion completion;
+    siginfo_t siginfo;
     const char *names[4];
     uint64_t amounts[4], at_ns;
 } right;
@@ -131,6 +133,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
          -EINVAL, 0, 0)                                                                            \
     CALL(weir_segment_remove, (P(0, &right.admin), P(1, "none"), 0, P(2, &right.error)), -ENOENT,  \
          -EINVAL, -ENOENT)                                                                         \
+    CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
     CALL(weir_set_name, (P(0, world.set)), 0)                                                      \
     CALL(weir_set_config, (P(0, world.set), P(1, "host")), 0, 0)                                   \
     CALL(weir_set_limits, (P(0, world.set)), 0)                                                    \
@@ -311,7 +314,7 @@ static void wrong_options_are_refused(void **state)
     const struct weir_options wrong[] = {
         {.size = 0},
         {.size = size - 1},
-        {.size = size, .flags = 4},
+        {.size = size, .flags = 8},
         {.size = size, .flags = UINT32_MAX},
         {.size = size, .clock_source = WEIR_CLOCK_INJECTED},
         {.size = size, .clock_source = (enum weir_clock_source)77},
