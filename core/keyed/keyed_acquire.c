@@ -76,9 +76,10 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    if ((code == -ENOBUFS || code == -ENOMEM) && set_is_shared(set) &&
+        peer_reap_if_due(op->ctx, set, now_ns))
+        return false;
     if (code == -ENOBUFS) {
-        if (set_is_shared(set) && peer_reap_if_due(op->ctx, set, now_ns))
-            return false;
         atomic_fetch_add_explicit(&acq->slot.keyed->shared_state->refused, 1, memory_order_relaxed);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->refused_full, 1);
     }

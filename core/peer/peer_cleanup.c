@@ -132,6 +132,17 @@ void peer_make_room(struct thread_ctx *ctx, weir_set *set)
     peer_cleanup_all(ctx, set, PROBE_NOW);
 }
 
+/* Returns whether so much of the segment is in use that dead processes may have some of it: slots,
+ * or all announcement slots, without which operations on a resource take longer. */
+static bool peer_is_crowded(const weir_set *set)
+{
+    bool lacks = set->inline_format == INLINE_DCAS;
+
+    for (uint32_t i = 0; i < DCAS_SLOTS && lacks; i++)
+        lacks = shm_load_relaxed(&set->announce_slots->owners[i]) != 0; /* a hint */
+    return lacks || set->participant->slot >= PEER_SLOTS_CROWDED;
+}
+
 /* By the spare context, which recovers what it has taken over. */
 static void peer_reap_if_crowded(weir_set *set)
 {
@@ -140,7 +151,7 @@ static void peer_reap_if_crowded(weir_set *set)
 
     if (peer_slot_predecessor(segment_peer(participant->segment, participant->slot)))
         peer_cleanup_all(spare, set, PROBE_NOW);
-    else if (participant->slot >= PEER_SLOTS_CROWDED)
+    else if (peer_is_crowded(set))
         peer_cleanup_all(spare, set, PROBE_IF_DUE);
     thread_ctx_return_slow(spare);
 }

@@ -53,15 +53,18 @@ static void participant_find_preferred(const struct participant *participant,
                                        const struct probe_plan *plan, uint64_t *ret)
 {
     const struct segment *segment = participant->segment;
-    uint32_t end = segment_runs_n(segment), head_run = plan->head / SEGMENT_RUN_UNITS;
+    uint32_t end = segment_runs_n(segment), head_run = plan->head / SEGMENT_RUN_UNITS,
+             looked_at = 0;
 
     memset(ret, 0, SEGMENT_PEERS_MAX / 8);
-    for (uint32_t run = 1; run < end && run <= RUNS_LOOKED_AT_MAX; run++) {
+    for (uint32_t run = 1; run < end && looked_at < RUNS_LOOKED_AT_MAX; run++) {
         uint64_t owner = shm_load_relaxed(segment_run_owner(segment, run));
         uint32_t slot = (uint32_t)owner % SEGMENT_PEERS_MAX;
 
-        if (owner && !(ret[slot / 64] >> slot % 64 & 1) &&
-            (run == head_run || participant_run_matters(participant, run, plan->is_keyed)))
+        if (!owner || (ret[slot / 64] >> slot % 64 & 1))
+            continue;
+        looked_at++;
+        if (run == head_run || participant_run_matters(participant, run, plan->is_keyed))
             ret[slot / 64] |= UINT64_C(1) << slot % 64;
     }
 }

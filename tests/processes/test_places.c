@@ -13,6 +13,7 @@
 #include "shm/segment.h"
 #include "stepping.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -297,6 +298,77 @@ static void as_many_as_can_share_and_no_more(void **state)
     close_own();
 }
 
+/* ---- a crowd ---- */
+
+enum { IDLE = 60 };
+
+static void run_idle(void *ready)
+{
+    for (int i = 0; i < IDLE; i++)
+        shared_pool(shared_open(text), "s");
+    shared_tell(ready);
+    pause_ns(100 * SECOND);
+}
+
+static void run_first_holder(void *ready)
+{
+    struct shared_request memory;
+    weir_acquisition *held = NULL;
+    weir_pool *of_mine = shared_pool(shared_open(text), "s");
+
+    require(weir_try_acquire(of_mine, shared_ask(&memory, "slot", 2, 0), &held, NULL) == 0);
+    shared_tell(ready);
+    pause_ns(100 * SECOND);
+}
+
+/* Whether the kernel reports the death of the process in this slot. */
+static bool is_watched(uint32_t slot)
+{
+    struct participant *participant = set->participant;
+    bool watched;
+
+    pthread_mutex_lock(&participant->watch_lock);
+    watched = slot < participant->peer_watch.n && participant->peer_watch.entries[slot].fd >= 0;
+    require(participant->peer_watch.watched_n <= PEER_WATCH_MAX);
+    pthread_mutex_unlock(&participant->watch_lock);
+    return watched;
+}
+
+/* The holder is in a slot that a watch comes to last. */
+static void the_holder_is_watched_in_a_crowd(void **state)
+{
+    struct shared_pipe ready = shared_pipe();
+    struct shared_request memory;
+    weir_acquisition *waiting = NULL;
+    struct pollfd fd = {.events = POLLIN};
+    pid_t holder, idle;
+
+    (void)state;
+    open_own(plain);
+    holder = shared_fork(run_first_holder, &ready);
+    shared_hear(&ready);
+    idle = shared_fork(run_idle, &ready);
+    shared_hear(&ready);
+    assert_int_equal(look_places(set), 2 + IDLE);
+    assert_int_equal(
+        weir_submit(pool, shared_ask(&memory, "slot", 3, WEIR_FOREVER), &waiting, NULL), 1);
+    fd.fd = weir_acquisition_fd(waiting);
+    while (!is_watched(1)) /* as soon as it is time for a round of probes */
+        pause_ns(MS);
+    assert_true(set->participant->peer_watch.polled_n > 0);
+    assert_int_equal(kill(holder, SIGKILL), 0);
+    assert_int_equal(poll(&fd, 1, 20000), 1);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    weir_release(&waiting);
+    shared_wait(holder, SIGKILL);
+    assert_int_equal(kill(idle, SIGKILL), 0);
+    shared_wait(idle, SIGKILL);
+    assert_int_equal(shared_held(pool, 0), 0); /* all are probed */
+    assert_int_equal(look_places(set), 1);
+    shared_pipe_close(&ready);
+    close_own();
+}
+
 /* ---- weir exec ---- */
 
 static const char *weir_command;
@@ -412,6 +484,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stopped_while_it_takes_a_thread_context),
         cmocka_unit_test(killed_while_it_takes_both),
         cmocka_unit_test(as_many_as_can_share_and_no_more),
+        cmocka_unit_test(the_holder_is_watched_in_a_crowd),
         cmocka_unit_test(exec_waits_for_a_place),
         cmocka_unit_test(all_places_of_the_dead_are_free),
     };
