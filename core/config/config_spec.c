@@ -92,6 +92,17 @@ static const char *spec_choice(struct config_ast *ast, const char *field, enum w
     return choice == WEIR_YES ? yes : choice == WEIR_NO ? no : NULL;
 }
 
+static const char *spec_refund(struct config_ast *ast, enum weir_choice refund)
+{
+    if ((unsigned)refund > WEIR_STRICTLY)
+        spec_complain(ast, "refund is %d: use WEIR_DEFAULT, WEIR_YES, WEIR_NO or WEIR_STRICTLY",
+                      (int)refund);
+    return refund == WEIR_STRICTLY ? "strict"
+           : refund == WEIR_YES    ? "true"
+           : refund == WEIR_NO     ? "false"
+                                   : NULL;
+}
+
 /* Appends a setting if it has a value. Both texts live as long as the AST. */
 static void spec_append_setting(struct config_ast *ast, struct settings *settings, const char *name,
                                 const char *value)
@@ -129,7 +140,7 @@ static void spec_copy_limit(struct config_ast *ast, const struct weir_limit_spec
         ret->type.text = limit_type_names[spec->type];
     ret->key.text = spec_text(ast, spec->key);
     ret->algorithm.text = spec_text(ast, spec->algorithm);
-    ret->refund.text = spec_choice(ast, "refund", spec->refund, "true", "false");
+    ret->refund.text = spec_refund(ast, spec->refund);
     ret->overuse.text =
         spec_choice(ast, "charge_overuse", spec->charge_overuse, "charge", "ignore");
     ret->lease.text = spec_number(ast, spec->lease);

@@ -147,7 +147,7 @@ static uint64_t fingerprint_hash_string(uint64_t hash, const char *text)
 static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
 {
     const uint64_t type = limit->type, config_size = limit->config_size;
-    const uint64_t numbers[] = {limit->capacity, limit->refunds,     limit->charges,
+    const uint64_t numbers[] = {limit->capacity, limit->refund,      limit->charges,
                                 limit->lease,    limit->state_words, limit->algorithm_name != NULL};
     hash = fnv1a_bytes(hash, &type, sizeof(type));
     hash = fingerprint_hash_string(hash, limit->key);

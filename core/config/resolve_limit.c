@@ -57,22 +57,41 @@ static void resolve_limit_key(struct resolver *resolver, const struct ast_limit 
         limit->key = resolve_strdup(resolver, key);
 }
 
+/* Complains of a refund that the algorithm cannot do. */
+static void resolve_limit_check_refund(struct resolver *resolver, const struct ast_limit *ast,
+                                       const struct limit *limit)
+{
+    const struct weir_algorithm *algorithm = limit->algorithm;
+    if (!algorithm || limit->refund == REFUND_NO)
+        return;
+    if (!algorithm->refund)
+        complain(resolver->complaints, ast->refund.mark, "%s cannot refund: leave `refund` out",
+                 ast->algorithm.text);
+    else if (limit->refund == REFUND_STRICT && !algorithm->refund_strict)
+        complain(resolver->complaints, ast->refund.mark,
+                 "%s cannot refund strictly: `refund` can only be true or false",
+                 ast->algorithm.text);
+}
+
 static void resolve_limit_refund(struct resolver *resolver, const struct ast_limit *ast,
                                  struct limit *limit)
 {
+    static const char *const words[] = {
+        [REFUND_NO] = "false", [REFUND_YES] = "true", [REFUND_STRICT] = "strict"};
     const struct weir_algorithm *algorithm = limit->algorithm;
-    bool can = algorithm && algorithm->refund;
+    uint64_t word = REFUND_NO;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
         if (value_is_given(&ast->refund))
             complain(resolver->complaints, ast->refund.mark,
                      "`refund` is for rates and calls: a resource always returns everything");
         return;
     }
-    limit->refunds = can && (algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0;
-    value_read_boolean(resolver->complaints, "refund", &ast->refund, &limit->refunds);
-    if (limit->refunds && algorithm && !can)
-        complain(resolver->complaints, ast->refund.mark, "%s cannot refund: leave `refund` out",
-                 ast->algorithm.text);
+    if (algorithm && (algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0)
+        word = REFUND_YES;
+    value_read_choice(resolver->complaints, "refund", &ast->refund, words, ARRAY_LENGTH(words),
+                      &word);
+    limit->refund = (uint8_t)word;
+    resolve_limit_check_refund(resolver, ast, limit);
 }
 
 static void resolve_limit_overuse(struct resolver *resolver, const struct ast_limit *ast,

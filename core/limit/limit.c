@@ -51,7 +51,11 @@ void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_
                   uint64_t amount, uint64_t granted_ns)
 {
     WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE && amount > 0);
-    if (limit->algorithm && limit->algorithm->refund)
+    if (!limit->algorithm || !limit->algorithm->refund)
+        return;
+    if (limit->refund == REFUND_STRICT)
+        limit->algorithm->refund_strict(limit->config, state, at, amount, granted_ns);
+    else
         limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
 }
 

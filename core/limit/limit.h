@@ -12,9 +12,13 @@
 #include <stdbool.h>
 #include <weir/algorithm.h>
 
+/* What is refunded of the unused amounts of a rate or call. REFUND_STRICT: what leaves the bound of
+ * the limit as without refunds (algorithm.h); also where a grant is undone. */
+enum limit_refund { REFUND_NO = 0, REFUND_YES = 1, REFUND_STRICT = 2 };
+
 struct limit {
     enum weir_limit_type type;
-    bool refunds;                           /* unused amounts of a rate or call are refunded */
+    uint8_t refund;                         /* enum limit_refund, of a rate or call */
     bool charges;                           /* usage beyond the amount becomes debt */
     bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
     const char *key;                        /* owned */
@@ -58,6 +62,8 @@ WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *
 /* Releases units of a resource that were held since `granted_ns`. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    uint64_t amount, uint64_t granted_ns);
+/* Refunds units that were granted at `granted_ns`, or fewer: as the algorithm does, strictly for
+ * REFUND_STRICT. */
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount, uint64_t granted_ns);
 void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,

@@ -222,6 +222,8 @@ static int plugin_abi_check_algorithm(const struct plugin_abi_reader *reader,
         return plugin_abi_refuse(reader, "it serves no type of limit");
     if ((algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0 && !algorithm->refund)
         return plugin_abi_refuse(reader, "it says that it refunds, but has no operation `refund`");
+    if (algorithm->refund_strict && !algorithm->refund)
+        return plugin_abi_refuse(reader, "it has `refund_strict`, but no operation `refund`");
     return 0;
 }
 

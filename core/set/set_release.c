@@ -33,7 +33,7 @@ inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
     }
     if (args->return_all)
         used = 0;
-    if (used < amount && (limit->refunds || args->return_all))
+    if (used < amount && (limit->refund != REFUND_NO || args->return_all))
         limit_refund(limit, state, at, amount - used, granted_ns);
     else if (used > amount && limit->charges)
         limit_charge(limit, state, at, used - amount);
@@ -61,7 +61,7 @@ void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct
 
         if (!amount || limit->type == WEIR_LIMIT_RESOURCE)
             continue;
-        if (used < amount && (limit->refunds || args->return_all) && limit->algorithm->refund) {
+        if (used < amount && (limit->refund != REFUND_NO || args->return_all) && limit->algorithm->refund) {
             counter_add(&counters->limits[i].refunded, amount - used);
             refunded = 1;
         } else if (used > amount) {

@@ -11,8 +11,9 @@
  * announced (detectable_cas.h). A rate or call in a shared state word gets nothing back after a
  * death, so its record changes as in a private set.
  *
- * The clock is read before the state, to keep the time between load and CAS short; an older
- * timestamp can only grant less.
+ * A grant reads the clock before the state, to keep the time between load and CAS short; an older
+ * timestamp can only grant less. A release reads it after the state, because a strict refund as of
+ * an older timestamp than that of a grant in the state word would give back too much.
  */
 #ifndef WEIR_CORE_SET_TRY_NOW_H
 #define WEIR_CORE_SET_TRY_NOW_H
@@ -391,10 +392,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     if (repr != REPR_INLINE && shared && !(rel->is_owner && rel->record))
         return TRY_SLOW;
     try_now_set_write(&version, rel->record, rel->is_owner, rel->record_word, RECORD_FREE);
-    if (rel->use_algorithm) {
+    if (rel->use_algorithm)
         granted_ns = set_granted_ns(set, rel->record, rel->args);
-        at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    }
     if (!is_linked && !rel->record_freed) {
         if (!try_now_apply_write(set, r, &version.write))
             return TRY_REFUSED;
@@ -413,6 +412,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
             return TRY_SLOW; /* whether another thread released it is known once inflated */
         if (is_linked && record_load(&r->word) != rel->record_word)
             return TRY_REFUSED;
+        if (rel->use_algorithm)
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
         if (!give_back_apply(repr, shared, set, rel, &at, granted_ns, content))
             return TRY_SLOW;
         if (!try_now_encode(repr, shared, ctx, set, &version))

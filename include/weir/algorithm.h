@@ -47,7 +47,7 @@ struct weir_instant {
 
 /* Flags of an algorithm. */
 enum {
-    WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds unless the configuration says `refund: false` */
+    WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds, unless the configuration says otherwise */
     /*
      * Reads wall_offset_ns, unless the footprint says WEIR_FOOTPRINT_NO_WALL; without it that may
      * be 0. When the wall clock steps, the algorithm is asked again for every request that waits.
@@ -101,8 +101,9 @@ struct weir_algorithm {
     void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
     /*
-     * Refunds `amount` of what was taken at `granted_ns` (by the same clock). Never more than
-     * was taken. NULL: this algorithm cannot refund.
+     * Refunds `amount` of what was taken at `granted_ns` (by the same clock; a hint in a shared
+     * set, where any process may have written it). Never more than was taken. Also called, whatever
+     * the configuration says, for grants that were undone. NULL: this algorithm cannot refund.
      */
     void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns);
@@ -165,6 +166,17 @@ struct weir_algorithm {
      * limits return 1. NULL: never; then subjects can only be evicted.
      */
     int (*is_new)(const void *config, const void *state, const struct weir_instant *at);
+
+    /*
+     * What `refund` does, for `refund: strict`: gives back no more than leaves every bound of the
+     * algorithm as if nothing was ever refunded, counting what was not refunded at the instant of
+     * its grant. For a bucket that is `amount` less what has flowed in since `granted_ns`, because
+     * that much may have overflowed meanwhile for want of room. An algorithm with plain refunds
+     * that keep this bound has one function for both. Only together with `refund`. NULL: `refund:
+     * strict` is an error of the configuration.
+     */
+    void (*refund_strict)(const void *config, void *state, const struct weir_instant *at,
+                          uint64_t amount, uint64_t granted_ns);
 };
 
 #ifdef __cplusplus

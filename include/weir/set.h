@@ -22,7 +22,12 @@ struct weir_setting {
     const char *value;
 };
 
-enum weir_choice { WEIR_DEFAULT = 0, WEIR_YES = 1, WEIR_NO = 2 };
+enum weir_choice {
+    WEIR_DEFAULT = 0,
+    WEIR_YES = 1,
+    WEIR_NO = 2,
+    WEIR_STRICTLY = 3 /* of `refund` only: what leaves the bound of the limit as without refunds */
+};
 
 /* A limit, defined in code. The same fields as in a configuration file. */
 struct weir_limit_spec {

@@ -69,6 +69,22 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/*
+ * Returns the ticks of `back`, granted at `granted_ns`, that a strict refund gives back at `now`:
+ * less than all by what has come since, `units` each ns.
+ *
+ * Why a bucket then keeps its bound: let V(t) be what it would lack if only those units had been
+ * granted that are not refunded yet. That is the largest of granted(s, t) - units * (t - s) over
+ * all s <= t. Without k ticks of an instant g, the terms of s <= g are less by k. A term of s > g
+ * is at most granted(s, t), and by the term of g that is at most V(t) - k + units * (t - g). So V
+ * falls by at least what is given back, and what the bucket lacks remains at least V. In the end V
+ * counts what was used, and shows that in any [a, b] it is at most full + units * (b - a).
+ */
+static inline u128 strict_back(u128 back, uint64_t units, uint64_t granted_ns, uint64_t now)
+{
+    return now > granted_ns ? sub_or_zero(back, (u128)units * (now - granted_ns)) : back;
+}
+
 /* Returns the instant `wait` ≥ 1 ns after `now`, at most WEIR_INSTANT_MAX; WEIR_NEVER if `now` is
  * that already. */
 static inline uint64_t instant_after(uint64_t now, u128 wait)

@@ -259,6 +259,7 @@ static const struct weir_algorithm algorithm = {
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
+    .refund_strict = refund, /* what was not refunded never exceeds the capacity */
 };
 
 PLUGIN_TABLE("fixed_window", "a counter per window; windows from the first use or on a calendar");

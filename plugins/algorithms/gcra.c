@@ -220,14 +220,27 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     return at->now_ns;
 }
 
+static void give_back(const struct config *config, void *memory, uint64_t now, u128 back)
+{
+    store_ahead(config, memory, now, sub_or_zero(ahead_at(config, memory, now), back));
+}
+
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
     (void)granted_ns;
     uint64_t now = effective_now(config, memory, at);
+    give_back(config, memory, now, (u128)amount * config->depth.unit);
+}
+
+static void refund_strict(const void *bytes, void *memory, const struct weir_instant *at,
+                          uint64_t amount, uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    uint64_t now = effective_now(config, memory, at);
     u128 back = (u128)amount * config->depth.unit;
-    store_ahead(config, memory, now, sub_or_zero(ahead_at(config, memory, now), back));
+    give_back(config, memory, now, strict_back(back, config->units, granted_ns, now));
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
@@ -281,6 +294,7 @@ static const struct weir_algorithm algorithm = {
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
+    .refund_strict = refund_strict,
 };
 
 PLUGIN_TABLE("gcra",

@@ -149,6 +149,16 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     return at->now_ns;
 }
 
+/* Mode meter: lowers the level by what has not drained since the grant. */
+static void refund_strict_meter(const struct config *config, struct state *state, uint64_t now,
+                                uint64_t amount, uint64_t granted_ns)
+{
+    u128 level = level_at(config, state, now), back = (u128)amount * config->depth.unit;
+    back = strict_back(back, config->units, granted_ns, now);
+    u128_store(state->empty, (u128)config->units * now + sub_or_zero(level, back));
+    state->last = now;
+}
+
 /*
  * Mode meter: lowers the level. Mode shaper: cancels the units of the last grant that have not left
  * yet, and later grants move up. The units of earlier grants have left, or their times are taken.
@@ -170,6 +180,17 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
         back = back < waiting ? back : waiting;
     }
     u128_store(state->empty, (u128)config->units * now + sub_or_zero(level, back));
+}
+
+/* A shaper takes back only units that have not left, so its refund is strict already. */
+static void refund_strict(const void *bytes, void *memory, const struct weir_instant *at,
+                          uint64_t amount, uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    if (config->mode == SHAPER)
+        refund(bytes, memory, at, amount, granted_ns);
+    else
+        refund_strict_meter(config, memory, effective_now(memory, at), amount, granted_ns);
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
@@ -233,6 +254,7 @@ static const struct weir_algorithm algorithm = {
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
+    .refund_strict = refund_strict,
 };
 
 PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or a shaper");

@@ -222,6 +222,7 @@ static const struct weir_algorithm algorithm = {
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
+    .refund_strict = refund, /* what was not refunded never exceeds the capacity */
 };
 
 PLUGIN_TABLE("sliding_window", "never more than capacity in any window: a log, exact or coarse");

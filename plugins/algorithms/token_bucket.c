@@ -87,14 +87,17 @@ static uint64_t steps_at(const struct config *config, const struct state *state,
     return (now - state->created) / config->every;
 }
 
+/* Returns the ticks that come by steps from one instant to another, neither before the start. */
+static u128 steps_between(const struct config *config, const struct state *state, uint64_t from,
+                          uint64_t to)
+{
+    return (u128)config->step * (steps_at(config, state, to) - steps_at(config, state, from));
+}
+
 static u128 missing_at(const struct config *config, const struct state *state, uint64_t now)
 {
-    u128 refill;
-    if (config->every == 0)
-        refill = (u128)config->units * (now - state->last);
-    else
-        refill = (u128)config->step *
-                 (steps_at(config, state, now) - steps_at(config, state, state->last));
+    u128 refill = config->every == 0 ? (u128)config->units * (now - state->last)
+                                     : steps_between(config, state, state->last, now);
     return sub_or_zero(u128_load(state->missing), refill);
 }
 
@@ -162,15 +165,33 @@ static void draw(const void *bytes, void *memory, const struct weir_instant *at,
     store_missing(state, now, missing < most ? missing : most);
 }
 
+static void give_back(const struct config *config, struct state *state, uint64_t now, u128 back)
+{
+    store_missing(state, now, sub_or_zero(missing_at(config, state, now), back));
+}
+
 static void refund(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns)
 {
     const struct config *config = bytes;
-    struct state *state = memory;
     (void)granted_ns;
-    uint64_t now = effective_now(state, at);
-    u128 missing = missing_at(config, state, now), back = (u128)amount * config->depth.unit;
-    store_missing(state, now, sub_or_zero(missing, back));
+    give_back(config, memory, effective_now(memory, at), (u128)amount * config->depth.unit);
+}
+
+/* With `every` what came since the grant are the steps since, and no grant was before the start,
+ * though a clock that went back may say so. */
+static void refund_strict(const void *bytes, void *memory, const struct weir_instant *at,
+                          uint64_t amount, uint64_t granted_ns)
+{
+    const struct config *config = bytes;
+    const struct state *state = memory;
+    uint64_t now = effective_now(state, at), since = max_u64(granted_ns, state->created);
+    u128 back = (u128)amount * config->depth.unit;
+    if (config->every == 0)
+        back = strict_back(back, config->units, granted_ns, now);
+    else if (since < now)
+        back = sub_or_zero(back, steps_between(config, state, since, now));
+    give_back(config, memory, now, back);
 }
 
 static uint64_t available(const void *bytes, const void *memory, const struct weir_instant *at)
@@ -227,6 +248,7 @@ static const struct weir_algorithm algorithm = {
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
+    .refund_strict = refund_strict,
 };
 
 PLUGIN_TABLE("token_bucket",

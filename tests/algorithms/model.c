@@ -15,15 +15,27 @@ static u128 steps(const struct model *model, uint64_t now)
     return (now - model->created) / model->every;
 }
 
+static struct wide flow_between(const struct model *model, uint64_t from, uint64_t to)
+{
+    if (model->kind != STEPS)
+        return wide_product(to - from, model->capacity);
+    u128 n = steps(model, to) - steps(model, from);
+    return wide_multiply(wide_product(n, model->capacity), model->every);
+}
+
+/* What has come or gone since a grant, for strict refunds. No grant is before the creation. */
+static struct wide flow_since(const struct model *model, uint64_t granted_ns, uint64_t now)
+{
+    if (model->kind == STEPS && granted_ns < model->created)
+        granted_ns = model->created;
+    return granted_ns < now ? flow_between(model, granted_ns, now) : wide_of(0);
+}
+
 static struct wide level_at(const struct model *model, uint64_t now)
 {
-    struct wide flow = wide_product(now - model->last, model->capacity);
+    struct wide flow = flow_between(model, model->last, now);
     if (model->kind == METER)
         return wide_most(wide_of(0), wide_subtract(model->level, flow));
-    if (model->kind == STEPS)
-        flow = wide_multiply(
-            wide_product(steps(model, now) - steps(model, model->last), model->capacity),
-            model->every);
     return wide_least(wide_product(model->burst, model->window), wide_add(model->level, flow));
 }
 
@@ -259,6 +271,8 @@ void model_refund(struct model *model, uint64_t now, int64_t wall_offset_ns, uin
 {
     now = clamped(model, now);
     struct wide units = wide_product(amount, model->window);
+    if (model->strict && model->kind <= METER)
+        units = wide_most(wide_of(0), wide_subtract(units, flow_since(model, granted_ns, now)));
     if (model->kind <= METER)
         level_change(model, now, model->kind == METER ? wide_negative(units) : units);
     else if (model->kind == QUEUE)

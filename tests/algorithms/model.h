@@ -26,6 +26,7 @@ struct model {
     uint64_t initial;  /* available at the start */
     uint64_t every;    /* STEPS */
     uint64_t segments; /* SEGMENTS */
+    bool strict;       /* its refunds */
 
     uint64_t created, last;
     struct wide level; /* BUCKET, STEPS, METER: level · window */

@@ -230,6 +230,14 @@ void subject_refund(struct subject *subject, uint64_t now, uint64_t amount, uint
     check_guards(subject);
 }
 
+void subject_refund_strictly(struct subject *subject, uint64_t now, uint64_t amount,
+                             uint64_t granted_ns)
+{
+    struct weir_instant at = instant_of(subject, now);
+    subject->ops->refund_strict(subject->config, relocate(subject), &at, amount, granted_ns);
+    check_guards(subject);
+}
+
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount)
 {
     struct weir_instant at = instant_of(subject, now);

@@ -50,6 +50,8 @@ int subject_check(struct subject *subject);
 bool subject_is_new(struct subject *subject, uint64_t now);
 void subject_take(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_refund(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
+void subject_refund_strictly(struct subject *subject, uint64_t now, uint64_t amount,
+                             uint64_t granted_ns);
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_reconfigure(struct subject *to, struct subject *from, uint64_t now);
 

@@ -99,6 +99,9 @@ static void use(struct subject *subject, uint64_t near)
             subject_take(subject, now, amount);
         if (random_chance(&rng, 50))
             subject_refund(subject, now, amount, random_chance(&rng, 50) ? now : any_instant(near));
+        if (random_chance(&rng, 50))
+            subject_refund_strictly(subject, now, amount,
+                                    random_chance(&rng, 50) ? now : any_instant(near));
         if (subject->ops->charge && random_chance(&rng, 30))
             subject_charge(subject, now, random_magnitude(&rng, UINT64_MAX));
     }

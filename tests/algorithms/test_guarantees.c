@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What users rely on, seen from outside: only the log of what was granted and refunded is looked
- * at, over random histories of greedy requests that come as soon as they are promised.
+ * at, over random histories of greedy requests that come as soon as they are promised. With strict
+ * refunds it says what was used: what was granted at each instant, less all that was ever refunded
+ * of it.
  *
  *     test_guarantees [--seed N]
  */
@@ -31,6 +33,49 @@ static struct history history;
 static void record(uint64_t instant, uint64_t granted, uint64_t refunded)
 {
     history.events[history.n++] = (struct event){instant, granted, refunded};
+}
+
+/* Refunds some of any grant so far strictly, and forgets that it was granted. */
+static void refund_strictly(struct subject *subject, uint64_t now)
+{
+    struct event *grant = &history.events[random_below(&rng, history.n)];
+    if (grant->granted == 0)
+        return;
+    uint64_t back = random_chance(&rng, 50) ? grant->granted : random_from(&rng, 1, grant->granted);
+    subject_refund_strictly(subject, now, back, grant->instant);
+    grant->granted -= back;
+}
+
+/* How long to wait before a refund: not at all, a little, or until what was granted is back. */
+static uint64_t any_pause(void)
+{
+    uint64_t unit = history.window / history.capacity + 1;
+    switch (random_below(&rng, 3)) {
+    case 0:
+        return 0;
+    case 1:
+        return random_below(&rng, 3 * unit);
+    default:
+        return random_below(&rng, 2 * unit * (history.burst < 1000 ? history.burst : 1000) + 1);
+    }
+}
+
+/* As play(), with strict refunds of recent and old grants, some of them one after another. */
+static void play_strictly(struct subject *subject, uint64_t now)
+{
+    uint64_t all = subject->footprint.amount_max;
+    history.n = 0;
+    while (history.n < EVENTS) {
+        uint64_t most = random_chance(&rng, 50) && all > 3 ? 3 : all;
+        uint64_t amount = random_chance(&rng, 30) ? most : random_from(&rng, 1, most);
+        now = subject_ready_at(subject, now, amount);
+        assert_true(subject_request(subject, now, amount));
+        record(now, amount, 0);
+        if (random_chance(&rng, 50))
+            now += any_pause();
+        while (random_chance(&rng, 50))
+            refund_strictly(subject, now);
+    }
 }
 
 /* Asks for random amounts at the very instants they are promised for, now and then later. */
@@ -96,6 +141,82 @@ static void test_buckets(void **state)
     }
 }
 
+/* 10 are granted, and come back once the bucket is full again: then as much more can be used at one
+ * instant as was refunded, but nothing with strict refunds. */
+static void test_the_bound_of_plain_refunds_is_reached(void **state)
+{
+    static const char *const names[] = {"token_bucket", "gcra", "leaky_bucket"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        for (int strict = 0; strict < 2; strict++) {
+            struct subject subject;
+            uint64_t now = SECOND;
+            SUBJECT(&subject, now, names[i], {"capacity", 25}, {"window", SECOND});
+            assert_true(subject_request(&subject, now, 10));
+            now += 400 * MS;
+            assert_true(subject_request(&subject, now, 25));
+            if (strict)
+                subject_refund_strictly(&subject, now, 10, SECOND);
+            else
+                subject_refund(&subject, now, 10, SECOND);
+            assert_int_equal(subject_available(&subject, now), strict ? 0 : 10);
+            subject_free(&subject);
+        }
+    }
+}
+
+/* In any [a, b], what was used ≤ B + r · (b - a). */
+static void test_strict_refunds_of_buckets(void **state)
+{
+    static const char *const names[] = {"token_bucket", "gcra", "leaky_bucket"};
+    (void)state;
+    for (uint64_t i = 0; i < random_operations(500000) / EVENTS; i++) {
+        const char *name = names[random_below(&rng, 3)];
+        struct subject subject;
+        choose();
+        if (random_chance(&rng, 30)) /* one word, of gcra */
+            history.window = history.capacity * random_magnitude(&rng, 1000);
+        bool has_burst = name != names[2] && random_chance(&rng, 50);
+        if (has_burst)
+            history.burst = random_magnitude(&rng, 1000);
+        SUBJECT(&subject, SECOND, name, {"capacity", history.capacity}, {"window", history.window},
+                {has_burst ? "burst" : NULL, history.burst});
+        play_strictly(&subject, SECOND);
+        check_bucket();
+        subject_free(&subject);
+    }
+}
+
+/* In any [a, b], what was used ≤ B + what the steps in (a, b] bring. */
+static void check_steps(uint64_t created, uint64_t every, uint64_t step)
+{
+    for (size_t a = 0; a < history.n; a++) {
+        u128 used = 0, before = (history.events[a].instant - created) / every;
+        for (size_t b = a; b < history.n; b++) {
+            used += history.events[b].granted;
+            u128 steps = (history.events[b].instant - created) / every - before;
+            assert_true(used <= history.burst + steps * step);
+        }
+    }
+}
+
+static void test_strict_refunds_of_steps(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < random_operations(500000) / EVENTS; i++) {
+        struct subject subject;
+        uint64_t step = random_magnitude(&rng, 100), every = random_magnitude(&rng, 1000);
+        history.capacity = step * random_magnitude(&rng, 10);
+        history.window = history.capacity / step * every;
+        history.burst = random_magnitude(&rng, 300);
+        SUBJECT(&subject, SECOND, "token_bucket", {"capacity", history.capacity},
+                {"window", history.window}, {"burst", history.burst}, {"every", every});
+        play_strictly(&subject, SECOND);
+        check_steps(SECOND, every, step);
+        subject_free(&subject);
+    }
+}
+
 /* In any (t - W, t], granted ≤ C. */
 static void check_sliding(void)
 {
@@ -119,7 +240,10 @@ static void test_sliding_windows(void **state)
             segments = 0;
         SUBJECT(&subject, SECOND, "sliding_window", {"capacity", history.capacity},
                 {"window", history.window}, {"segments", segments});
-        play(&subject, SECOND, false);
+        if (random_chance(&rng, 50))
+            play_strictly(&subject, SECOND);
+        else
+            play(&subject, SECOND, false);
         check_sliding();
         subject_free(&subject);
     }
@@ -153,7 +277,10 @@ static void test_fixed_windows(void **state)
         choose();
         SUBJECT(&subject, created, "fixed_window", {"capacity", history.capacity},
                 {"window", history.window}, {"anchor", anchor});
-        play(&subject, created, false);
+        if (random_chance(&rng, 50))
+            play_strictly(&subject, created);
+        else
+            play(&subject, created, false);
         check_fixed(anchor, created);
         subject_free(&subject);
     }
@@ -182,7 +309,10 @@ static void test_queues(void **state)
         choose();
         SUBJECT(&subject, SECOND, "leaky_bucket", {"capacity", history.capacity},
                 {"window", history.window}, {"mode", 1});
-        play(&subject, SECOND, false);
+        if (random_chance(&rng, 50))
+            play_strictly(&subject, SECOND);
+        else
+            play(&subject, SECOND, false);
         check_queue();
         subject_free(&subject);
     }
@@ -192,6 +322,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_the_bound_of_plain_refunds_is_reached),
+        cmocka_unit_test(test_strict_refunds_of_buckets),
+        cmocka_unit_test(test_strict_refunds_of_steps),
         cmocka_unit_test(test_sliding_windows),
         cmocka_unit_test(test_fixed_windows),
         cmocka_unit_test(test_queues),

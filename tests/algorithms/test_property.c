@@ -85,6 +85,7 @@ static void choose(struct model *model)
     model->burst = model->capacity;
     if (model->kind <= STEPS && random_chance(&rng, 50))
         model->burst = any_capacity();
+    model->strict = random_chance(&rng, 50);
     model->initial = model->burst;
     if (model->kind != QUEUE && random_chance(&rng, 30))
         model->initial = random_from(&rng, 0, model->burst);
@@ -336,15 +337,24 @@ static void request(struct trial *trial)
         (struct model_grant){.instant = trial->now, .amount = amount};
 }
 
+static void refund_subject(const struct trial *trial, struct subject *subject, uint64_t amount,
+                           uint64_t granted_ns)
+{
+    if (trial->model.strict)
+        subject_refund_strictly(subject, trial->now, amount, granted_ns);
+    else
+        subject_refund(subject, trial->now, amount, granted_ns);
+}
+
 static void refund(struct trial *trial)
 {
     struct model_grant *grant = &trial->grants[random_below(&rng, GRANTS)];
     if (grant->amount == 0)
         return;
     uint64_t amount = random_chance(&rng, 50) ? grant->amount : random_below(&rng, grant->amount);
-    subject_refund(&trial->subject, trial->now, amount, grant->instant);
+    refund_subject(trial, &trial->subject, amount, grant->instant);
     if (trial->has_twin)
-        subject_refund(&trial->twin, trial->now, amount, grant->instant);
+        refund_subject(trial, &trial->twin, amount, grant->instant);
     model_refund(&trial->model, trial->now, trial->subject.wall_offset_ns, amount, grant->instant);
     grant->amount = 0;
 }
@@ -425,7 +435,7 @@ static int explain(void **state)
     if (trial.model.capacity == 0)
         return 0;
     const struct model *model = &trial.model;
-    printf("%s", trial.forgets ? "forgets " : "");
+    printf("%s%s", trial.forgets ? "forgets " : "", model->strict ? "strict " : "");
     printf("failed: --seed %" PRIu64 ", operation %" PRIu64 ", now %" PRIu64 ", last %" PRIu64
            ", created %" PRIu64 ", offset %" PRId64 ", kind %d\n",
            seed, trial.operation, trial.now, model->last, model->created,

@@ -53,6 +53,7 @@ static void print_set(FILE *out, const struct set_plan *set)
 {
     static const char *const types[] = {"", "rate", "call", "resource"};
     static const char *const policies[] = {"oldest", "random", "none"};
+    static const char *const refunds[] = {"", ", refunds", ", refunds strictly"};
     char buffer[2][UNITS_TEXT_MAX];
     fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s%s\n", set->name,
             span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
@@ -71,9 +72,8 @@ static void print_set(FILE *out, const struct set_plan *set)
         const struct limit *limit = &set->limits[i];
         fprintf(out, "  %s %s: %s, at most %s%s%s%s%s\n", types[limit->type], limit->key,
                 limit->algorithm_name ? limit->algorithm_name : "counted",
-                units_format(UNITS_AMOUNT, limit->capacity, buffer[0]),
-                limit->refunds ? ", refunds" : "", limit->charges ? ", charges" : "",
-                limit->lease != 0 ? ", leases " : "",
+                units_format(UNITS_AMOUNT, limit->capacity, buffer[0]), refunds[limit->refund],
+                limit->charges ? ", charges" : "", limit->lease != 0 ? ", leases " : "",
                 limit->lease != 0 ? units_format(UNITS_AMOUNT, limit->lease, buffer[1]) : "");
         assert_int_equal(limit->state_offset + limit->state_words,
                          i + 1 < set->limits_n ? limit[1].state_offset : set->state_words);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An algorithm for the tests of configuration: it serves rates and resources, can neither refund
- * nor charge, and, told so, misbehaves when it is configured.
+ * Algorithms for the tests of configuration. `peculiar` serves rates and resources, can neither
+ * refund nor charge, and, told so, misbehaves when it is configured. `lenient` is the same, but can
+ * refund, though not strictly.
  */
 #include <weir/algorithm.h>
 
@@ -70,6 +71,12 @@ static void take(const void *config, void *state, const struct weir_instant *at,
     (void)config, (void)state, (void)at, (void)amount;
 }
 
+static void refund(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    (void)config, (void)state, (void)at, (void)amount, (void)granted_ns;
+}
+
 static uint64_t available(const void *config, const void *state, const struct weir_instant *at)
 {
     const uint64_t *capacity = config;
@@ -77,31 +84,29 @@ static uint64_t available(const void *config, const void *state, const struct we
     return *capacity;
 }
 
-static const struct weir_algorithm algorithm = {
-    .size = sizeof(algorithm),
-    .types = 1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_RESOURCE,
-    .configure = configure,
-    .init = init,
-    .ready_at = ready_at,
-    .take = take,
-    .available = available,
-};
+#define ALGORITHM(refund_)                                                                         \
+    {                                                                                              \
+        .size = sizeof(struct weir_algorithm),                                                     \
+        .types = 1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_RESOURCE, .configure = configure,        \
+        .init = init, .ready_at = ready_at, .take = take, .refund = (refund_),                     \
+        .available = available                                                                     \
+    }
+static const struct weir_algorithm peculiar = ALGORITHM(0), lenient = ALGORITHM(refund);
 
-static const struct weir_plugin plugin = {
-    .size = sizeof(plugin),
-    .kind = WEIR_PLUGIN_ALGORITHM,
-    .parameters_n = sizeof(parameters) / sizeof(parameters[0]),
-    .name = "peculiar",
-    .version = "1.0",
-    .summary = "for tests: misbehaves on request",
-    .parameters = parameters,
-    .ops = &algorithm,
-};
-static const struct weir_plugin *const plugins[] = {&plugin};
+#define PLUGIN(name_, ops_)                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct weir_plugin), .kind = WEIR_PLUGIN_ALGORITHM,                         \
+        .parameters_n = sizeof(parameters) / sizeof(parameters[0]), .name = (name_),               \
+        .version = "1.0", .summary = "for tests: misbehaves on request", .parameters = parameters, \
+        .ops = (ops_)                                                                              \
+    }
+static const struct weir_plugin peculiar_plugin = PLUGIN("peculiar", &peculiar),
+                                lenient_plugin = PLUGIN("lenient", &lenient);
+static const struct weir_plugin *const plugins[] = {&peculiar_plugin, &lenient_plugin};
 
 const struct weir_plugin_table weir_plugins_v1 = {
     .size = sizeof(weir_plugins_v1),
     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
-    .plugins_n = 1,
+    .plugins_n = 2,
     .plugins = plugins,
 };

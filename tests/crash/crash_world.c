@@ -62,7 +62,7 @@ static struct limit make_limit(enum weir_limit_type type, uint32_t *state_words)
         limit.config_size = sizeof(*spaced);
         limit.algorithm = &spaced_algorithm;
         limit.algorithm_name = "spaced";
-        limit.refunds = true;
+        limit.refund = REFUND_YES;
     }
     return limit;
 }

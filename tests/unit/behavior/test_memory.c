@@ -112,7 +112,7 @@ static void equal_limits_are_kept_until_the_last_is_given_back(void **state)
     different[1].settings_text = second;
     different[2].config = other;
     different[3].capacity = 11;
-    different[4].refunds = true;
+    different[4].refund = REFUND_YES;
     different[5].lease = 2;
     different[6].state_offset = 1;
     different[7].type = WEIR_LIMIT_CALL;

@@ -118,10 +118,10 @@ static void test_everything(void **state)
     assert_int_equal(set->limits_n, 3);
     assert_string_equal(set->limits[0].key, "tokens");
     assert_int_equal(set->limits[0].capacity, 10000);
-    assert_false(set->limits[0].refunds);
+    assert_int_equal(set->limits[0].refund, REFUND_NO);
     assert_true(set->limits[0].charges);
     assert_string_equal(set->limits[1].key, "call_count");
-    assert_true(set->limits[1].refunds);
+    assert_int_equal(set->limits[1].refund, REFUND_YES);
     assert_false(set->limits[1].charges);
     assert_null(set->limits[2].algorithm);
     assert_true(set->limits[2].capacity == UINT64_MAX);
@@ -290,7 +290,8 @@ static void test_limits(void **state)
          .algorithm = "gcra",
          .capacity = UINT64_MAX,
          .window_ns = UINT64_MAX,
-         .refund = (enum weir_choice)3},
+         .refund = (enum weir_choice)4,
+         .charge_overuse = WEIR_STRICTLY},
         {.size = sizeof(*limits),
          .type = WEIR_LIMIT_RESOURCE,
          .key = "r",
@@ -306,7 +307,8 @@ static void test_limits(void **state)
         -EINVAL,
         "set `a`, limit 2: type is 9: use WEIR_LIMIT_RATE, WEIR_LIMIT_CALL or "
         "WEIR_LIMIT_RESOURCE\n"
-        "set `a`, limit 6: refund is 3: use WEIR_DEFAULT, WEIR_YES or WEIR_NO\n");
+        "set `a`, limit 6: refund is 4: use WEIR_DEFAULT, WEIR_YES, WEIR_NO or WEIR_STRICTLY\n"
+        "set `a`, limit 6: charge_overuse is 3: use WEIR_DEFAULT, WEIR_YES or WEIR_NO\n");
     const struct weir_limit_spec spelt[] = {limits[0], limits[2], limits[3], limits[4], limits[6]};
     const struct weir_set_spec other = {
         .size = sizeof(set), .name = "a", .limits = spelt, .limits_n = LENGTH(spelt)};

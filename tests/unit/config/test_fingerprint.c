@@ -163,6 +163,7 @@ static void test_different(void **state)
         LIMITS(RATE(BUCKET("10", "60s") ", initial: 8")),
         LIMITS(RATE(BUCKET("10", "60s") ", burst: 9")),
         LIMITS(RATE(BUCKET("10", "60s") ", refund: false")),
+        LIMITS(RATE(BUCKET("10", "60s") ", refund: strict")),
         LIMITS(RATE(BUCKET("10", "60s") ", overuse: charge")),
         LIMITS("{ type: rate, key: l, " BUCKET("10", "60s") " }"),
         LIMITS("{ type: call, key: k, " BUCKET("10", "60s") " }"),

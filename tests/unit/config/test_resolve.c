@@ -121,17 +121,25 @@ static void test_refund_and_overuse(void **state)
 {
     static const struct {
         const char *fields;
-        bool refunds, charges;
+        enum limit_refund refund;
+        bool charges;
     } rows[] = {
-        {"algorithm: token_bucket", true, false},
-        {"algorithm: gcra", true, false},
-        {"algorithm: leaky_bucket", false, false},
-        {"algorithm: sliding_window", false, false},
-        {"algorithm: fixed_window", false, false},
-        {"algorithm: gcra, refund: false", false, false},
-        {"algorithm: fixed_window, refund: true", true, false},
-        {"algorithm: token_bucket, overuse: charge", true, true},
-        {"algorithm: gcra, overuse: ignore", true, false},
+        {"algorithm: token_bucket", REFUND_YES, false},
+        {"algorithm: gcra", REFUND_YES, false},
+        {"algorithm: leaky_bucket", REFUND_NO, false},
+        {"algorithm: sliding_window", REFUND_NO, false},
+        {"algorithm: fixed_window", REFUND_NO, false},
+        {"algorithm: gcra, refund: false", REFUND_NO, false},
+        {"algorithm: fixed_window, refund: true", REFUND_YES, false},
+        {"algorithm: token_bucket, refund: strict", REFUND_STRICT, false},
+        {"algorithm: token_bucket, every: 1s, refund: strict", REFUND_STRICT, false},
+        {"algorithm: gcra, refund: strict", REFUND_STRICT, false},
+        {"algorithm: leaky_bucket, refund: strict", REFUND_STRICT, false},
+        {"algorithm: leaky_bucket, mode: shaper, refund: strict", REFUND_STRICT, false},
+        {"algorithm: sliding_window, refund: strict", REFUND_STRICT, false},
+        {"algorithm: fixed_window, refund: strict", REFUND_STRICT, false},
+        {"algorithm: token_bucket, overuse: charge", REFUND_YES, true},
+        {"algorithm: gcra, overuse: ignore", REFUND_YES, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -142,7 +150,7 @@ static void test_refund_and_overuse(void **state)
                  "window: 1s, %s } ] } }\n",
                  rows[i].fields);
         plan_of(text, &plan);
-        assert_int_equal(plan.sets[0].limits[0].refunds, rows[i].refunds);
+        assert_int_equal(plan.sets[0].limits[0].refund, rows[i].refund);
         assert_int_equal(plan.sets[0].limits[0].charges, rows[i].charges);
         plan_free(&plan);
     }

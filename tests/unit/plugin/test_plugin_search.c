@@ -165,6 +165,7 @@ static const struct broken_case broken_cases[] = {
     {"no_available", "its operation `available` is missing"},
     {"no_types", "it serves no type of limit"},
     {"no_refund", "it says that it refunds, but has no operation `refund`"},
+    {"strict_only", "it has `refund_strict`, but no operation `refund`"},
     {"no_pick", "its operation `pick` is missing"},
     {"no_balancer_configure", "it has parameters, but no operation `configure`"},
     {"parameters_null", "its parameter is missing (NULL)"},
@@ -427,6 +428,7 @@ static void test_missing_operations_are_absent(void **state)
     assert_null(good->algorithm.init);
     assert_null(balancer->balancer.init);
     assert_null(good->algorithm.refund);
+    assert_null(good->algorithm.refund_strict);
     assert_null(good->algorithm.release);
     assert_null(balancer->balancer.configure);
     plugin_search_free(plugins);

@@ -99,6 +99,9 @@
 #ifndef AVAILABLE
 #define AVAILABLE available
 #endif
+#ifndef REFUND_STRICT
+#define REFUND_STRICT NULL
+#endif
 #ifndef PICK
 #define PICK pick
 #endif
@@ -159,6 +162,8 @@ uint64_t ready_at(const void *config, const void *state, const struct weir_insta
                   uint64_t amount);
 void take(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 uint64_t available(const void *config, const void *state, const struct weir_instant *at);
+void refund_strict(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns);
 uint32_t pick(const void *config, void *state, const struct weir_pick *request);
 void trap(void);
 
@@ -190,6 +195,12 @@ uint64_t available(const void *config, const void *state, const struct weir_inst
     return 1;
 }
 
+void refund_strict(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
+                   uint64_t granted_ns)
+{
+    (void)config, (void)state, (void)at, (void)amount, (void)granted_ns;
+}
+
 uint32_t pick(const void *config, void *state, const struct weir_pick *request)
 {
     (void)config, (void)state, (void)request;
@@ -205,7 +216,7 @@ void trap(void)
 #define ALGORITHM                                                                                  \
     {                                                                                              \
         .size = OPS_SIZE, .types = TYPES, .flags = FLAGS, .configure = CONFIGURE, .init = INIT,    \
-        .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE                                 \
+        .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE, .refund_strict = REFUND_STRICT \
     }
 
 #if defined(BALANCER)
