@@ -43,6 +43,15 @@ static void refund(const void *config, void *state, const struct weir_instant *a
     *earned = later(*earned - amount * spaced->interval_ns, at->now_ns);
 }
 
+static void refund_strict(const void *config, void *state, const struct weir_instant *at,
+                          uint64_t amount, uint64_t granted_ns)
+{
+    const struct spaced *spaced = config;
+    uint64_t *earned = state, back = amount * spaced->interval_ns, since = at->now_ns - granted_ns;
+
+    *earned = later(*earned - (back > since ? back - since : 0), at->now_ns);
+}
+
 static uint64_t available(const void *config, const void *state, const struct weir_instant *at)
 {
     const struct spaced *spaced = config;
@@ -60,4 +69,5 @@ const struct weir_algorithm spaced_algorithm = {
     .take = take,
     .refund = refund,
     .available = available,
+    .refund_strict = refund_strict,
 };
