@@ -105,8 +105,8 @@ struct decision {
 struct release_args {
     const uint64_t *amounts; /* as acquired */
     const uint64_t *used;    /* more than the amount: overuse */
-    bool return_all;         /* unused grant: everything is refunded */
-    uint64_t granted_ns;     /* of a grant without a record */
+    bool return_all;         /* unused grant: all of it is refunded, even with REFUND_NO */
+    uint64_t granted_ns;     /* of a grant without a record; of a lease, when it was filled */
 };
 
 /* What becomes of a request that cannot be granted now. */

@@ -45,8 +45,8 @@ struct weir_acquisition {
 
 /* ---- defined in api/: acquisition.c, acquisition_fd.c, release.c ---- */
 
-/* Gives back everything that a HELD record holds as if it had never been granted, if its word is
- * still `word`. */
+/* Gives back everything that a HELD record holds, unused, if its word is still `word`: resources,
+ * and of rates and calls what the limit refunds of an undone grant (weir/acquisition.h). */
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 /* Returns the result of a record's state for callers: 0 or a negative errno. */
 int acquisition_result_of(enum record_state state);

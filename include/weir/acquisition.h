@@ -14,6 +14,17 @@
  * An acquisition belongs to one thread at a time; different acquisitions are independent. When a
  * process ends, however it ends, the resources that it holds of a shared set are released and its
  * waiters leave the wait queue. Rates and calls count as used then (docs/processes.md).
+ *
+ * A grant that was not used can be undone, as weir_cancel, weir_release and weir_queue_close say:
+ * a resource is free again, and amounts of rates and calls are refunded as far as the algorithm
+ * can, even with `refund: false`. A refund is not as if the units had never been granted: others
+ * were refused meanwhile, and a bucket (token_bucket, gcra, leaky_bucket) that was full later has
+ * let units overflow, which come back now. So between two instants a and b a bucket may grant up to
+ * burst + rate * (b - a) plus all that was refunded between them: with a burst of 25, 35 units at
+ * one instant if 10 old ones come back then. With `refund: strict` it gives back only what has not
+ * come since the grant, and what was used (granted between a and b, less all that was ever refunded
+ * of it) is never more than burst + rate * (b - a). Other algorithms keep that with any refund:
+ * what is used in a window is at most the capacity.
  */
 #ifndef WEIR_ACQUISITION_H
 #define WEIR_ACQUISITION_H
@@ -135,11 +146,10 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * and weir_release work as for any other acquisition.
  *
  * Later requests are served as if a waiter were ahead: the set grants nothing before that time, not
- * even to the newcomers of an unfair set. weir_cancel undoes a reservation as if it had never been,
- * before and after its time, until weir_update reports usage; weir_acquisition_result does not
- * matter. Amounts are returned as far as the algorithm can refund them. The time does not: nothing
- * is granted before it. So reserve no further ahead than needed; max_wait bounds it. A reservation
- * that is released counts as used.
+ * even to the newcomers of an unfair set. weir_cancel undoes a reservation, before and after its
+ * time, until weir_update reports usage; weir_acquisition_result does not matter. Its amounts are
+ * refunded (see the top). Its time is not: nothing is granted before it. So reserve no further
+ * ahead than needed; max_wait bounds it. A reservation that is released counts as used.
  *
  * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.
  * Returns 0, or an error of weir_acquire. -EAGAIN: there are waiters, which a reservation does not
@@ -154,6 +164,8 @@ WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request
  * Returns an eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it
  * already is, and stays readable until read. Made by the first call, close-on-exec and
  * non-blocking, closed by weir_release and never handed out twice; the caller must not close it.
+ * A failure changes nothing: the acquisition waits or is granted as before. A program that may be
+ * out of descriptors makes an eventfd before it submits, and attaches it.
  * Errors: -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its
  * completion), -EINVAL (it has a descriptor for grants), or the kernel's error of writing it; then
  * call again.
@@ -204,30 +216,31 @@ WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct w
 
 /*
  * Cancels a pending acquisition; its result becomes -ECANCELED and its fd readable. An earlier
- * grant that weir_acquisition_result has not reported yet is undone as if it had never been; so is
- * a reservation that was not updated. Returns 0, -EALREADY (it was decided before, or canceled
- * already; see the result), -ECHILD. The acquisition must still be released.
+ * grant that weir_acquisition_result has not reported yet is undone, with refunds as said at the
+ * top; so is a reservation that was not updated. Returns 0, -EALREADY (it was decided before, or
+ * canceled already; see the result), -ECHILD. The acquisition must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
 /*
  * Reports how much was used of a rate (required before release) or of a call taken with an amount
  * above 1 (required, 0 … amount). The last value before release counts. Usage below the amount
- * refunds the rest at release, if the limit refunds. Usage above it makes a rate warn once, and is
- * charged at release if the limit says `overuse: charge`. Returns 0; -EINVAL (a resource, a limit
- * left out of the request, or not granted); -ERANGE (a call, above its amount, or other than 1
- * where the amount was 1); -ENOENT (unknown key, and strict; else it warns once and returns 0);
- * -EUCLEAN (the segment of the set is damaged); -ECHILD. A refused update changes nothing.
+ * refunds the rest at release, if the limit refunds (see the top). Usage above it makes a rate warn
+ * once, and is charged at release if the limit says `overuse: charge`. Returns 0; -EINVAL (a
+ * resource, a limit left out of the request, or not granted); -ERANGE (a call, above its amount, or
+ * other than 1 where the amount was 1); -ENOENT (unknown key, and strict; else it warns once and
+ * returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD. A refused update changes
+ * nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
 /*
  * Releases the acquisition, in any state, exactly once, and sets `*acquisition` to NULL. A pending
  * one is canceled; a decided one without a grant is only freed. A grant that neither
- * weir_acquisition_result nor the fd has reported is undone as if it had never been. NULL and a
- * pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing: usage counts as the
- * full request, and everything was released); -ECHILD (memory was freed, the parent's limits are
- * untouched).
+ * weir_acquisition_result nor the fd has reported is undone, with refunds as said at the top. NULL
+ * and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing: usage counts as
+ * the full request, and everything was released); -ECHILD (memory was freed, the parent's limits
+ * are untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 

@@ -93,10 +93,10 @@ WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
 
 /*
  * Cancels every submission with this user_data; each still completes, with -ECANCELED. A grant that
- * came first but was not reaped is undone as if it had never been. If the program has its
- * acquisition (`ret` of weir_queue_submit), it completes as granted. Returns how many were
- * canceled, or -ECHILD. Takes constant time on average besides the removal from the wait queue. Any
- * thread.
+ * came first but was not reaped is undone, with refunds as acquisition.h says at its top. If the
+ * program has its acquisition (`ret` of weir_queue_submit), it completes as granted. Returns how
+ * many were canceled, or -ECHILD. Takes constant time on average besides the removal from the wait
+ * queue. Any thread.
  */
 WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
 
@@ -175,11 +175,11 @@ WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
 WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 
 /*
- * Closes the completion queue: what was not reaped is canceled, grants are undone as if they had
- * never been, and no completion follows. Acquisitions that the program has stay its own and must
- * still be released; another thread may do so meanwhile. Otherwise no other thread may be using the
- * completion queue, nor cancel such an acquisition. Also after weir_close. NULL is fine. Returns
- * NULL.
+ * Closes the completion queue: what was not reaped is canceled, grants are undone, with refunds as
+ * acquisition.h says at its top, and no completion follows. Acquisitions that the program has stay
+ * its own and must still be released; another thread may do so meanwhile. Otherwise no other thread
+ * may be using the completion queue, nor cancel such an acquisition. Also after weir_close. NULL is
+ * fine. Returns NULL.
  */
 WEIR_PUBLIC weir_queue *weir_queue_close(weir_queue *queue);
 

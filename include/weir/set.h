@@ -120,9 +120,9 @@ struct weir_limit_stats {
     uint64_t held;         /* units of a counted resource that are held now, else 0 */
     uint64_t granted;      /* units */
     uint64_t refused;      /* requests refused because of this limit */
-    uint64_t refunded;     /* units */
-    uint64_t overused;     /* units used beyond what was granted */
-    uint64_t leased;       /* units leased by threads and not granted yet, now */
+    uint64_t refunded; /* units that were not used, and that a strict refund gave back in part */
+    uint64_t overused; /* units used beyond what was granted */
+    uint64_t leased;   /* units leased by threads and not granted yet, now */
 };
 
 /*

@@ -701,7 +701,7 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
 /*
  * Ends a chain, once it has ended on the ring or if it was never prepared. `ran`: the one CQE was
  * that of the operation. If it did not run, a pending acquisition is canceled, and a grant that
- * came too late is undone as if it had never been. Returns
+ * came too late is undone, with refunds as acquisition.h says at its top. Returns
  *   0            the grant is the program's, to update if it holds a rate, and to release. It is
  *                also 0 if the operation did not run but the program knew of the grant before:
  *                weir_submit or weir_acquisition_result returned 0. (A reservation is undone unless
