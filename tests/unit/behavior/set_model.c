@@ -152,6 +152,8 @@ static void limit_refund(const struct model_limit *l, struct model_state *s, uin
 {
     i128 amount = (i128)n * l->window;
 
+    if (l->strict)
+        amount = most(0, amount - (i128)l->capacity * (now - then));
     if (l->algorithm == MODEL_BUCKET)
         s->level = least((i128)l->burst * l->window, bucket_level(l, s, now) + amount);
     else if (l->algorithm == MODEL_GCRA)

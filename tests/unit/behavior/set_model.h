@@ -44,6 +44,7 @@ struct model_limit {
     enum weir_limit_type type;
     uint64_t capacity, window, burst;
     bool refunds, charges;
+    bool strict; /* its refunds */
     struct model_state state;
     uint64_t granted, refused, refunded, overused;
 };

@@ -22,8 +22,11 @@ static const char *const limits_of[] = {
     "{ type: rate, key: tokens, algorithm: gcra, capacity: 5, window: 1s, "
     "overuse: charge }",
     "{ type: call, algorithm: gcra, capacity: 3, window: 3us, burst: 2 }",
+    "{ type: rate, key: tokens, algorithm: gcra, capacity: 5, window: 1s, refund: strict }",
     "{ type: resource, key: slots, capacity: 3 }",
     "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 7, window: 999ms }",
+    "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 6, window: 3s, refund: "
+    "strict }",
     "{ type: rate, key: tokens, algorithm: leaky_bucket, capacity: 4, window: 3s, mode: shaper }",
     "{ type: call, algorithm: leaky_bucket, capacity: 4, window: 3s, refund: true }",
     "{ type: call, algorithm: fixed_window, capacity: 4, window: 2s, refund: true }",
@@ -32,6 +35,8 @@ static const char *const limits_of[] = {
     "{ type: call, algorithm: sliding_window, capacity: 4, window: 2s, segments: 3 }",
     "{ type: rate, key: tokens, algorithm: gcra, capacity: 5, window: 1s }, "
     "{ type: resource, key: slots, capacity: 2 }",
+    "{ type: rate, key: tokens, algorithm: leaky_bucket, capacity: 5, window: 1s, refund: strict "
+    "}, { type: resource, key: slots, capacity: 2 }",
     "{ type: call, algorithm: gcra, capacity: 10, window: 1s }, "
     "{ type: call, algorithm: sliding_window, capacity: 15, window: 3s }, "
     "{ type: resource, key: slots, capacity: 4 }",

@@ -94,6 +94,7 @@ static void random_limit(struct model_limit *l)
         l->charges = chance(2);
     if (chance(3))
         l->refunds = !l->refunds;
+    l->strict = l->refunds && chance(3);
     l->state.last = world.now;
     if (l->algorithm == MODEL_BUCKET)
         l->state.level = (i128)l->burst * l->window;
@@ -114,7 +115,10 @@ static int write_limit(const struct model_limit *l, unsigned i, char *text, size
                     "{ type: %s, key: k%u, algorithm: %s, capacity: %" PRIu64 ", window: %" PRIu64
                     "ns%s, refund: %s%s }, ",
                     l->type == WEIR_LIMIT_CALL ? "call" : "rate", i, names[l->algorithm],
-                    l->capacity, l->window, burst, l->refunds ? "true" : "false",
+                    l->capacity, l->window, burst,
+                    l->strict    ? "strict"
+                    : l->refunds ? "true"
+                                 : "false",
                     l->charges ? ", overuse: charge" : "");
 }
 

@@ -95,8 +95,9 @@ static struct model {
     uint64_t unit, full; /* ns per unit; of the burst */
     uint64_t lease;
     uint64_t tat;
-    uint64_t left[WORKERS];
+    uint64_t left[WORKERS], filled[WORKERS]; /* what is left of leases, and when they were filled */
     uint64_t granted;
+    bool strict; /* returns are strict refunds */
 } model;
 
 /* What happened when, and how much was leased before. */
@@ -144,12 +145,17 @@ static uint64_t model_take(unsigned i, uint64_t amount)
     model.tat = tat + wanted * model.unit;
     model.granted += amount;
     *left = wanted - needed;
+    model.filled[i] = world.now;
     return 0;
 }
 
 static void model_end(unsigned i)
 {
-    model.tat = later(later(model.tat, world.now) - model.left[i] * model.unit, world.now);
+    uint64_t back = model.left[i] * model.unit, since = world.now - model.filled[i];
+
+    if (model.strict)
+        back -= since < back ? since : back;
+    model.tat = later(later(model.tat, world.now) - back, world.now);
     model.left[i] = 0;
 }
 
@@ -204,7 +210,8 @@ static void random_round(bool shared)
     struct twin twins[2];
     char fields[300];
 
-    model = (struct model){.unit = 1 + below(MS), .lease = 1 + below(LEASE_MAX)};
+    model =
+        (struct model){.unit = 1 + below(MS), .lease = 1 + below(LEASE_MAX), .strict = below(2)};
     if (model.lease > burst)
         model.lease = burst;
     model.full = burst * model.unit;
@@ -212,7 +219,10 @@ static void random_round(bool shared)
              "%slimits: [ { type: rate, key: k, algorithm: gcra, capacity: %" PRIu64
              ", window: %" PRIu64 "ns, burst: %" PRIu64 ", lease: %" PRIu64 ", refund: %s } ]",
              shared ? "backend: process, lifetime: users, " : "", capacity, capacity * model.unit,
-             burst, model.lease, below(2) ? "true" : "false");
+             burst, model.lease,
+             model.strict ? "strict"
+             : below(2)   ? "true"
+                          : "false");
     world_set(fields);
     twins[0] = (struct twin){world.w, world.pool, world.set};
     if (shared)
