@@ -10,8 +10,13 @@
 
 #define LIMIT "{ type: rate, key: k, algorithm: gcra, capacity: 1, window: 1h, burst: 3 }"
 
+#define CALENDAR                                                                                   \
+    "{ type: rate, key: k, algorithm: fixed_window, capacity: 3, window: 10000d, anchor: epoch }"
+
 static const char *const places[] = {
     "limits: [ " LIMIT " ]",
+    "limits: [ " CALENDAR " ]",
+    "backend: process, lifetime: users, limits: [ " CALENDAR " ]",
     "limits: [ " LIMIT ", { type: call, algorithm: token_bucket, capacity: 9, window: 1s } ]",
     "backend: process, lifetime: users, limits: [ " LIMIT " ]",
     "subjects: { max: 9 }, limits: [ " LIMIT " ]",
