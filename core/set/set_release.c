@@ -61,7 +61,8 @@ void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct
 
         if (!amount || limit->type == WEIR_LIMIT_RESOURCE)
             continue;
-        if (used < amount && (limit->refund != REFUND_NO || args->return_all) && limit->algorithm->refund) {
+        if (used < amount && (limit->refund != REFUND_NO || args->return_all) &&
+            limit->algorithm->refund) {
             counter_add(&counters->limits[i].refunded, amount - used);
             refunded = 1;
         } else if (used > amount) {
