@@ -62,7 +62,10 @@ struct acq_record {
     _Atomic uint64_t data;              /* address of the acquisition, or user_data */
     union {
         _Atomic uint64_t deadline_ns; /* while waiting: deadline, ns; WEIR_FOREVER: none */
-        uint32_t cq_links[2];         /* afterwards: next and previous completion of the queue */
+        /* Afterwards: next and previous completion of the queue. Atomic, since another thread that
+         * looks for an overdue waiter may still read the deadline, before it finds the record
+         * decided. */
+        _Atomic uint32_t cq_links[2];
     };
     uint32_t heap_index;  /* index in the timer's heap; 0: none */
     uint32_t bucket_next; /* next record in the queue's bucket */

@@ -21,19 +21,25 @@ uint64_t cq_word(const weir_queue *queue, uint32_t record)
 static inline void cq_list_link(const weir_queue *queue, struct cq_list *list, uint32_t previous,
                                 uint32_t next)
 {
-    *(previous ? &cq_record(queue, previous)->cq_links[0] : &list->first) = next;
-    *(next ? &cq_record(queue, next)->cq_links[1] : &list->last) = previous;
+    if (previous)
+        cq_set_link(cq_record(queue, previous), CQ_NEXT, next);
+    else
+        list->first = next;
+    if (next)
+        cq_set_link(cq_record(queue, next), CQ_PREVIOUS, previous);
+    else
+        list->last = previous;
 }
 
 /* Returns whether the neighbors of a record and the ends of the list agree with its links. */
 static inline bool cq_list_has(const weir_queue *queue, const struct cq_list *list, uint32_t record)
 {
     const struct acq_record *r = cq_record(queue, record);
-    uint32_t next = r->cq_links[0], previous = r->cq_links[1];
+    uint32_t next = cq_link(r, CQ_NEXT), previous = cq_link(r, CQ_PREVIOUS);
 
-    if ((next ? cq_record(queue, next)->cq_links[1] : list->last) != record)
+    if ((next ? cq_link(cq_record(queue, next), CQ_PREVIOUS) : list->last) != record)
         return false;
-    return (previous ? cq_record(queue, previous)->cq_links[0] : list->first) == record;
+    return (previous ? cq_link(cq_record(queue, previous), CQ_NEXT) : list->first) == record;
 }
 
 void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record)
@@ -57,7 +63,7 @@ void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t reco
     const struct acq_record *r = cq_record(queue, record);
 
     WEIR_INVARIANT(record && cq_list_has(queue, list, record));
-    cq_list_link(queue, list, r->cq_links[1], r->cq_links[0]);
+    cq_list_link(queue, list, cq_link(r, CQ_PREVIOUS), cq_link(r, CQ_NEXT));
 }
 
 /* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a

@@ -15,11 +15,24 @@
 
 #define CACHE_LINE 64
 
-/* A list of completions: decided records, the earliest decision first. `cq_links[0]` of a record is
- * the next one, `cq_links[1]` the previous one. */
+/* A list of completions: decided records, the earliest decision first. */
 struct cq_list {
     uint32_t first, last;
 };
+
+/* Links of a record's cq_links. */
+enum cq_link { CQ_NEXT, CQ_PREVIOUS };
+
+/* Relaxed: the queue's lock orders them. */
+static inline uint32_t cq_link(const struct acq_record *r, enum cq_link link)
+{
+    return atomic_load_explicit(&r->cq_links[link], memory_order_relaxed);
+}
+
+static inline void cq_set_link(struct acq_record *r, enum cq_link link, uint32_t record)
+{
+    atomic_store_explicit(&r->cq_links[link], record, memory_order_relaxed);
+}
 
 struct os_uring;
 struct thread_exit_state;

@@ -46,7 +46,8 @@ static int cq_ring_send_some(weir_queue *queue)
     int failure = 0;
 
     WEIR_INVARIANT(record && queue->ring.uring);
-    for (; record && n < OS_URING_MESSAGES_MAX; record = cq_record(queue, record)->cq_links[0]) {
+    for (; record && n < OS_URING_MESSAGES_MAX;
+         record = cq_link(cq_record(queue, record), CQ_NEXT)) {
         records[n] = record;
         messages[n++] =
             (struct os_uring_message){.user_data = cq_user_data(cq_record(queue, record)),
@@ -170,7 +171,7 @@ static void cq_ring_collect(weir_queue *queue)
     uint32_t record = queue->to_reap.first, next;
 
     for (; record; record = next) {
-        next = cq_record(queue, record)->cq_links[0];
+        next = cq_link(cq_record(queue, record), CQ_NEXT);
         if (cq_acquisition(cq_record(queue, record)))
             cq_ring_move(queue, &queue->to_reap, &queue->to_post, record);
     }
