@@ -42,6 +42,7 @@ struct account {
 struct grants_log {
     _Atomic uint64_t holders; /* a byte per worker: db:3, files:3, 1, doomed:1 */
     _Atomic uint32_t rest;
+    _Atomic uint32_t few_descriptors; /* half of the workers that begin have hardly any */
     struct account accounts[ACCOUNTS];
 };
 

@@ -5,7 +5,8 @@
  * others. Whatever happens, never is more granted than the limits allow, no request overtakes, and
  * none waits for ever. Once they rest, nothing is held, no request waits, and all that can be had
  * is there for a newcomer. Then the test is repeated with processes that are only stopped for a
- * while.
+ * while; and in a storm, in which some are killed, some are stopped, and half of them have hardly
+ * any descriptors. No doorbell is left behind.
  *
  *     test_kill [kills]     or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
  */
@@ -422,6 +423,45 @@ static void stop_many(uint64_t stops)
     end_all();
 }
 
+/* Stops some for a while, and kills some of the stopped. */
+static void stop_and_kill(void)
+{
+    int first = (int)below(ACCOUNTS), n = 1 + (int)below(3);
+
+    for (int i = 0; i < n; i++)
+        stop((first + i) % ACCOUNTS);
+    pause_ns(below(30 * MS));
+    if (below(2))
+        kill_some(1 + (int)below(2));
+    for (int i = 0; i < n; i++)
+        require(kill(pid_of((first + i) % ACCOUNTS), SIGCONT) == 0);
+}
+
+static void storm(uint64_t ms)
+{
+    uint64_t until = clock_now() + ms * MS, rest_at = KILLS_PER_REST;
+
+    killed = exited = 0;
+    start_all();
+    atomic_store(&grants_log->few_descriptors, 1);
+    while (clock_now() < until) {
+        pause_ns(below(3 * MS));
+        replace_ended();
+        if (below(3))
+            kill_some(1 + (int)below(3));
+        else
+            stop_and_kill();
+        accounts_read();
+        if (killed < rest_at)
+            continue;
+        let_rest();
+        inspect();
+        go_on();
+        rest_at = killed + KILLS_PER_REST;
+    }
+    end_all();
+}
+
 int main(int argc, char **argv)
 {
     uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 300);
@@ -438,6 +478,9 @@ int main(int argc, char **argv)
     shared_end();
     shared_begin();
     stop_many(kills / 10);
+    shared_end();
+    shared_begin();
+    storm(10 * kills);
     shared_end();
     return 0;
 }

@@ -7,7 +7,9 @@
 #include "grants_log.h"
 #include "shared.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #define AHEAD_NS (2 * MS) /* the furthest instant that is reserved */
 
@@ -25,6 +27,7 @@ static struct worker {
     weir_pool *pool;
     weir_queue *queue;
     uint64_t serial; /* of queue submissions */
+    bool few_descriptors;
 } me;
 
 /* A request of random amounts. */
@@ -65,6 +68,26 @@ static void choose(bool take, struct want *ret)
         ret->items[i] = (struct weir_amount){account_keys[i], ret->amounts[i]};
     ret->request.amounts = ret->items;
     ret->request.amounts_n = HISTORY_LIMITS;
+}
+
+/* Leaves the process few descriptors, or none, beyond those that it has. `spare` < 0: all that
+ * there may be. */
+static void leave_descriptors(int spare)
+{
+    struct rlimit limit;
+    int next = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+
+    require(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = spare < 0 ? limit.rlim_max : (rlim_t)(next + spare);
+    require(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (next >= 0)
+        close(next);
+}
+
+/* Whether the call failed for lack of descriptors, which is no fault. It has taken nothing. */
+static bool is_short(int r)
+{
+    return me.few_descriptors && (r == -EMFILE || r == -ENFILE);
 }
 
 static void limit_the_wait(struct want *want)
@@ -165,6 +188,8 @@ static void step_acquire(struct want *want)
     limit_the_wait(want);
     r = weir_acquire(me.pool, &want->request, &acquisition, NULL);
     require((r == 0) == (acquisition != NULL));
+    if (is_short(r))
+        return;
     require_reason(want, r);
     if (r == 0)
         use(want, acquisition);
@@ -241,8 +266,10 @@ static void cancel(const struct want *want, weir_acquisition *acquisition)
     now_doing(DOING_CANCEL);
     if (below(2))
         pause_ns(below(100000));
-    if (below(2))
-        require(weir_acquisition_fd(acquisition) >= 0);
+    if (below(2)) {
+        r = weir_acquisition_fd(acquisition);
+        require(r >= 0 || is_short(r));
+    }
     account_refund_begin(me.number, want->amounts);
     r = weir_cancel(acquisition);
     account_refund_end(me.number, AHEAD_NS);
@@ -250,14 +277,18 @@ static void cancel(const struct want *want, weir_acquisition *acquisition)
     settle(want, acquisition);
 }
 
-static void await(weir_acquisition *acquisition)
+/* False: there is no descriptor for it. */
+static bool await(weir_acquisition *acquisition)
 {
     struct pollfd fd = {.fd = weir_acquisition_fd(acquisition), .events = POLLIN};
 
     now_doing(DOING_AWAIT);
+    if (is_short(fd.fd))
+        return false;
     require(fd.fd >= 0);
     require(poll(&fd, 1, -1) == 1 && fd.revents == POLLIN);
     require(weir_acquisition_result(acquisition) != -EINPROGRESS);
+    return true;
 }
 
 static void step_submit(struct want *want)
@@ -269,7 +300,9 @@ static void step_submit(struct want *want)
     limit_the_wait(want);
     r = weir_submit(me.pool, &want->request, &acquisition, NULL);
     require((r >= 0) == (acquisition != NULL));
-    if (r < 0) {
+    if (is_short(r)) {
+        return;
+    } else if (r < 0) {
         require_reason(want, r);
     } else if (r == 0) {
         use(want, acquisition);
@@ -279,8 +312,10 @@ static void step_submit(struct want *want)
         now_doing(DOING_ABANDON);
         drop(want, acquisition);
     } else {
-        await(acquisition);
-        settle(want, acquisition);
+        if (await(acquisition))
+            settle(want, acquisition);
+        else
+            drop(want, acquisition);
     }
 }
 
@@ -339,7 +374,7 @@ static void step_queue(void)
     struct batch batch = {.first = me.serial};
     int r;
 
-    batch.n = batch.left = 1 + (int)below(BATCH);
+    batch.n = 1 + (int)below(BATCH);
     me.serial += BATCH;
     now_doing(DOING_QUEUE);
     for (int i = 0; i < batch.n; i++) {
@@ -347,10 +382,15 @@ static void step_queue(void)
         limit_the_wait(&batch.wants[i]);
         r = weir_queue_submit(me.queue, me.pool, &batch.wants[i].request, batch.first + (uint64_t)i,
                               NULL, NULL);
+        if (is_short(r)) {
+            batch.n = i;
+            break;
+        }
         if (r < 0)
             require_reason(&batch.wants[i], r);
         require(r == 0);
     }
+    batch.left = batch.n;
     if (below(3) == 0)
         cancel_some(&batch);
     complete_all(&batch);
@@ -393,11 +433,15 @@ static void begin(void)
     me.w = shared_open(account_set);
     me.pool = shared_pool(me.w, "five");
     require(weir_queue_open(&me.queue, me.w, 64) == 0);
+    if (me.few_descriptors)
+        leave_descriptors((int)below(12));
 }
 
 static void end(void)
 {
     now_doing(DOING_CLOSE);
+    if (me.few_descriptors)
+        leave_descriptors(-1);
     weir_queue_close(me.queue);
     weir_pool_close(me.pool);
     weir_close(me.w);
@@ -408,6 +452,7 @@ void worker_run(int worker, uint64_t random)
     me = (struct worker){
         .number = worker, .random = random, .account = &grants_log->accounts[worker]};
     test_seed = random;
+    me.few_descriptors = atomic_load(&grants_log->few_descriptors) && below(2);
     begin();
     for (;;) {
         if (atomic_load(&grants_log->rest))
