@@ -316,8 +316,6 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
             if (at.now_ns < try_now_last_ns(repr, set, &version))
                 return TRY_SLOW;
-            if (repr == REPR_INLINE)
-                continue; /* an inline word may recur, so it is read after the clock */
         }
         grant->now_ns = at.now_ns;
         if (!try_now_take(repr, set, content + CONTENT_STATES, &at, grant))
