@@ -455,6 +455,22 @@ static void times_are_those_of_the_instance(void **state)
     world_close();
 }
 
+/* CLOCK_BOOTTIME is ahead from the beginning, and the timer thread looks at nothing. */
+static void a_blocked_thread_wakes_up_in_time(void **state)
+{
+    struct blocked blocked;
+
+    (void)state;
+    fake_clock_set(START);
+    world_real("clock: boottime, limits: [ { type: call, algorithm: gcra, capacity: 1, window: 1h "
+               "} ]");
+    assert_int_equal(take(ASK_DEFAULTS), 0);
+    start(&blocked, 1);
+    fake_clock_advance((uint64_t)HOUR);
+    join(&blocked);
+    world_close();
+}
+
 /* Whatever the clock of a set is, the wall clock is the same. */
 static void boottime_and_the_calendar_go_together(void **state)
 {
@@ -584,6 +600,7 @@ int main(void)
         leak_checked_test(what_is_not_there_yet_is_waited_for_anew),
         leak_checked_test(a_suspension_counts_where_the_set_says_so),
         leak_checked_test(times_are_those_of_the_instance),
+        leak_checked_test(a_blocked_thread_wakes_up_in_time),
         leak_checked_test(boottime_and_the_calendar_go_together),
         leak_checked_test(what_was_forecast_by_another_clock_is_looked_at_again),
         leak_checked_test(other_windows_do_not_listen),
