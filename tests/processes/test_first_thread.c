@@ -78,6 +78,7 @@ static void *second_thread(void *unused)
     acquisition = acquire(pool);
     shared_tell(&holds);
     shared_hear(&ends);
+    require(weir_release(&acquisition) == 0);
     weir_pool_close(pool);
     weir_close(w);
     return unused;
