@@ -75,8 +75,8 @@ bool peer_recover_inherited(struct thread_ctx *ctx, weir_set *set)
 
 /* Returns the next dead peer. The lock covers only this step. A thread that has to know waits for
  * it. */
-static bool peer_cleanup_next_dead(weir_set *set, enum probe_round round, uint32_t *ret_slot,
-                                   uint64_t *ret_life)
+static bool peer_cleanup_next_dead(weir_set *set, enum probe_round round, bool must_know,
+                                   uint32_t *ret_slot, uint64_t *ret_life)
 {
     struct participant *participant = set->participant;
     const struct probe_plan plan = {
@@ -85,7 +85,7 @@ static bool peer_cleanup_next_dead(weir_set *set, enum probe_round round, uint32
         .is_keyed = set->is_keyed};
     int found;
 
-    if (round == PROBE_NOW)
+    if (must_know)
         pthread_mutex_lock(&participant->watch_lock);
     else if (pthread_mutex_trylock(&participant->watch_lock) != 0)
         return false;
@@ -100,12 +100,12 @@ static int peer_cleanup_all(struct thread_ctx *ctx, weir_set *set, enum probe_ro
     uint32_t slot;
     struct thread_ctx *by;
     uint64_t peer_id;
-    bool cleaned = true;
+    bool cleaned = true, must_know = round == PROBE_NOW;
     int n = 0;
 
     WEIR_INVARIANT(set->participant);
     WEIR_INVARIANT(!ctx || ctx->w == set->w);
-    for (; cleaned && peer_cleanup_next_dead(set, round, &slot, &peer_id); n++) {
+    for (; cleaned && peer_cleanup_next_dead(set, round, must_know, &slot, &peer_id); n++) {
         round = PROBE_ON;
         if (set_is_broken(set))
             return 0;
