@@ -271,6 +271,7 @@ static void fill(uint32_t a, uint32_t s, uint32_t i, uint64_t amount)
     record_store(&r->set, (uint64_t)world.sets[s]->number << 32 | a);
     SCHED_POINT();
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
+    record_store(&r->deadline_ns, WEIR_FOREVER);
     SCHED_POINT();
 }
 

@@ -288,6 +288,7 @@ static void fill_record(const struct user *user)
     record_store(&r->owner, (uint64_t)context_of(user)->unit << 32);
     record_store(&r->set, (uint64_t)set->id << 32 | context_of(user)->thread);
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
+    record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
 static void enter(struct user *user)
