@@ -103,7 +103,9 @@ int os_dir_open_fd(const char *path); /* refuses a symbolic link */
 int os_open_at(int directory_fd, const char *name, bool writable);
 int os_stat_at(int directory_fd, const char *name, struct stat *ret);
 int os_unlink_at(int directory_fd, const char *name);
-int os_fifo_make(int directory_fd, const char *name); /* mode 0600; os_open_at opens both ends */
+int os_rename_at(int directory_fd, const char *from, const char *to); /* replaces a file `to` */
+int os_fifo_make(int directory_fd, const char *name);    /* mode 0600; os_open_at opens both ends */
+int os_fifo_is_read(int directory_fd, const char *name); /* 1, also of a file; or 0 */
 int os_open_tmpfile(int directory_fd); /* unnamed, mode 0600; closing deletes it unless linked */
 int os_link_at(int fd, int directory_fd, const char *name); /* names an unnamed file */
 int os_fstat(int fd, struct stat *ret);

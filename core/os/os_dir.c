@@ -73,6 +73,11 @@ int os_unlink_at(int directory_fd, const char *name)
     return os_result(unlinkat(directory_fd, name, 0));
 }
 
+int os_rename_at(int directory_fd, const char *from, const char *to)
+{
+    return os_result(renameat(directory_fd, from, directory_fd, to));
+}
+
 int os_open_tmpfile(int directory_fd)
 {
     return os_open_retry(directory_fd, ".", O_TMPFILE | O_RDWR, S_IRUSR | S_IWUSR);
@@ -143,4 +148,15 @@ void os_file_unlock(int fd)
 int os_fifo_make(int directory_fd, const char *name)
 {
     return os_result(mkfifoat(directory_fd, name, S_IRUSR | S_IWUSR));
+}
+
+/* A FIFO cannot be opened for writing alone, without blocking, while no process can read it. */
+int os_fifo_is_read(int directory_fd, const char *name)
+{
+    int fd = os_open_retry(directory_fd, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+
+    if (fd < 0)
+        return fd == -ENXIO ? 0 : fd;
+    os_close(fd);
+    return 1;
 }

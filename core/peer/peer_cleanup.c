@@ -49,7 +49,8 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
             return false;
         SCHED_POINT();
     }
-    doorbell_remove_all(segment->directory_fd, segment->file_stem, &peer_key);
+    doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key,
+                    shm_load_seq_cst(&segment_peer(segment, slot)->doorbells));
     SCHED_POINT();
     participant_release_slots(segment, slot, peer_id, true);
     return true;

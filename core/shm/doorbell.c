@@ -11,13 +11,30 @@
 #include <stdio.h>
 #include <string.h>
 
-static int doorbell_name(char ret[static SEGMENT_DIR_FILE_SIZE], const char *stem, uint32_t slot,
+#define DOORBELL_TRIES 16 /* another process may sweep a doorbell that is being made each time */
+
+/* Names of a doorbell: while it is being made, and from then on. */
+struct doorbell_names {
+    char fresh[SEGMENT_DIR_FILE_SIZE], final[SEGMENT_DIR_FILE_SIZE];
+};
+
+void doorbell_stem(char ret[static SEGMENT_DIR_FILE_SIZE], const char *file_stem,
+                   uint64_t generation)
+{
+    snprintf(ret, SEGMENT_DIR_FILE_SIZE, "%.*s.%016" PRIx64, (int)SEGMENT_DIR_STEM_MAX, file_stem,
+             generation);
+}
+
+static int doorbell_name(struct doorbell_names *ret, const char *stem, uint32_t slot,
                          uint32_t timer)
 {
-    int n = snprintf(ret, SEGMENT_DIR_FILE_SIZE, "%s.%" PRIu32 ".%" PRIu32 DOORBELL_SUFFIX, stem,
-                     slot, timer);
+    const int size = SEGMENT_DIR_FILE_SIZE;
+    int fresh = snprintf(ret->fresh, sizeof(ret->fresh),
+                         "%s.%" PRIu32 ".%" PRIu32 DOORBELL_FRESH_SUFFIX, stem, slot, timer);
+    int final = snprintf(ret->final, sizeof(ret->final), "%s.%" PRIu32 ".%" PRIu32 DOORBELL_SUFFIX,
+                         stem, slot, timer);
 
-    return n < 0 || n >= (int)SEGMENT_DIR_FILE_SIZE ? -ENAMETOOLONG : 0;
+    return fresh < 0 || fresh >= size || final < 0 || final >= size ? -ENAMETOOLONG : 0;
 }
 
 /* Opens both ends, so there always is a reader: no SIGPIPE, and no waiting for one. */
@@ -37,31 +54,61 @@ static int doorbell_open_fifo(int directory_fd, const char *name)
     return r;
 }
 
-int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t timer)
+/* Makes a FIFO under the name for those that are being made. One that is there is of a process that
+ * died meanwhile. Returns -ENOENT if the directory has been removed. */
+static int doorbell_make_fifo(int directory_fd, const char *fresh)
 {
-    char name[SEGMENT_DIR_FILE_SIZE];
-    int r = doorbell_name(name, stem, slot, timer);
+    int r = os_fifo_make(directory_fd, fresh);
+
+    if (r != -EEXIST)
+        return r;
+    r = os_unlink_at(directory_fd, fresh);
+    return r == 0 || r == -ENOENT ? os_fifo_make(directory_fd, fresh) : r;
+}
+
+/* Makes a doorbell that has its name only once it has a reader. Returns -EAGAIN if another process
+ * has removed it before, because it had none. */
+static int doorbell_make(int directory_fd, const struct doorbell_names *names)
+{
+    int r = doorbell_make_fifo(directory_fd, names->fresh), fd;
 
     if (r < 0)
         return r;
-    r = os_unlink_at(directory_fd, name);
-    if (r == 0 || r == -ENOENT)
-        r = os_fifo_make(directory_fd, name);
+    SCHED_POINT();
+    r = fd = doorbell_open_fifo(directory_fd, names->fresh);
+    SCHED_POINT();
+    if (fd >= 0)
+        r = os_rename_at(directory_fd, names->fresh, names->final);
+    if (r >= 0)
+        return fd;
+    if (fd >= 0)
+        os_close(fd);
+    os_unlink_at(directory_fd, names->fresh);
+    return r == -ENOENT ? -EAGAIN : r;
+}
+
+int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t timer)
+{
+    struct doorbell_names names;
+    int r = doorbell_name(&names, stem, slot, timer);
+
     if (r < 0)
         return r;
-    SCHED_POINT();
-    r = doorbell_open_fifo(directory_fd, name);
-    if (r < 0)
-        os_unlink_at(directory_fd, name);
-    return r;
+    r = -EAGAIN;
+    for (int i = 0; i < DOORBELL_TRIES && r == -EAGAIN; i++)
+        r = doorbell_make(directory_fd, &names);
+    if (r == -ENOENT)
+        return os_eventfd(); /* no process ever adds to it */
+    return r == -EAGAIN ? -EBUSY : r;
 }
 
 void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, uint32_t timer)
 {
-    char name[SEGMENT_DIR_FILE_SIZE];
+    struct doorbell_names names;
 
-    if (doorbell_name(name, stem, slot, timer) == 0)
-        os_unlink_at(directory_fd, name);
+    if (doorbell_name(&names, stem, slot, timer) == 0)
+        os_unlink_at(directory_fd, names.final);
+    SCHED_POINT();
     if (fd >= 0)
         os_close(fd);
 }
@@ -69,12 +116,12 @@ void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, u
 int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t timer,
                   uint32_t record)
 {
-    char name[SEGMENT_DIR_FILE_SIZE];
-    int r = doorbell_name(name, stem, slot, timer), fd;
+    struct doorbell_names names;
+    int r = doorbell_name(&names, stem, slot, timer), fd;
 
     if (r < 0)
         return r;
-    fd = doorbell_open_fifo(directory_fd, name);
+    fd = doorbell_open_fifo(directory_fd, names.final);
     if (fd < 0)
         return fd;
     SCHED_POINT();
@@ -109,39 +156,63 @@ int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed)
     return (int)((size_t)size / sizeof(*ret));
 }
 
-/* Returns whether `name` is `prefix`, one number or (of any process) two, and the suffix. */
-static bool doorbell_is_name(const char *name, const char *prefix, bool of_any_process)
-{
-    size_t length = strlen(prefix);
-    int end = 0;
+/* ---- removal ---- */
 
-    if (strncmp(name, prefix, length) != 0)
-        return false;
-    if (of_any_process)
-        (void)sscanf(name + length, "%*[0-9].%*[0-9]" DOORBELL_SUFFIX "%n", &end);
-    else
-        (void)sscanf(name + length, "%*[0-9]" DOORBELL_SUFFIX "%n", &end);
-    return end > 0 && name[length + (size_t)end] == '\0';
+static void doorbell_unlink(int directory_fd, const char *name, int *error)
+{
+    int r = os_unlink_at(directory_fd, name);
+
+    if (r < 0 && r != -ENOENT && *error == 0)
+        *error = r;
 }
 
-int doorbell_remove_all(int directory_fd, const char *stem, const uint32_t *slot)
+int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint64_t timers_n)
 {
-    char prefix[SEGMENT_DIR_FILE_SIZE], name[SEGMENT_DIR_FILE_SIZE];
-    void *list;
-    int r, error = 0;
-    int n = slot ? snprintf(prefix, sizeof(prefix), "%s.%" PRIu32 ".", stem, *slot)
-                 : snprintf(prefix, sizeof(prefix), "%s.", stem);
+    struct doorbell_names names;
+    int error = 0;
 
-    if (n < 0 || (size_t)n >= sizeof(prefix))
-        return -ENAMETOOLONG;
-    r = os_dir_open(directory_fd, ".", &list);
+    for (uint32_t timer = 0; timer < timers_n && timer < DOORBELL_REMOVE_MAX; timer++) {
+        int r = doorbell_name(&names, stem, slot, timer);
+
+        if (r < 0)
+            return r;
+        doorbell_unlink(directory_fd, names.fresh, &error);
+        doorbell_unlink(directory_fd, names.final, &error);
+    }
+    return error;
+}
+
+/* Returns whether `name` is of a doorbell, finished or not, of this set; NULL: of any set. */
+static bool doorbell_is_name(const char *name, const char *file_stem)
+{
+    const char *dot = strchr(name, '.'); /* a file stem contains no dot */
+    size_t length = dot ? (size_t)(dot - name) : 0;
+    int end = 0;
+
+    if (!dot ||
+        (file_stem && (strlen(file_stem) != length || strncmp(name, file_stem, length) != 0)))
+        return false;
+    (void)sscanf(dot, ".%*16[0-9a-f].%*[0-9].%*[0-9]%n", &end);
+    return end > 0 && (strcmp(dot + end, DOORBELL_SUFFIX) == 0 ||
+                       strcmp(dot + end, DOORBELL_FRESH_SUFFIX) == 0);
+}
+
+int doorbell_sweep(int directory_fd, const char *file_stem)
+{
+    char name[SEGMENT_DIR_FILE_SIZE];
+    void *list;
+    int r = os_dir_open(directory_fd, ".", &list), error = 0;
+
     if (r < 0)
         return r;
     while ((r = os_dir_next(list, name, sizeof(name))) > 0) {
-        int removed = doorbell_is_name(name, prefix, !slot) ? os_unlink_at(directory_fd, name) : 0;
+        int is_read = doorbell_is_name(name, file_stem) ? os_fifo_is_read(directory_fd, name) : 1;
 
-        if (removed < 0 && removed != -ENOENT && error == 0)
-            error = removed;
+        SCHED_POINT();
+        if (is_read == 0)
+            doorbell_unlink(directory_fd, name, &error);
+        else if (is_read < 0 && is_read != -ENOENT && error == 0)
+            error = is_read;
     }
     os_dir_close(list);
     return r < 0 ? r : error;

@@ -8,12 +8,20 @@
  * none, because the writer may be late and other programs of the user can write, too. It may be
  * missing, because the writer was stopped before.
  *
- * `slot` names the reading process in the file name: callers pass its peer key, which no later
- * process has. `timer` is the number of the wait timer, `stem` the set's file stem.
+ * A file name says which wait timer reads the doorbell:
+ *   stem   the set and the generation of its segment (doorbell_stem): a segment that was removed by
+ *          force shares no doorbell with its successor, and its users go on with theirs;
+ *   slot   the process: callers pass its peer key, which no later process has;
+ *   timer  the number of the wait timer.
+ *
+ * From the moment that a doorbell has its name, its reader has it open, and the reader takes the
+ * name away before it closes the descriptor. So a named doorbell without a reader belongs to a dead
+ * process, and any process may remove it, without asking whose it was.
  */
 #ifndef WEIR_CORE_SHM_DOORBELL_H
 #define WEIR_CORE_SHM_DOORBELL_H
 
+#include "shm/segment_dir.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,10 +30,20 @@
  * holds more, so a full FIFO always reads as an overflow. */
 #define DOORBELL_READ_MAX 1000u
 
+/* Most doorbells that doorbell_remove looks for. */
+#define DOORBELL_REMOVE_MAX 1024u
+
+/* Writes the stem of the doorbells of one segment. `file_stem` is of at most SEGMENT_DIR_STEM_MAX
+ * bytes. */
+void doorbell_stem(char ret[static SEGMENT_DIR_FILE_SIZE], const char *file_stem,
+                   uint64_t generation);
+
 /*
- * Makes and opens a doorbell. Removes an existing one of this name, which is of a dead process.
+ * Makes and opens a doorbell. Replaces an existing one of this name, which is of a dead process.
  * Returns a descriptor that is readable while it contains numbers; -ENAMETOOLONG; -EPERM (it could
- * not be made with mode 0600); or a negative errno of making or opening it (-ENOSPC, -EMFILE …).
+ * not be made with mode 0600); or a negative errno of making or opening it (-ENOSPC, -EMFILE …). If
+ * the directory has been removed, the descriptor never becomes readable, because no process can
+ * ring it: waiters then learn of decisions by their stall checks.
  */
 int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t timer);
 
@@ -48,8 +66,19 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
  */
 int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed);
 
-/* Removes all doorbells of the dead process in `*slot`; NULL: of all processes of the set. Returns
- * 0 or the first error, after which it goes on. */
-int doorbell_remove_all(int directory_fd, const char *stem, const uint32_t *slot);
+/*
+ * Removes the doorbells of a dead process: those of the wait timers below `timers_n`, which may be
+ * any number, but of no more than DOORBELL_REMOVE_MAX. doorbell_sweep finds the rest. Needs no
+ * descriptor, because the process that cleans up may have none left. Returns 0 or the first error,
+ * after which it goes on.
+ */
+int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint64_t timers_n);
+
+/*
+ * Removes the doorbells that have no reader: of one set, in all generations of its segment, or, if
+ * `file_stem` is NULL, of all sets. Each belongs to a dead process. Returns 0 or the first error,
+ * after which it goes on; what it could not look at stays.
+ */
+int doorbell_sweep(int directory_fd, const char *file_stem);
 
 #endif

@@ -113,6 +113,8 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
+    atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
+                          memory_order_seq_cst); /* its predecessor's are gone */
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);
@@ -408,8 +410,27 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), true);
     else if (peer_key)
-        doorbell_ring(participant->segment->directory_fd, participant->segment->file_stem, peer_key,
-                      wait_target_cq(target), record);
+        doorbell_ring(participant->segment->directory_fd, participant->segment->doorbell_stem,
+                      peer_key, wait_target_cq(target), record);
+}
+
+/* ---- doorbells ---- */
+
+/* The number of the timer is announced first, so that a cleanup after this process knows it. */
+int participant_open_doorbell(const struct participant *participant, uint32_t timer)
+{
+    const struct segment *segment = participant->segment;
+
+    shm_raise_seq_cst(&segment_peer(segment, participant->slot)->doorbells, timer + UINT64_C(1));
+    return doorbell_open(segment->directory_fd, segment->doorbell_stem, participant->peer_key,
+                         timer);
+}
+
+void participant_close_doorbell(const struct participant *participant, uint32_t timer, int fd)
+{
+    const struct segment *segment = participant->segment;
+
+    doorbell_close(segment->directory_fd, fd, segment->doorbell_stem, participant->peer_key, timer);
 }
 
 void participant_mark_broken(struct participant *participant)
@@ -590,6 +611,8 @@ int participant_open(const struct log_sink *log, const char *directory,
         os_free(participant);
         return r;
     }
+    /* Of processes that died when no other was there to clean up. What cannot be swept may stay. */
+    (void)doorbell_sweep(participant->segment->directory_fd, participant->segment->file_stem);
     pthread_mutex_init(&participant->watch_lock, NULL);
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));

@@ -128,6 +128,12 @@ void participant_beat(const struct participant *participant, uint32_t timer, uin
 bool participant_is_stalled(const struct participant *participant, uint32_t record,
                             uint64_t now_ns);
 
+/* Open and close the doorbell of a wait timer of this participant: doorbell_open and
+ * doorbell_close.
+ */
+int participant_open_doorbell(const struct participant *participant, uint32_t timer);
+void participant_close_doorbell(const struct participant *participant, uint32_t timer, int fd);
+
 /* Notifies the owner of a record in another process, or a blocked thread of any process. */
 void participant_notify_owner(const struct participant *participant, uint32_t record);
 

@@ -59,8 +59,10 @@ struct segment {
     bool while_used, leaves_sigbus;
     _Atomic bool *broken, own_broken; /* the first is the second, or the shape's; never reset */
     struct siphash_secret secret;     /* of a keyed set */
-    /* The encoded name of the set, and the name of the file. */
+    /* The encoded name of the set, the name of the file, and what the names of its doorbells begin
+     * with, which no other segment shares. */
     char file_stem[SEGMENT_DIR_FILE_SIZE], file_name[SEGMENT_DIR_FILE_SIZE];
+    char doorbell_stem[SEGMENT_DIR_FILE_SIZE];
 };
 
 /* Computes the layout. Returns 0; -EINVAL (invalid shape); -E2BIG (counters too large, or more keys

@@ -4,8 +4,10 @@
  * belong to the user or is accessible to others is refused: another user could plant a segment
  * there. Files are named after their set: letters, digits, `-` and `_` stay, every other byte
  * becomes %XX. So an encoded name, the file stem, contains no dot:
- *   STEM.weir              the segment
- *   STEM.KEY.TIMER.bell    the doorbell of a wait timer of the process with this peer key
+ *   STEM.weir                          the segment
+ *   STEM.GENERATION.KEY.TIMER.bell     the doorbell of a wait timer of the process with this peer
+ *                                      key, in the segment with this generation
+ *   STEM.GENERATION.KEY.TIMER.new      a doorbell that is being made
  */
 #ifndef WEIR_CORE_SHM_SEGMENT_DIR_H
 #define WEIR_CORE_SHM_SEGMENT_DIR_H
@@ -19,8 +21,9 @@ struct complaints;
 #define SEGMENT_DIR_FILE_SIZE 256u /* buffer for any file name */
 #define SEGMENT_DIR_PATH_SIZE 40u  /* buffer for the default directory */
 
-#define SEGMENT_SUFFIX  ".weir"
-#define DOORBELL_SUFFIX ".bell"
+#define SEGMENT_SUFFIX        ".weir"
+#define DOORBELL_SUFFIX       ".bell"
+#define DOORBELL_FRESH_SUFFIX ".new"
 
 /* Writes the default directory: "/dev/shm/weir-1000", with the effective user id. */
 void segment_dir_default(char ret[static SEGMENT_DIR_PATH_SIZE]);

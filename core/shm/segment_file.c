@@ -165,6 +165,7 @@ int segment_file_map(struct segment_file *file, const struct segment_layout *lay
     segment->layout = *layout;
     segment->while_used = file->header.identity.while_used;
     segment->secret = file->header.identity.secret;
+    doorbell_stem(segment->doorbell_stem, segment->file_stem, file->header.identity.generation);
     return 0;
 }
 
@@ -220,8 +221,8 @@ static int segment_file_unlink_locked(const struct segment *segment)
         return r;
     if (of_name.st_dev != of_file.st_dev || of_name.st_ino != of_file.st_ino)
         return 0;
-    /* A doorbell that stays does no harm. */
-    (void)doorbell_remove_all(segment->directory_fd, segment->file_stem, NULL);
+    /* A doorbell that stays does no harm. Those of users that go on after a forced removal do. */
+    (void)doorbell_sweep(segment->directory_fd, segment->file_stem);
     SCHED_POINT();
     return os_unlink_at(segment->directory_fd, segment->file_name);
 }

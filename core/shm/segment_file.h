@@ -52,7 +52,7 @@ void segment_file_close(struct segment *segment);
 /* Allocates memory of a file. Returns 0 or a negative errno, and then perhaps a part of it. */
 int segment_fallocate(int fd, size_t at, size_t size);
 
-/* Removes the set's doorbells and unlinks the file, unless another file has its name by now. Holds
+/* Unlinks the file, unless another file has its name by now, and sweeps the set's doorbells. Holds
  * the lock of the file meanwhile. */
 int segment_file_unlink(const struct segment *segment);
 

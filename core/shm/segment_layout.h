@@ -48,6 +48,7 @@ struct segment_identity {
     uint64_t creator_pid;
     uint64_t created_ns; /* wall clock */
     uint64_t size;       /* of the file, bytes */
+    uint64_t generation; /* random: of all segments that ever had this name, this one's alone */
     uint64_t definition_hash;
     uint32_t definition_length; /* of the stored text, without the NUL */
     uint32_t while_used;        /* 1: removed with its last user (lifetime: users) */
@@ -141,7 +142,7 @@ static inline uint32_t key_sets_room(uint32_t block_class, bool in_segment)
 #define SEGMENT_RUN_OWNERS_AT (SEGMENT_PEERS_AT + SEGMENT_PEERS_MAX * sizeof(struct peer_slot))
 #define SEGMENT_THREADS_AT    (SEGMENT_RUN_OWNERS_AT + SEGMENT_RUNS_MAX * sizeof(uint64_t))
 
-_Static_assert(sizeof(struct segment_identity) == 416, "no holes");
+_Static_assert(sizeof(struct segment_identity) == 424, "no holes");
 _Static_assert(offsetof(struct segment_header, removal) == 448, "a line of its own");
 _Static_assert(offsetof(struct segment_header, head) == 576, "a line of its own");
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");

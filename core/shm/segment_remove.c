@@ -17,6 +17,7 @@
 
 #include "base/sched_point.h"
 #include "os/os.h"
+#include "shm/doorbell.h"
 #include "shm/peer_id.h"
 #include "shm/segment_file.h"
 #include <errno.h>
@@ -141,6 +142,8 @@ int segment_remove(const char *directory, const char *name, uint32_t flags,
     r = segment_file_open(file, true);
     if (r == 0 || (r == -EUCLEAN && force))
         r = segment_file_remove(file, force, in_use);
+    else if (r == -ENOENT) /* the users of one that was removed by force may have died since */
+        (void)doorbell_sweep(file->segment->directory_fd, file->segment->file_stem);
     if (r == -EAGAIN)
         r = 0; /* another process removed it */
     return segment_file_finish(file, r, NULL, reterr);

@@ -127,18 +127,14 @@ static int peer_events_register(const struct wait_timer *timer, const struct pee
 
 static void peer_events_close_one(const struct wait_timer *timer, struct peer_events *events)
 {
-    const struct participant *participant = events->set->participant;
-
     if (events->fd >= 0)
-        doorbell_close(participant->segment->directory_fd, events->fd,
-                       participant->segment->file_stem, participant->peer_key, timer->number);
+        participant_close_doorbell(events->set->participant, timer->number, events->fd);
     os_free(events);
 }
 
 /* Opens the doorbell of a set. The timer's lock is held. */
 static int peer_events_open(struct wait_timer *timer, weir_set *set)
 {
-    const struct participant *participant = set->participant;
     struct peer_events *events = os_alloc(1, sizeof(*events));
     int r;
 
@@ -147,9 +143,7 @@ static int peer_events_open(struct wait_timer *timer, weir_set *set)
     if (!events)
         return -ENOMEM;
     events->set = set;
-    r = events->fd =
-        doorbell_open(participant->segment->directory_fd, participant->segment->file_stem,
-                      participant->peer_key, timer->number);
+    r = events->fd = participant_open_doorbell(set->participant, timer->number);
     if (r == -ENOSPC)
         r = -ENOMEM; /* as for all memory in a segment; -ENOSPC says that a queue is full */
     if (r >= 0)

@@ -59,6 +59,7 @@
 #define os_open_at        real_os_open_at
 #define os_stat_at        real_os_stat_at
 #define os_unlink_at      real_os_unlink_at
+#define os_rename_at      real_os_rename_at
 #define os_open_tmpfile   real_os_open_tmpfile
 #define os_link_at        real_os_link_at
 #define os_fstat          real_os_fstat
@@ -76,6 +77,7 @@
 #define os_namespace_id   real_os_namespace_id
 #define os_process_id     real_os_process_id
 #define os_fifo_make      real_os_fifo_make
+#define os_fifo_is_read   real_os_fifo_is_read
 #define os_process_exists real_os_process_exists
 #define os_pidfd_open     real_os_pidfd_open
 
@@ -93,6 +95,7 @@
 #undef os_open_at
 #undef os_stat_at
 #undef os_unlink_at
+#undef os_rename_at
 #undef os_open_tmpfile
 #undef os_link_at
 #undef os_fstat
@@ -110,6 +113,7 @@
 #undef os_namespace_id
 #undef os_process_id
 #undef os_fifo_make
+#undef os_fifo_is_read
 #undef os_process_exists
 #undef os_pidfd_open
 
@@ -978,6 +982,13 @@ int os_unlink_at(int directory_fd, const char *name)
     return code != 0 ? code : real_os_unlink_at(directory_fd, name);
 }
 
+int os_rename_at(int directory_fd, const char *from, const char *to)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_os_rename_at(directory_fd, from, to);
+}
+
 int os_open_tmpfile(int directory_fd)
 {
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
@@ -1096,6 +1107,13 @@ int os_fifo_make(int directory_fd, const char *name)
     int code = fails(FILES, FAKE_FILE, -EIO);
 
     return code != 0 ? code : real_os_fifo_make(directory_fd, name);
+}
+
+int os_fifo_is_read(int directory_fd, const char *name)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : real_os_fifo_is_read(directory_fd, name);
 }
 
 /* ---- processes ---- */

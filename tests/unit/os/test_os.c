@@ -631,6 +631,27 @@ static void test_opening_follows_and_waits_for_nothing(void **state)
     remove_directory(directory);
 }
 
+static void test_readers_of_fifos(void **state)
+{
+    int directory = open_directory(), fd;
+
+    (void)state;
+    assert_int_equal(os_fifo_is_read(directory, "fifo"), -ENOENT);
+    assert_int_equal(os_fifo_make(directory, "fresh"), 0);
+    assert_int_equal(os_rename_at(directory, "fresh", "fifo"), 0);
+    assert_int_equal(os_rename_at(directory, "fresh", "fifo"), -ENOENT);
+    assert_int_equal(os_fifo_is_read(directory, "fifo"), 0);
+    fd = os_open_at(directory, "fifo", true);
+    assert_int_equal(os_fifo_is_read(directory, "fifo"), 1);
+    os_close(fd);
+    assert_int_equal(os_fifo_is_read(directory, "fifo"), 0);
+    assert_int_equal(symlinkat("fifo", directory, "link"), 0);
+    assert_int_equal(os_fifo_is_read(directory, "link"), -ELOOP);
+    os_unlink_at(directory, "link");
+    os_unlink_at(directory, "fifo");
+    remove_directory(directory);
+}
+
 static void test_memory_of_files(void **state)
 {
     int directory = open_directory(), fd = os_open_tmpfile(directory);
@@ -1121,6 +1142,7 @@ int main(void)
         leak_checked_test(test_read_part),
         leak_checked_test(test_nameless_files),
         leak_checked_test(test_opening_follows_and_waits_for_nothing),
+        leak_checked_test(test_readers_of_fifos),
         leak_checked_test(test_memory_of_files),
         leak_checked_test(test_lock),
         leak_checked_test(test_boot_and_namespaces),

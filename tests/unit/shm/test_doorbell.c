@@ -8,13 +8,13 @@
 
 #include <dirent.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #define SET "set%2E1"
 
 static char directory[TMPDIR_SIZE];
 static int directory_fd;
-static const uint32_t one = 1; /* a slot */
 static uint32_t heard[DOORBELL_READ_MAX];
 
 static int setup(void **state)
@@ -167,7 +167,7 @@ static void a_name_that_is_too_long_is_refused(void **state)
     memset(encoded, 'x', 260);
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
     assert_int_equal(doorbell_ring(directory_fd, encoded, 1, 1, 1), -ENAMETOOLONG);
-    assert_int_equal(doorbell_remove_all(directory_fd, encoded, &one), -ENAMETOOLONG);
+    assert_int_equal(doorbell_remove(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
     doorbell_close(directory_fd, -1, encoded, 1, 1);
     encoded[250] = '\0';
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
@@ -314,6 +314,27 @@ static void a_strange_umask_is_told(void **state)
     assert_int_equal(entries(false), 0);
 }
 
+/* ---- directories that go ---- */
+
+/* Its reader hears of nothing, and looks for itself. */
+static void without_a_directory_it_is_silent(void **state)
+{
+    char gone[TMPDIR_SIZE];
+    int gone_fd, fd;
+
+    (void)state;
+    assert_true(tmpdir_make(gone, "/tmp"));
+    gone_fd = open(gone, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(rmdir(gone), 0);
+    fd = doorbell_open(gone_fd, SET, 3, 0);
+    assert_true(fd >= 0);
+    assert_silent(fd);
+    assert_int_equal(doorbell_ring(gone_fd, SET, 3, 0, 7), -ENOENT);
+    assert_silent(fd);
+    doorbell_close(gone_fd, fd, SET, 3, 0);
+    close(gone_fd);
+}
+
 /* ---- removal ---- */
 
 static void make(const char *name)
@@ -321,65 +342,162 @@ static void make(const char *name)
     assert_int_equal(mkfifoat(directory_fd, name, 0600), 0);
 }
 
+static bool is_there(const char *name)
+{
+    struct stat found;
+
+    return fstatat(directory_fd, name, &found, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static void the_doorbells_of_a_dead_process_go(void **state)
 {
-    static const char *const others[] = {"s.2.0.bell",   "s.11.0.bell", "s.1.bell",   "s.1..bell",
-                                         "s.1.0.bells",  "s.1.x.bell",  "t.1.0.bell", "ss.1.0.bell",
-                                         "s.1.0.1.bell", "s.weir",      "s.1.-1.bell"};
-    struct stat found;
+    static const char *const others[] = {"s.2.0.bell", "s.11.0.bell", "s.1.2.bell", "s.1.2.new",
+                                         "t.1.0.bell", "s.0.1.bell",  "s.weir"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         make(others[i]);
     make("s.1.0.bell");
     make("s.1.1.bell");
-    make("s.1.4294967295.bell");
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), 0);
+    make("s.1.1.new"); /* it died while it made it */
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), 0);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
+        assert_true(is_there(others[i]));
     assert_int_equal(entries(false), sizeof(others) / sizeof(others[0]));
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), 0);
-}
-
-/* A damaged peer slot can make a number of 0, which is a number as any other. */
-static void the_doorbells_of_number_0_are_not_all(void **state)
-{
-    static const uint32_t zero;
-
-    (void)state;
-    make("s.0.1.bell");
-    make("s.1.1.bell");
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", &zero), 0);
-    assert_int_equal(faccessat(directory_fd, "s.0.1.bell", F_OK, 0), -1);
-    assert_int_equal(faccessat(directory_fd, "s.1.1.bell", F_OK, 0), 0);
-    assert_int_equal(entries(true), 1);
-}
-
-static void the_doorbells_of_a_set_go(void **state)
-{
-    static const char *const others[] = {"s.weir",      "ss.0.1.bell", "s%2E.0.1.bell", "s.bell2",
-                                         "s.1.0.bells", "s.1..bell",   "s.1.bell",      "sbell"};
-    struct stat found;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        make(others[i]);
-    make("s.1.0.bell");
-    make("s.1023.4294967295.bell");
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", NULL), 0);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        assert_int_equal(fstatat(directory_fd, others[i], &found, 0), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 11, 0), 0);
     assert_int_equal(entries(true), sizeof(others) / sizeof(others[0]));
+}
+
+/* The process that cleans up may have none. */
+static void their_removal_needs_no_descriptor(void **state)
+{
+    (void)state;
+    make("s.1.0.bell");
+    fake_os_fail_kind_from(1, FAKE_DESCRIPTOR, -EMFILE);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 1), 0);
+    assert_false(fake_os_has_failed());
+    fake_os_reset();
+    assert_int_equal(entries(false), 0);
+}
+
+/* Another program can write any number to the segment. */
+static void a_count_of_wait_timers_is_not_believed(void **state)
+{
+    uint64_t before = fake_os_counts().file;
+
+    (void)state;
+    make("s.1.1023.bell");
+    make("s.1.1024.bell");
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, UINT64_MAX), 0);
+    assert_false(is_there("s.1.1023.bell"));
+    assert_true(is_there("s.1.1024.bell"));
+    assert_true(fake_os_counts().file - before <= 2 * DOORBELL_REMOVE_MAX);
+    entries(true);
 }
 
 static void one_that_cannot_be_removed_spares_no_other(void **state)
 {
     (void)state;
-    make("s.1.0.bell");
     make("s.1.1.bell");
-    assert_int_equal(mkdirat(directory_fd, "s.1.2.bell", 0700), 0);
-    assert_int_equal(doorbell_remove_all(directory_fd, "s", &one), -EISDIR);
+    assert_int_equal(mkdirat(directory_fd, "s.1.0.bell", 0700), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), -EISDIR);
     assert_int_equal(entries(false), 1);
+}
+
+/* ---- sweeping ---- */
+
+#define FIRST  "s.00000000000000ab"
+#define SECOND "s.ffffffffffffffff"
+
+static void generations_have_names_of_their_own(void **state)
+{
+    char stem[SEGMENT_DIR_FILE_SIZE], longest[SEGMENT_DIR_STEM_MAX + 1];
+
+    (void)state;
+    doorbell_stem(stem, "s", 0xab);
+    assert_string_equal(stem, FIRST);
+    doorbell_stem(stem, "s", UINT64_MAX);
+    assert_string_equal(stem, SECOND);
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    doorbell_stem(stem, longest, UINT64_MAX);
+    doorbell_close(directory_fd, doorbell_open(directory_fd, stem, UINT32_MAX, UINT32_MAX), stem,
+                   UINT32_MAX, UINT32_MAX);
+    assert_int_equal(entries(false), 0);
+}
+
+static void what_nobody_reads_is_swept(void **state)
+{
+    static const char *const others[] = {"s.weir",       "t" FIRST ".1.0.bell", "s.1.0.bell",
+                                         FIRST ".bell",  FIRST ".1.bell",       FIRST ".1.0.bells",
+                                         FIRST ".1.0.x", FIRST ".x.0.bell",     "bell"};
+    int read = doorbell_open(directory_fd, FIRST, 1, 0);
+    int other = doorbell_open(directory_fd, SECOND, 1, 0);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        make(others[i]);
+    make(FIRST ".2.0.bell");
+    make(FIRST ".2.1.new");
+    make(SECOND ".4294967295.4294967295.bell");
+    assert_int_equal(doorbell_sweep(directory_fd, "s"), 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_true(is_there(others[i]));
+    assert_int_equal(entries(false), 2 + sizeof(others) / sizeof(others[0]));
+    assert_int_equal(doorbell_ring(directory_fd, FIRST, 1, 0, 7), 0);
+    assert_true(is_readable(read));
+    assert_false(is_readable(other));
+    os_close(other); /* as if its process had died */
+    assert_int_equal(doorbell_sweep(directory_fd, NULL), 0);
+    assert_false(is_there(SECOND ".1.0.bell"));
+    assert_false(is_there("t" FIRST ".1.0.bell")); /* of the set `ts` */
+    assert_true(is_there(FIRST ".1.0.bell"));
+    doorbell_close(directory_fd, read, FIRST, 1, 0);
+    entries(true);
+}
+
+static void what_is_no_fifo_is_not_swept(void **state)
+{
+    (void)state;
+    close(openat(directory_fd, FIRST ".1.0.bell", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    assert_int_equal(symlinkat("nowhere", directory_fd, FIRST ".1.1.bell"), 0);
+    assert_int_equal(mkdirat(directory_fd, FIRST ".1.2.bell", 0700), 0);
+    make(FIRST ".1.3.bell");
+    assert_true(doorbell_sweep(directory_fd, "s") < 0);
+    assert_false(is_there(FIRST ".1.3.bell"));
+    assert_int_equal(entries(true), 3);
+}
+
+static _Atomic bool sweeping;
+
+static void *run_sweeping(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&sweeping))
+        doorbell_sweep(directory_fd, NULL);
+    return NULL;
+}
+
+/* Whenever a sweep comes, what has a name has a reader. */
+static void none_is_swept_while_it_is_made(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    atomic_store(&sweeping, true);
+    assert_int_equal(pthread_create(&thread, NULL, run_sweeping, NULL), 0);
+    for (uint32_t i = 0; i < 3000; i++) {
+        int fd = doorbell_open(directory_fd, FIRST, 1, i);
+
+        assert_true(fd >= 0);
+        assert_int_equal(doorbell_ring(directory_fd, FIRST, 1, i, 7), 0);
+        assert_true(is_readable(fd));
+        doorbell_close(directory_fd, fd, FIRST, 1, i);
+    }
+    atomic_store(&sweeping, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(entries(false), 0);
 }
 
 /* ---- failures ---- */
@@ -440,9 +558,26 @@ static void removal_that_fails_is_told(void **state)
         make("s.1.0.bell");
         make("s.1.1.bell");
         fake_os_fail_kind_at(n, ANY, 0);
-        r = doorbell_remove_all(directory_fd, "s", &one);
+        r = doorbell_remove(directory_fd, "s", 1, 2);
         assert_int_equal(r < 0, fake_os_has_failed());
         assert_true(n < 10);
+    }
+    assert_int_equal(entries(false), 0);
+}
+
+static void a_sweep_that_fails_is_told(void **state)
+{
+    int r = -1;
+
+    (void)state;
+    for (uint64_t n = 1; r < 0; n++) {
+        entries(true);
+        make(FIRST ".1.0.bell");
+        make(FIRST ".1.1.bell");
+        fake_os_fail_kind_at(n, ANY, 0);
+        r = doorbell_sweep(directory_fd, "s");
+        assert_int_equal(r < 0, fake_os_has_failed());
+        assert_true(n < 20);
     }
     assert_int_equal(entries(false), 0);
 }
@@ -463,13 +598,19 @@ int main(void)
         doorbell_test(what_is_in_the_place_of_a_doorbell_is_removed_or_told),
         doorbell_test(a_strange_umask_is_told),
         doorbell_test(the_doorbells_of_a_dead_process_go),
-        doorbell_test(the_doorbells_of_number_0_are_not_all),
-        doorbell_test(the_doorbells_of_a_set_go),
+        doorbell_test(their_removal_needs_no_descriptor),
+        doorbell_test(a_count_of_wait_timers_is_not_believed),
         doorbell_test(one_that_cannot_be_removed_spares_no_other),
+        doorbell_test(without_a_directory_it_is_silent),
+        doorbell_test(generations_have_names_of_their_own),
+        doorbell_test(what_nobody_reads_is_swept),
+        doorbell_test(what_is_no_fifo_is_not_swept),
+        doorbell_test(none_is_swept_while_it_is_made),
         doorbell_test(making_it_succeeds_or_leaves_nothing),
         doorbell_test(ringing_succeeds_or_fails),
         doorbell_test(reading_that_fails_takes_nothing),
         doorbell_test(removal_that_fails_is_told),
+        doorbell_test(a_sweep_that_fails_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,12 @@
 #include "lib/fixture.h"
 #include "lib/open_segments.h"
 #include "os/os.h"
+#include "shm/doorbell.h"
 #include "shm/key_table.h"
 #include "shm/segment.h"
 #include "state/version.h"
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -41,6 +43,19 @@ static void assert_some_refused(int code, const char *why)
 static const char *definition_of(const struct segment *of)
 {
     return (const char *)of->base + SEGMENT_DEFINITION_AT;
+}
+
+static int readable(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
+
+    return poll(&poller, 1, 0);
+}
+
+/* A doorbell of a process that has died. */
+static void leave_doorbell(void)
+{
+    assert_int_equal(mkfifo(inside("set.0123456789abcdef.0.0.bell"), 0600), 0);
 }
 
 /* ---- layout ---- */
@@ -711,7 +726,7 @@ static void one_of_an_earlier_boot_is_replaced(void **state)
     fake_os_set_boot(1);
     old = open_some();
     inode = inode_of(inside(SOME_FILE));
-    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    leave_doorbell();
     segment_header(old)->registrations = 5;
     fake_os_set_boot(0);
     new = open_some();
@@ -914,7 +929,7 @@ static void one_with_killed_users_is_replaced(void **state)
 
     (void)state;
     claim(old, 0);
-    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    leave_doorbell();
     assert_both_refused(&other, some.definition);
     assert_int_equal(segment_header(old)->removal, 0);
     assert_int_equal(files_n(), 2);
@@ -1033,13 +1048,40 @@ static void removal_by_name_is_not_left_to_the_dead(void **state)
     assert_true(takes_over_n > 1);
 }
 
+/* Its users go on, and so do their doorbells, which those of its successors cannot be taken for. */
+static void forced_removal_spares_the_doorbells_of_users(void **state)
+{
+    struct segment *old = open_some(), *new;
+    int of_old = doorbell_open(old->directory_fd, old->doorbell_stem, 1, 0), of_new;
+
+    (void)state;
+    leave_doorbell();
+    claim(old, 0);
+    assert_int_equal(segment_remove(place, "set", true, is_in_use, &error), 0);
+    assert_int_equal(files_n(), 1);
+    new = open_some();
+    assert_string_not_equal(old->doorbell_stem, new->doorbell_stem);
+    of_new = doorbell_open(new->directory_fd, new->doorbell_stem, 1, 0);
+    assert_int_equal(doorbell_ring(old->directory_fd, old->doorbell_stem, 1, 0, 7), 0);
+    assert_int_equal(readable(of_old), 1);
+    assert_int_equal(readable(of_new), 0);
+    doorbell_close(new->directory_fd, of_new, new->doorbell_stem, 1, 0);
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), 0);
+    assert_int_equal(files_n(), 1);
+    os_close(of_old); /* the last of them dies */
+    assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -ENOENT);
+    assert_int_equal(files_n(), 0);
+    segment_close(old);
+    segment_close(new);
+}
+
 static void removal_by_name(void **state)
 {
     struct segment *segment = open_some();
 
     (void)state;
     claim(segment, 0);
-    close(open(inside("set.0.0.bell"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    leave_doorbell();
     assert_int_equal(segment_remove(place, "set", false, is_in_use, &error), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
     assert_int_equal(segment_header(segment)->removal, 0);
@@ -1324,6 +1366,7 @@ int main(void)
         leak_checked_test(of_two_processes_that_replace_it_one_does),
         leak_checked_test(removal_by_name_is_not_left_to_the_dead),
         leak_checked_test(removal_by_name),
+        leak_checked_test(forced_removal_spares_the_doorbells_of_users),
         leak_checked_test(one_of_an_earlier_boot_is_removed),
         leak_checked_test(what_is_not_trusted_is_not_removed),
         leak_checked_test(a_look_tells_what_there_is),
