@@ -9,9 +9,10 @@
 /*
  * Clean up after dead peers of the set: peer_reap() after those of which a death was reported, or
  * is found now that it is time to probe the others, as participant_next_dead() has it;
- * peer_reap_all() after all. Return how many this call found dead; if it is not 0, the set has
- * changed. Any thread, no locks held. Do not wait for another thread that is at it. `ctx`: the
- * calling thread's context if it is in use, else NULL; its copy of the set is outdated after.
+ * peer_reap_all() after all. From time to time they look whether the segment still has its name,
+ * too. Return 0, or how much of that they found: then the set has changed. Any thread, no locks
+ * held. Do not wait for another thread that is at it. `ctx`: the calling thread's context if it is
+ * in use, else NULL; its copy of the set is outdated after.
  */
 int peer_reap(struct thread_ctx *ctx, weir_set *set);
 int peer_reap_all(struct thread_ctx *ctx, weir_set *set);

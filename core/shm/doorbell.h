@@ -16,7 +16,7 @@
  *
  * From the moment that a doorbell has its name, its reader has it open, and the reader takes the
  * name away before it closes the descriptor. So a named doorbell without a reader belongs to a dead
- * process, and any process may remove it, without asking whose it was.
+ * process, and any other may remove it.
  */
 #ifndef WEIR_CORE_SHM_DOORBELL_H
 #define WEIR_CORE_SHM_DOORBELL_H

@@ -29,8 +29,11 @@ struct participant {
     struct region region;
     _Atomic bool broken;          /* the segment is damaged; never reset */
     _Atomic bool broken_reported; /* the program has been told so */
-    uint32_t slot;                /* index of its peer slot */
-    uint64_t peer_id;             /* value of that slot */
+    _Atomic bool nameless;        /* the segment's file has lost its name (nameless.h) */
+    _Atomic bool nameless_reported;
+    _Atomic uint64_t looked_ns; /* time of the last look whether it has */
+    uint32_t slot;              /* index of its peer slot */
+    uint64_t peer_id;           /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
     uint32_t peer_key; /* owner key that names the slot */
 

@@ -152,6 +152,9 @@ struct weir_set_stats {
     uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
     uint64_t wait_ns_sum; /* over granted_waited */
     uint64_t wait_ns_max;
+    uint64_t nameless; /* now, of a shared set: 1, its file is gone although it is in use, so that
+                          processes which come later make another one, and the limits hold in each;
+                          0 if all is well (docs/processes.md) */
 };
 
 /* One acquisition that is held or waits. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Generations of a segment: those that use one which was removed by force, or has vanished with its
  * directory, go on beside those that came later, and what the dead leave in the directory goes. */
-#include "lib/child.h"
 #include "shared.h"
 
 #include <dirent.h>
@@ -14,6 +13,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -198,6 +198,263 @@ static void old_users_begin_to_wait_later(void **state)
     assert_int_equal(doorbells(), 0);
 }
 
+/* ---- segments that lose their name ---- */
+
+/* What an instance has said. */
+struct heard {
+    _Atomic unsigned n;
+    char last[512];
+};
+
+static void hear(void *userdata, enum weir_log_level level, const char *message)
+{
+    struct heard *heard = userdata;
+
+    require(level == WEIR_LOG_ERROR);
+    snprintf(heard->last, sizeof(heard->last), "%s", message);
+    atomic_fetch_add(&heard->n, 1);
+}
+
+static weir *open_hearing(struct heard *heard)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = slots,
+                                         .process_dir = shared_directory(),
+                                         .log = hear,
+                                         .userdata = heard};
+    weir *w = NULL;
+
+    require(weir_open(&w, &options, NULL) == 0);
+    return w;
+}
+
+/* As systemd-logind does when a user has logged out. */
+static void remove_directory(void)
+{
+    DIR *entries = opendir(shared_directory());
+    const struct dirent *entry;
+
+    require(entries);
+    while ((entry = readdir(entries)))
+        if (entry->d_name[0] != '.')
+            require(unlinkat(dirfd(entries), entry->d_name, 0) == 0);
+    closedir(entries);
+    require(rmdir(shared_directory()) == 0);
+}
+
+static void make_directory_again(void)
+{
+    require(mkdir(shared_directory(), 0700) == 0);
+}
+
+static void see_name(weir_pool *pool, const struct heard *heard, bool nameless, unsigned n)
+{
+    assert_int_equal(shared_stats(pool).nameless, nameless);
+    assert_int_equal(heard->n, n);
+}
+
+static void a_lost_name_is_told_once(void **state)
+{
+    struct heard old_heard = {0}, new_heard = {0};
+    weir *old = open_hearing(&old_heard), *new;
+    weir_pool *old_pool = shared_pool(old, "s"), *new_pool;
+
+    (void)state;
+    see_name(old_pool, &old_heard, false, 0);
+    remove_directory();
+    see_name(old_pool, &old_heard, true, 1);
+    assert_non_null(strstr(old_heard.last, "set `s`: the file of its segment is gone"));
+    assert_non_null(strstr(old_heard.last, "RemoveIPC"));
+    make_directory_again();
+    new = open_hearing(&new_heard);
+    new_pool = shared_pool(new, "s");
+    see_name(new_pool, &new_heard, false, 0);
+    remove_by_force();
+    see_name(new_pool, &new_heard, true, 1);
+    assert_non_null(strstr(new_heard.last, "removed by force"));
+    see_name(old_pool, &old_heard, true, 1);
+    weir_pool_close(old_pool);
+    weir_close(old);
+    weir_pool_close(new_pool);
+    weir_close(new);
+}
+
+static void rename_segment(const char *from, const char *to)
+{
+    int directory = open(shared_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    require(renameat(directory, from, directory, to) == 0);
+    close(directory);
+}
+
+/* Another file has its name, or none; and then it has it again. */
+static void a_file_that_is_moved_is_noticed(void **state)
+{
+    struct heard heard = {0};
+    weir *w = open_hearing(&heard), *other;
+    weir_pool *pool = shared_pool(w, "s");
+
+    (void)state;
+    rename_segment("s.weir", "elsewhere");
+    see_name(pool, &heard, true, 1);
+    other = shared_open(slots);
+    see_name(pool, &heard, true, 1);
+    weir_close(other);
+    rename_segment("elsewhere", "s.weir");
+    see_name(pool, &heard, false, 1);
+    rename_segment("s.weir", "elsewhere");
+    see_name(pool, &heard, true, 1);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* A process that is refused, or waits, learns of it without asking. */
+static void those_that_lack_something_are_told(void **state)
+{
+    struct shared_request memory;
+
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        struct heard heard = {0};
+        weir *w = open_hearing(&heard);
+        weir_pool *pool = shared_pool(w, "s");
+        weir_acquisition *held = get(pool, 2), *other = NULL;
+
+        remove_directory();
+        while (!heard.n && !waits)
+            assert_int_equal(
+                weir_try_acquire(pool, shared_ask(&memory, "slot", 1, 0), &other, NULL), -EAGAIN);
+        while (!heard.n && waits)
+            assert_int_equal(
+                weir_acquire(pool, shared_ask(&memory, "slot", 1, 200 * MS), &other, NULL),
+                -ETIMEDOUT);
+        assert_int_equal(heard.n, 1);
+        make_directory_again();
+        weir_release(&held);
+        weir_pool_close(pool);
+        weir_close(w);
+    }
+}
+
+/* No other process can ring there: they look for themselves. */
+static void in_a_vanished_directory_waits_go_on(void **state)
+{
+    struct generation old, later, new;
+
+    (void)state;
+    begin(&old);
+    wait_for_it(&old);
+    remove_directory();
+    hand_over(&old);
+    end(&old);
+    make_directory_again();
+    begin(&later);
+    remove_directory();
+    make_directory_again();
+    begin(&new);
+    wait_for_it(&new);
+    wait_for_it(&later); /* for the first time */
+    hand_over(&later);
+    hand_over(&new);
+    end(&later);
+    end(&new);
+    assert_int_equal(doorbells(), 0);
+}
+
+enum { USERS = 6, OLD = 3 };
+
+/* Some have the segment that vanishes, the others the next one. In shared memory. */
+struct users {
+    struct shared_pipe ready;
+    _Atomic unsigned held[2], granted[USERS];
+    _Atomic bool stop;
+};
+
+static struct users *users;
+
+/* Waits in one of two ways: blocked, or by a descriptor. */
+static weir_acquisition *wait_somehow(weir_pool *pool, bool blocked)
+{
+    struct shared_request memory;
+    const struct weir_request *request = shared_ask(&memory, "slot", 1, 30000 * MS);
+    weir_acquisition *acquisition = NULL;
+    struct pollfd fd = {.events = POLLIN};
+
+    if (blocked) {
+        require(weir_acquire(pool, request, &acquisition, NULL) == 0);
+        return acquisition;
+    }
+    require(weir_submit(pool, request, &acquisition, NULL) >= 0);
+    fd.fd = weir_acquisition_fd(acquisition);
+    require(fd.fd >= 0 && poll(&fd, 1, 40000) == 1);
+    require(weir_acquisition_result(acquisition) == 0);
+    return acquisition;
+}
+
+static void use(void *argument)
+{
+    const int me = *(const int *)argument;
+    struct heard heard = {0};
+    weir *w = open_hearing(&heard);
+    weir_pool *pool = shared_pool(w, "s");
+
+    shared_tell(&users->ready);
+    while (!atomic_load(&users->stop)) {
+        weir_acquisition *acquisition =
+            wait_somehow(pool, atomic_load(&users->granted[me]) % 2 == 0);
+
+        require(atomic_fetch_add(&users->held[me >= OLD], 1) < 2);
+        pause_ns(MS / 10);
+        atomic_fetch_sub(&users->held[me >= OLD], 1);
+        require(weir_release(&acquisition) == 0);
+        atomic_fetch_add(&users->granted[me], 1);
+    }
+    require(shared_stats(pool).nameless == (me < OLD));
+    require(heard.n == (me < OLD));
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void await_grants(int from, int end, unsigned n)
+{
+    unsigned before[USERS];
+
+    for (int i = from; i < end; i++)
+        before[i] = atomic_load(&users->granted[i]);
+    for (int i = from; i < end; i++)
+        while (atomic_load(&users->granted[i]) < before[i] + n)
+            pause_ns(MS);
+}
+
+/* All go on, those that are cut off among themselves, and each of these says so. */
+static void many_users_survive_their_directory(void **state)
+{
+    static int numbers[USERS];
+    pid_t pids[USERS];
+
+    (void)state;
+    users = mmap(NULL, sizeof(*users), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(users != MAP_FAILED);
+    users->ready = shared_pipe();
+    for (int i = 0; i < USERS; i++) {
+        if (i == OLD) {
+            await_grants(0, OLD, 5);
+            remove_directory();
+            make_directory_again();
+        }
+        numbers[i] = i;
+        pids[i] = shared_fork(use, &numbers[i]);
+        shared_hear(&users->ready);
+    }
+    await_grants(0, USERS, 20);
+    atomic_store(&users->stop, true);
+    for (int i = 0; i < USERS; i++)
+        shared_wait(pids[i], 0);
+    assert_int_equal(doorbells(), 0);
+    shared_pipe_close(&users->ready);
+    munmap(users, sizeof(*users));
+}
+
 /* ---- the dead ---- */
 
 struct waiter {
@@ -362,6 +619,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         generation_test(all_generations_are_served),
         generation_test(old_users_begin_to_wait_later),
+        generation_test(a_lost_name_is_told_once),
+        generation_test(a_file_that_is_moved_is_noticed),
+        generation_test(those_that_lack_something_are_told),
+        generation_test(in_a_vanished_directory_waits_go_on),
+        generation_test(many_users_survive_their_directory),
         generation_test(old_users_clean_up_after_their_dead),
         generation_test(a_later_user_sweeps),
         generation_test(with_few_descriptors_none_stays),

@@ -427,7 +427,7 @@ static void generations_have_names_of_their_own(void **state)
     assert_int_equal(entries(false), 0);
 }
 
-static void what_nobody_reads_is_swept(void **state)
+static void what_has_no_reader_is_swept(void **state)
 {
     static const char *const others[] = {"s.weir",       "t" FIRST ".1.0.bell", "s.1.0.bell",
                                          FIRST ".bell",  FIRST ".1.bell",       FIRST ".1.0.bells",
@@ -603,7 +603,7 @@ int main(void)
         doorbell_test(one_that_cannot_be_removed_spares_no_other),
         doorbell_test(without_a_directory_it_is_silent),
         doorbell_test(generations_have_names_of_their_own),
-        doorbell_test(what_nobody_reads_is_swept),
+        doorbell_test(what_has_no_reader_is_swept),
         doorbell_test(what_is_no_fifo_is_not_swept),
         doorbell_test(none_is_swept_while_it_is_made),
         doorbell_test(making_it_succeeds_or_leaves_nothing),
