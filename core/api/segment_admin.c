@@ -2,6 +2,8 @@
 /* Administration of segments: weir_segments, weir_segment_remove and weir_segment_fault. */
 #include "config/value.h"
 #include "os/os.h"
+#include "shm/doorbell.h"
+#include "shm/nameless.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
 #include "shm/segment_dir.h"
@@ -183,40 +185,115 @@ static int segment_admin_inspect(const char *dir, const char *name, struct segme
     return 0;
 }
 
-static int segment_admin_report_all(const char *dir, const struct name_list *names,
-                                    int (*found)(void *userdata,
-                                                 const struct weir_segment *segment),
-                                    void *userdata, struct weir_error *reterr)
-{
-    struct segment_entry *entry = os_alloc(1, sizeof(*entry));
-    int n = 0;
+/* What the callback is called for. */
+struct segment_report {
+    const char *dir;
+    int (*found)(void *userdata, const struct weir_segment *segment);
+    void *userdata;
+    struct segment_entry *entry;
+    int n;     /* calls */
+    bool done; /* the callback wants no more */
+};
 
-    if (!entry)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < names->n; i++) {
-        if (segment_admin_inspect(dir, names->items[i], entry) < 0)
-            continue;
-        n++;
-        if (found(userdata, &entry->segment) != 0)
-            break;
+static void segment_admin_report(struct segment_report *report)
+{
+    report->n++;
+    report->done = report->found(report->userdata, &report->entry->segment) != 0;
+}
+
+static void segment_admin_report_named(struct segment_report *report, const struct name_list *names)
+{
+    for (size_t i = 0; i < names->n && !report->done; i++)
+        if (segment_admin_inspect(report->dir, names->items[i], report->entry) == 0)
+            segment_admin_report(report);
+}
+
+/* ---- segments without a name ---- */
+
+/* Describes a segment that has lost its name, as one that cannot be used. */
+static void segment_admin_describe_nameless(const char *dir,
+                                            const struct nameless_segment *nameless,
+                                            struct segment_entry *entry)
+{
+    char own[SEGMENT_DIR_PATH_SIZE], encoded[SEGMENT_DIR_FILE_SIZE] = "";
+    char others[48] = "";
+
+    segment_dir_default(own);
+    (void)segment_dir_encode(nameless->name, encoded);
+    snprintf(entry->path, sizeof(entry->path), "%s/%s" SEGMENT_SUFFIX, dir ? dir : own, encoded);
+    if (nameless->users > 1)
+        snprintf(others, sizeof(others), " and %u other%s", nameless->users - 1,
+                 nameless->users > 2 ? "s" : "");
+    error_set(&entry->refusal, -EIDRM,
+              "the segment of the set `%s` has lost its name (%s), but process %u%s still uses it: "
+              "later ones make another, and the limits hold in each; restart its users",
+              error_text(nameless->name).text,
+              nameless->by_force ? "it was removed by force" : "its file was removed",
+              nameless->pid, others);
+    entry->segment = (struct weir_segment){.size = sizeof(entry->segment),
+                                           .name = nameless->name,
+                                           .path = entry->path,
+                                           .users = nameless->users,
+                                           .refusal = &entry->refusal};
+}
+
+/* Returns 0 or why they cannot be found. */
+static int segment_admin_report_nameless(struct segment_report *report, struct weir_error *reterr)
+{
+    struct nameless_list list = {0};
+    int r = report->done ? 0 : nameless_find(report->dir, &list);
+
+    for (size_t i = 0; i < list.n && r == 0 && !report->done; i++) {
+        segment_admin_describe_nameless(report->dir, &list.items[i], report->entry);
+        segment_admin_report(report);
     }
-    os_free(entry);
-    return n;
+    nameless_list_free(&list);
+    return r == 0 || r == -ENOENT
+               ? 0
+               : error_set(reterr, r, "the processes that use segments cannot be found: %s",
+                           strerrordesc_np(-r));
+}
+
+/* A doorbell of the dead that stays does no harm, nor does one that cannot be looked at. */
+static void segment_admin_sweep(const char *dir)
+{
+    int fd = segment_dir_open(dir, false, NULL);
+
+    if (fd < 0)
+        return;
+    (void)doorbell_sweep(fd, NULL);
+    os_close(fd);
+}
+
+static int segment_admin_report_all(struct segment_report *report, struct weir_error *reterr)
+{
+    struct name_list names = {0};
+    int r = name_list_read(report->dir, &names, reterr);
+
+    if (r == 0)
+        segment_admin_report_named(report, &names);
+    name_list_free(&names);
+    if (r == 0)
+        r = segment_admin_report_nameless(report, reterr);
+    return r < 0 ? r : report->n;
 }
 
 int weir_segments(const struct weir_options *options,
                   int (*found)(void *userdata, const struct weir_segment *segment), void *userdata,
                   struct weir_error *reterr)
 {
-    struct name_list names = {0};
+    struct segment_report report = {.found = found, .userdata = userdata};
     char *dir;
     int r = segment_admin_choose_dir(options, found ? NULL : "there is no callback", &dir, reterr);
 
-    if (r == 0)
-        r = name_list_read(dir, &names, reterr);
-    if (r == 0)
-        r = segment_admin_report_all(dir, &names, found, userdata, reterr);
-    name_list_free(&names);
+    if (r < 0)
+        return r;
+    report.dir = dir;
+    report.entry = os_alloc(1, sizeof(*report.entry));
+    segment_admin_sweep(dir);
+    r = report.entry ? segment_admin_report_all(&report, reterr)
+                     : error_set(reterr, -ENOMEM, "out of memory");
+    os_free(report.entry);
     os_free(dir);
     return r;
 }

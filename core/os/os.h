@@ -91,6 +91,11 @@ int os_stat(const char *path, struct stat *ret);
 int os_dir_open(int directory_fd, const char *path, void **ret); /* relative to the directory */
 int os_dir_next(void *directory, char *ret_name, size_t size);   /* 1: an entry; 0: the end */
 void os_dir_close(void *directory);
+/* Finds the regular files that were in a directory, have lost their names, and are open in a
+ * process of this user. `found` gets a path that leads to the file, for each descriptor, and
+ * returns 0 to go on. Returns what `found` does, 0, or why the processes cannot be read. */
+int os_deleted_files(const char *directory,
+                     int (*found)(void *userdata, uint32_t pid, const char *path), void *userdata);
 int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size); /* NOW | LOCAL */
 void *os_dlsym(void *library, const char *name);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds out that the file of a segment in use has lost its name, and reports it. */
+/*
+ * Finds out that the file of a segment in use has lost its name, and reports it; finds such
+ * segments for observers.
+ */
 #include "shm/nameless.h"
 
 #include "base/error.h"
@@ -8,6 +11,7 @@
 #include "shm/participant.h"
 #include "shm/segment.h"
 #include <errno.h>
+#include <string.h>
 
 /* What the file of a segment has come to. */
 enum naming {
@@ -80,4 +84,65 @@ bool nameless_check(struct participant *participant, bool now)
 bool nameless_is(const struct participant *participant)
 {
     return atomic_load_explicit(&participant->nameless, memory_order_seq_cst);
+}
+
+/* ---- for observers ---- */
+
+/* Returns the entry of a file, a new one if there is none; NULL: out of memory. */
+static struct nameless_segment *nameless_list_at(struct nameless_list *list,
+                                                 const struct stat *file)
+{
+    size_t capacity = list->capacity ? 2 * list->capacity : 8;
+
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].device == file->st_dev && list->items[i].inode == file->st_ino)
+            return &list->items[i];
+    if (list->n == list->capacity) {
+        struct nameless_segment *items = os_realloc(list->items, capacity, sizeof(*items));
+
+        if (!items)
+            return NULL;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->n] = (struct nameless_segment){.device = file->st_dev, .inode = file->st_ino};
+    return &list->items[list->n++];
+}
+
+/* Adds a file if it is a segment to which a process was ever attached: one that is being made has
+ * no name yet. */
+static int nameless_add(void *userdata, uint32_t pid, const char *path)
+{
+    struct nameless_list *list = userdata;
+    struct nameless_segment *item;
+    struct segment_header header;
+    struct stat file;
+
+    if (os_stat(path, &file) < 0 ||
+        os_file_read_part(path, 0, &header, sizeof(header)) != (int)sizeof(header) ||
+        !segment_is_ours(&header) || !shm_load_seq_cst(&header.registrations))
+        return 0;
+    item = nameless_list_at(list, &file);
+    if (!item)
+        return -ENOMEM;
+    memcpy(item->name, header.identity.name, sizeof(item->name));
+    item->by_force = shm_load_seq_cst(&header.removal) & 1;
+    item->users += item->pid != pid; /* all descriptors of a process come together */
+    item->pid = pid;
+    return 0;
+}
+
+int nameless_find(const char *directory, struct nameless_list *ret)
+{
+    char own[SEGMENT_DIR_PATH_SIZE];
+
+    *ret = (struct nameless_list){0};
+    segment_dir_default(own);
+    return os_deleted_files(directory ? directory : own, nameless_add, ret);
+}
+
+void nameless_list_free(struct nameless_list *list)
+{
+    os_free(list->items);
+    *list = (struct nameless_list){0};
 }

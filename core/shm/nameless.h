@@ -9,7 +9,9 @@
 #ifndef WEIR_CORE_SHM_NAMELESS_H
 #define WEIR_CORE_SHM_NAMELESS_H
 
+#include "shm/segment_layout.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct participant;
@@ -25,5 +27,30 @@ bool nameless_check(struct participant *participant, bool now);
 
 /* Returns whether the segment had no name when that was last looked at. */
 bool nameless_is(const struct participant *participant);
+
+/* ---- for observers ---- */
+
+/* A nameless segment that processes of this user have open. */
+struct nameless_segment {
+    uint64_t device, inode; /* of its file */
+    char name[SEGMENT_NAME_SIZE];
+    bool by_force; /* it was removed by force, not by another program */
+    uint32_t pid;  /* of the last one of the processes */
+    uint32_t users;
+};
+
+struct nameless_list {
+    struct nameless_segment *items;
+    size_t n, capacity;
+};
+
+/*
+ * Finds the nameless segments of a directory, which may itself be gone: looks at the descriptors of
+ * all processes of this user, so it takes milliseconds. A command that `weir exec` has started is
+ * not found, because it has nothing open. Returns 0 or a negative errno; in either case the caller
+ * frees the list.
+ */
+int nameless_find(const char *directory, struct nameless_list *ret);
+void nameless_list_free(struct nameless_list *list);
 
 #endif

@@ -171,6 +171,9 @@ struct segment_summary {
 int segment_inspect(const char *directory, const char *name, struct segment_summary *ret,
                     struct weir_error *reterr);
 
+/* Returns whether a header that was read begins like one of this version of weir, with a name. */
+bool segment_is_ours(const struct segment_header *header);
+
 /* ---- parts ---- */
 
 static inline size_t segment_block_size(const struct segment_layout *layout)

@@ -132,6 +132,15 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
     return 0;
 }
 
+bool segment_is_ours(const struct segment_header *header)
+{
+    const struct segment_identity *identity = &header->identity;
+
+    return memcmp(identity->magic, segment_magic, sizeof(segment_magic)) == 0 &&
+           identity->layout == SEGMENT_LAYOUT && identity->header_size == sizeof(*header) &&
+           identity->name[0] != '\0' && memchr(identity->name, '\0', sizeof(identity->name));
+}
+
 static int segment_error_damaged(struct segment_file *file, const char *what)
 {
     return segment_error(file, -EUCLEAN, "is damaged: %s; remove it with `weir rm`", what);

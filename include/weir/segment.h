@@ -26,24 +26,28 @@ struct weir_segment {
                                below */
     uint64_t bytes;         /* memory in use */
     uint32_t creator;       /* process id */
-    uint32_t users;         /* living processes that are attached */
+    uint32_t users;         /* living processes that are attached; known for -EIDRM, too */
 
     /*
      * NULL if it is usable, else the reason, with one of these codes: -ESTALE (of an earlier boot:
      * the process that opens the set next replaces it), -EXDEV (of another namespace of processes
-     * or time), -EPROTONOSUPPORT (made by another version of weir), -EUCLEAN (damaged), -EPERM (not
-     * the user's alone), or the system's error of opening it.
+     * or time), -EIDRM (it has lost its name: `path` leads to another segment or to none; processes
+     * that come now do not share it, and the limits hold in each), -EPROTONOSUPPORT (made by
+     * another version of weir), -EUCLEAN (damaged), -EPERM (not the user's alone), or the system's
+     * error of opening it.
      */
     const struct weir_error *refusal;
 };
 
 /*
  * Calls `found` for every segment in the directory that weir_open would use with these options, in
- * the order of their names. Of the options, which may be NULL, only the choice of the directory
- * matters. The arguments of `found` live as long as the call; it returns 0 to go on, and may remove
- * the segment. Any thread. Returns the number of calls, 0 also if there is no such directory; or
- * -EINVAL (the options or the configuration are wrong), -EPERM (the directory is not the user's
- * alone), -ENOMEM, or the system's error; then `reterr`, if not NULL, says why.
+ * the order of their names; and then for those that were there and have lost their names, although
+ * processes of this user still have them open. Also removes what dead processes left there. Of the
+ * options, which may be NULL, only the choice of the directory matters. The arguments of `found`
+ * live as long as the call; it returns 0 to go on, and may remove the segment. Any thread. Returns
+ * the number of calls, 0 also if there is no such directory; or -EINVAL (the options or the
+ * configuration are wrong), -EPERM (the directory is not the user's alone), -ENOMEM, or the
+ * system's error; then `reterr`, if not NULL, says why.
  */
 WEIR_PUBLIC int weir_segments(const struct weir_options *options,
                               int (*found)(void *userdata, const struct weir_segment *segment),

@@ -47,6 +47,7 @@
 #define os_dir_open          real_os_dir_open
 #define os_dir_next          real_os_dir_next
 #define os_dir_close         real_os_dir_close
+#define os_deleted_files     real_os_deleted_files
 #define os_dlopen            real_os_dlopen
 #define os_dlsym             real_os_dlsym
 #define os_getenv            real_os_getenv
@@ -82,6 +83,7 @@
 #define os_pidfd_open     real_os_pidfd_open
 
 #include "os/os_clock.c"
+#include "os/os_deleted.c"
 #include "os/os_dir.c"
 #include "os/os_event.c"
 #include "os/os_fault.c"
@@ -161,6 +163,7 @@
 #undef os_dir_open
 #undef os_dir_next
 #undef os_dir_close
+#undef os_deleted_files
 #undef os_dlopen
 #undef os_dlsym
 #undef os_getenv
@@ -918,6 +921,14 @@ void os_dir_close(void *directory)
     if (directory)
         atomic_fetch_sub(&live.directories, 1);
     real_os_dir_close(directory);
+}
+
+int os_deleted_files(const char *directory,
+                     int (*found)(void *userdata, uint32_t pid, const char *path), void *userdata)
+{
+    int code = fails(FILES, FAKE_FILE, -EIO);
+
+    return code != 0 ? code : real_os_deleted_files(directory, found, userdata);
 }
 
 int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size)

@@ -230,6 +230,100 @@ static int remove_it(void *userdata, const struct weir_segment *segment)
     return 0;
 }
 
+/* A process is attached to it, or was. */
+static struct segment *make_used(const char *name)
+{
+    struct segment *segment = make(name);
+
+    segment_header(segment)->registrations = 1;
+    return segment;
+}
+
+static void assert_nameless(unsigned i, const char *name, uint32_t users, const char *why)
+{
+    assert_string_equal(seen.items[i].name, name);
+    assert_string_equal(seen.items[i].definition, "NULL");
+    assert_int_equal(seen.items[i].code, -EIDRM);
+    assert_int_equal(seen.items[i].users, users);
+    if (!strstr(seen.items[i].refusal, why))
+        fail_msg("`%s` does not say `%s`", seen.items[i].refusal, why);
+}
+
+static void those_without_a_name_come_last(void **state)
+{
+    struct segment *removed = make_used("a"), *lost = make_used("m/x"), *unused = make("b");
+    struct segment *named = make_used("z");
+
+    (void)state;
+    assert_int_equal(remove_set("a", WEIR_SEGMENT_FORCE), 0);
+    unlink(inside("m%2Fx.weir"));
+    unlink(inside("b.weir"));
+    assert_int_equal(list(), 3);
+    assert_string_equal(seen.items[0].name, "z");
+    assert_int_equal(seen.items[0].code, 0);
+    if (strcmp(seen.items[1].name, "a") == 0) {
+        assert_nameless(1, "a", 1, "it was removed by force");
+        assert_nameless(2, "m/x", 1, "its file was removed");
+        assert_string_equal(seen.items[2].path, inside("m%2Fx.weir"));
+    } else {
+        assert_nameless(1, "m/x", 1, "its file was removed");
+        assert_nameless(2, "a", 1, "it was removed by force");
+    }
+    seen.n = 0;
+    seen.stop_at = 1;
+    assert_int_equal(weir_segments(&options, hear, &seen, NULL), 1);
+    assert_int_equal(remove_set("z", 0), 0);
+    segment_close(removed);
+    segment_close(lost);
+    segment_close(unused);
+    segment_close(named);
+    assert_int_equal(list(), 0);
+}
+
+static void a_process_counts_once_without_a_name(void **state)
+{
+    struct segment *first = make_used("a"), *second = make("a");
+    int ends[2];
+    pid_t pid;
+    char byte;
+
+    (void)state;
+    unlink(inside("a.weir"));
+    assert_int_equal(list(), 1);
+    assert_nameless(0, "a", 1, "still uses it");
+    assert_int_equal(pipe(ends), 0);
+    pid = child_fork();
+    if (pid == 0) /* has the descriptors as well */
+        _exit(read(ends[0], &byte, 1) == 1 ? 0 : 1);
+    assert_int_equal(list(), 1);
+    assert_nameless(0, "a", 2, " and 1 other ");
+    assert_int_equal(write(ends[1], "!", 1), 1);
+    assert_true(child_exited(child_wait(pid), 0));
+    close(ends[0]);
+    close(ends[1]);
+    segment_close(first);
+    segment_close(second);
+}
+
+static void a_directory_that_is_gone_is_searched(void **state)
+{
+    struct segment *segment = make_used("a"), *other;
+
+    (void)state;
+    unlink(inside("a.weir"));
+    assert_int_equal(rmdir(place), 0);
+    assert_int_equal(list(), 1);
+    assert_nameless(0, "a", 1, "the limits hold in each");
+    assert_int_equal(mkdir(place, 0700), 0);
+    other = make_used("a");
+    assert_int_equal(list(), 2);
+    assert_int_equal(seen.items[0].code, 0);
+    assert_nameless(1, "a", 1, "the limits hold in each");
+    segment_close(segment);
+    segment_close(other);
+    assert_int_equal(remove_set("a", 0), 0);
+}
+
 static void a_listener_may_remove(void **state)
 {
     (void)state;
@@ -380,6 +474,9 @@ int main(void)
         leak_checked_test(users_are_counted_once),
         leak_checked_test(force_removes_what_is_used),
         leak_checked_test(the_unusable_say_why),
+        leak_checked_test(those_without_a_name_come_last),
+        leak_checked_test(a_process_counts_once_without_a_name),
+        leak_checked_test(a_directory_that_is_gone_is_searched),
         leak_checked_test(a_listener_may_remove),
         leak_checked_test(the_directory_is_that_of_weir_open),
         leak_checked_test(wrong_options_are_refused),

@@ -652,6 +652,61 @@ static void test_readers_of_fifos(void **state)
     remove_directory(directory);
 }
 
+struct deleted {
+    unsigned n;
+    int r;
+    char path[64];
+};
+
+static int see_deleted(void *userdata, uint32_t pid, const char *path)
+{
+    struct deleted *deleted = userdata;
+
+    if (pid != (uint32_t)getpid())
+        return 0;
+    deleted->n++;
+    snprintf(deleted->path, sizeof(deleted->path), "%s", path);
+    return deleted->r;
+}
+
+/* Files that were linked after they were made, and directories that are gone. */
+static void test_files_without_a_name(void **state)
+{
+    char place[] = "/dev/shm/weir-os-XXXXXX", inside[64];
+    struct deleted deleted = {0};
+    int directory, fd, other;
+    struct stat file, found;
+
+    (void)state;
+    assert_non_null(mkdtemp(place));
+    snprintf(inside, sizeof(inside), "%s/inside", place);
+    assert_int_equal(mkdir(inside, 0700), 0);
+    directory = os_dir_open_fd(place);
+    fd = os_open_tmpfile(directory);
+    assert_int_equal(os_link_at(fd, directory, "file"), 0);
+    other = openat(directory, "inside/other", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(unlinkat(directory, "inside/other", 0), 0);
+    assert_int_equal(os_deleted_files(place, see_deleted, &deleted), 0);
+    assert_int_equal(deleted.n, 0);
+    assert_int_equal(os_deleted_files(inside, see_deleted, &deleted), 0);
+    assert_int_equal(deleted.n, 1);
+    assert_int_equal(rmdir(inside), 0);
+    os_unlink_at(directory, "file");
+    for (int gone = 0; gone < 2; gone++) {
+        deleted = (struct deleted){.r = 5};
+        assert_int_equal(os_deleted_files(place, see_deleted, &deleted), 5);
+        assert_int_equal(deleted.n, 1);
+        assert_int_equal(stat(deleted.path, &found), 0);
+        assert_int_equal(fstat(fd, &file), 0);
+        assert_int_equal(found.st_ino, file.st_ino);
+        assert_int_equal(rmdir(place), gone ? -1 : 0);
+    }
+    assert_int_equal(os_deleted_files("/nonexistent/x", see_deleted, &deleted), -ENOENT);
+    os_close(fd);
+    close(other);
+    os_close(directory);
+}
+
 static void test_memory_of_files(void **state)
 {
     int directory = open_directory(), fd = os_open_tmpfile(directory);
@@ -1143,6 +1198,7 @@ int main(void)
         leak_checked_test(test_nameless_files),
         leak_checked_test(test_opening_follows_and_waits_for_nothing),
         leak_checked_test(test_readers_of_fifos),
+        leak_checked_test(test_files_without_a_name),
         leak_checked_test(test_memory_of_files),
         leak_checked_test(test_lock),
         leak_checked_test(test_boot_and_namespaces),
