@@ -49,6 +49,8 @@ static const char *segment_state(const struct weir_segment *segment)
         return "stale";
     case -EXDEV:
         return "foreign";
+    case -EIDRM:
+        return "nameless";
     case -EPROTONOSUPPORT:
         return "incompatible";
     case -EUCLEAN:
@@ -106,12 +108,14 @@ static int on_segment(void *userdata, const struct weir_segment *segment)
 {
     struct listing *listing = userdata;
 
-    if (listing->format == FORMAT_NAMES)
-        puts(segment->name);
-    else if (listing->format == FORMAT_JSON)
+    bool is_nameless = segment->refusal && segment->refusal->code == -EIDRM;
+
+    if (listing->format == FORMAT_JSON)
         json_segment(listing, segment);
-    else
+    else if (listing->format == FORMAT_TEXT)
         print_segment(listing, segment);
+    else if (!is_nameless) /* no command finds it by its name */
+        puts(segment->name);
     return 0;
 }
 

@@ -122,6 +122,14 @@ static void on_complaint(void *userdata, const struct weir_error *complaint)
     source_complain(opening->command, complaint);
 }
 
+/* While the command waits, too. `userdata` is for complaints, and is gone by then. */
+static void on_log(void *userdata, enum weir_log_level level, const char *message)
+{
+    (void)userdata;
+    if (level == WEIR_LOG_ERROR)
+        fprintf(stderr, "weir: %s\n", message);
+}
+
 int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
@@ -130,6 +138,7 @@ int source_open(const struct source *source, const char *only, const char *comma
     int r;
 
     options.only = only;
+    options.log = on_log;
     options.complaint = on_complaint;
     options.userdata = &opening;
     r = weir_open(ret, &options, &error);

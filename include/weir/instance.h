@@ -58,7 +58,8 @@ struct weir_options {
     /*
      * Directory of the segments of shared sets: an absolute path of a directory that belongs to the
      * user alone. NULL: `process_dir` of the configuration; or the environment variable
-     * WEIR_PROCESS_DIR (ignored in a privileged process); or weir-UID below /dev/shm.
+     * WEIR_PROCESS_DIR (ignored in a privileged process); or weir-UID below /dev/shm, which
+     * systemd-logind may remove when the user logs out (docs/processes.md).
      */
     const char *process_dir;
 

@@ -58,6 +58,23 @@ static void remove_by_force(void)
     assert_int_equal(weir_segment_remove(&options, "s", WEIR_SEGMENT_FORCE, &error), 0);
 }
 
+static int count(void *userdata, const struct weir_segment *segment)
+{
+    (void)segment;
+    ++*(unsigned *)userdata;
+    return 0;
+}
+
+static unsigned list(void)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .process_dir = shared_directory()};
+    unsigned n = 0;
+
+    assert_true(weir_segments(&options, count, &n, NULL) >= 0);
+    return n;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -517,13 +534,13 @@ static void old_users_clean_up_after_their_dead(void **state)
     weir_close(later);
 }
 
-/* None is there to clean up, in either generation. */
-static void a_later_user_sweeps(void **state)
+/* None is there to clean up, in either generation. One that attaches, removes or lists does. */
+static void a_later_process_sweeps(void **state)
 {
     struct waiter waiter;
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         weir *w = shared_open(slots);
         weir_pool *pool = shared_pool(w, "s");
         weir_acquisition *acquisition = get(pool, 1);
@@ -538,8 +555,10 @@ static void a_later_user_sweeps(void **state)
         assert_int_equal(doorbells(), 1);
         if (i < 2)
             weir_close(shared_open(slots));
-        else
+        else if (i == 2)
             remove_by_force();
+        else
+            assert_int_equal(list(), 1);
         assert_int_equal(doorbells(), 0);
     }
 }
@@ -625,7 +644,7 @@ int main(void)
         generation_test(in_a_vanished_directory_waits_go_on),
         generation_test(many_users_survive_their_directory),
         generation_test(old_users_clean_up_after_their_dead),
-        generation_test(a_later_user_sweeps),
+        generation_test(a_later_process_sweeps),
         generation_test(with_few_descriptors_none_stays),
     };
 

@@ -110,11 +110,11 @@ class Shared(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout, done.stderr
 
-    def hold(self, name, *limits):
+    def hold(self, name, *limits, stderr=None):
         """A process that holds, or waits for, 1 of each limit."""
         arguments = [word for limit in limits for word in ("-l", limit)]
         child = subprocess.Popen([COMMAND, "exec", *arguments, "-s", name, "--", "sleep", "1000"],
-                                 env=self.env())
+                                 env=self.env(), stderr=stderr, text=True)
         self.children.append(child)
         return child.pid
 
@@ -358,6 +358,42 @@ class Remove(Shared):
         self.expect(0, "exec", "-l", "slots:7", "-s", "t", "-w", "0s", "true")  # anew
         self.expect(0, "rm", "t")
         self.assertEqual(os.listdir(self.directory), [])
+
+    def expect_nameless(self, name, pid, why):
+        """A set of the name is there, and another that only this process knows."""
+        got = json.loads(self.expect(0, "ls", "--json")[0])["segments"]
+        self.assertEqual([(one["name"], one["state"]) for one in got],
+                         [(name, "usable"), (name, "nameless")])
+        self.assertRegex(self.expect(0, "ls")[0], rf"(?m)^nameless .* {name}: .* process {pid} ")
+        self.assertEqual(self.expect(0, "ls", "--names")[0], name + "\n")
+        for arguments in ((), (name,), ("--json",)):
+            out, err = self.expect(1, "stat", *arguments)
+            self.assertIn(name, out)
+            self.assertIn(f"`{name}`: the segment of the set `{name}` has lost its name", err)
+            self.assertIn(why, err)
+            self.assertIn(f"process {pid} still uses it", err)
+
+    def test_one_that_waits_for_a_removed_set_is_shown(self):
+        self.hold("t", "slots:1")
+        self.until("t", 1, 0)
+        pid = self.hold("t", "slots:1", stderr=subprocess.PIPE)
+        self.until("t", 1, 1)
+        self.expect(0, "rm", "-f", "t")
+        with self.children[-1].stderr as said:
+            self.assertRegex(said.readline(), "^weir: set `t`: its segment was removed by force")
+        self.expect(0, "exec", "-l", "slots:1", "-s", "t", "-w", "0s", "true")
+        self.expect_nameless("t", pid, "it was removed by force")
+
+    def test_one_that_waits_in_a_vanished_directory_is_shown(self):
+        self.hold("t", "slots:1")
+        self.until("t", 1, 0)
+        pid = self.hold("t", "slots:1")
+        self.until("t", 1, 1)
+        shutil.rmtree(self.directory)
+        self.assertIn("nameless", self.expect(0, "ls")[0])
+        os.mkdir(self.directory, 0o700)
+        self.expect(0, "exec", "-l", "slots:1", "-s", "t", "-w", "0s", "true")
+        self.expect_nameless("t", pid, "its file was removed")
 
     def test_what_was_counted_is_forgotten(self):
         once = ("exec", "-l", "calls:1/1h", "-s", "t", "-w", "0s", "true")
