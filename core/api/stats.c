@@ -7,7 +7,6 @@
 #include "peer/peer.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
-#include "shm/nameless.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
 #include <errno.h>
@@ -85,8 +84,8 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
         for (uint32_t i = 0; i < segment_threads_n(segment); i++)
             counters_sum(segment_thread_counters(segment, i), totals, limits, n);
         totals->held = set_holders_count(set);
-        nameless_check(set->participant, true);
-        totals->nameless = nameless_is(set->participant);
+        participant_check_name(set->participant, true);
+        totals->nameless = participant_is_nameless(set->participant);
         return;
     }
     pthread_mutex_lock(&w->lock);

@@ -7,7 +7,6 @@
 #include "base/sched_point.h"
 #include "set/instance_base.h"
 #include "shm/doorbell.h"
-#include "shm/nameless.h"
 #include "shm/participant.h"
 #include "shm/peer_id.h"
 #include "state/version.h"
@@ -116,7 +115,7 @@ static int peer_cleanup_all(struct thread_ctx *ctx, weir_set *set, enum probe_ro
         if (!ctx)
             thread_ctx_return(by);
     }
-    return n + nameless_check(set->participant, false);
+    return n + participant_check_name(set->participant, false);
 }
 
 int peer_reap(struct thread_ctx *ctx, weir_set *set)

@@ -14,7 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct participant;
+struct log_sink;
+struct segment;
+
+/* Returns whether the segment's file has lost its name; false in doubt. */
+bool nameless_segment_is(const struct segment *segment);
 
 #define NAMELESS_INTERVAL_NS UINT64_C(100000000) /* between two looks, unless one is asked for */
 
@@ -23,10 +27,7 @@ struct participant;
  * Reports to the log callback, once, that it has none. Returns whether it did that: the callback
  * may have used the set, so copies of it are outdated. The caller holds no locks.
  */
-bool nameless_check(struct participant *participant, bool now);
-
-/* Returns whether the segment had no name when that was last looked at. */
-bool nameless_is(const struct participant *participant);
+bool nameless_check(struct segment *segment, const struct log_sink *log, bool now);
 
 /* ---- for observers ---- */
 

@@ -9,6 +9,7 @@
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/doorbell.h"
+#include "shm/nameless.h"
 #include "shm/peer_id.h"
 #include <errno.h>
 #include <string.h>
@@ -113,11 +114,14 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
-    atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
-                          memory_order_seq_cst); /* its predecessor's are gone */
+    if (!peer_slot_predecessor(segment_peer(segment, participant->slot)))
+        atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
+                              memory_order_seq_cst); /* those of earlier owners are gone */
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);
+    if (r == 0 && nameless_segment_is(segment))
+        r = -ESTALE; /* removed by another program: later ones make it anew, and so does this one */
     if (r < 0)
         peer_slot_free(segment_peer(segment, participant->slot), participant->peer_id);
     return r;
@@ -446,6 +450,16 @@ void participant_report_broken(struct participant *participant)
                   "the segment of set `%s` is damaged%s: remove it with `weir rm -f`",
                   participant->segment->file_stem,
                   segment_is_truncated(participant->segment) ? " (its file was truncated)" : "");
+}
+
+bool participant_check_name(struct participant *participant, bool now)
+{
+    return nameless_check(participant->segment, participant->log, now);
+}
+
+bool participant_is_nameless(const struct participant *participant)
+{
+    return atomic_load_explicit(&participant->segment->naming.is_nameless, memory_order_seq_cst);
 }
 
 /* ---- proxy records ---- */

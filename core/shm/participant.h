@@ -29,11 +29,8 @@ struct participant {
     struct region region;
     _Atomic bool broken;          /* the segment is damaged; never reset */
     _Atomic bool broken_reported; /* the program has been told so */
-    _Atomic bool nameless;        /* the segment's file has lost its name (nameless.h) */
-    _Atomic bool nameless_reported;
-    _Atomic uint64_t looked_ns; /* time of the last look whether it has */
-    uint32_t slot;              /* index of its peer slot */
-    uint64_t peer_id;           /* value of that slot */
+    uint32_t slot;                /* index of its peer slot */
+    uint64_t peer_id;             /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
     uint32_t peer_key; /* owner key that names the slot */
 
@@ -144,6 +141,10 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
  * callback, once. The caller of the second holds no locks. */
 void participant_mark_broken(struct participant *participant);
 void participant_report_broken(struct participant *participant);
+
+/* nameless_check; and whether the segment had no name when that last looked. */
+bool participant_check_name(struct participant *participant, bool now);
+bool participant_is_nameless(const struct participant *participant);
 
 /* Returns true if the set is broken. Relaxed: each reader also checks the content in its own
  * copy. */

@@ -34,7 +34,7 @@
 #define PEER_START_MASK      ((UINT64_C(1) << PEER_START_BITS) - 1)
 #define PEER_GENERATION_MASK ((UINT64_C(1) << PEER_GENERATION_BITS) - 1)
 
-#define PEER_BEATS       12u
+#define PEER_BEATS       10u
 #define PEER_BEAT_SHIFT  20 /* log2 of the unit of a beat, 1.05 ms */
 #define PEER_STALL_BEATS 36 /* a timer that has not run for longer stands still */
 

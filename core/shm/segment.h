@@ -51,7 +51,14 @@ struct segment_layout {
     uint64_t blocks_n;
 };
 
-/* An open segment. The fields do not change while it is open, but for the flag. */
+/* Whether the file still has its name (nameless.h). */
+struct naming {
+    _Atomic bool is_nameless; /* when it was last looked at */
+    _Atomic bool is_reported;
+    _Atomic uint64_t looked_ns; /* time of the last look */
+};
+
+/* An open segment. The fields do not change while it is open, but for the flag and the last. */
 struct segment {
     unsigned char *base;
     struct segment_layout layout;
@@ -63,6 +70,7 @@ struct segment {
      * with, which no other segment shares. */
     char file_stem[SEGMENT_DIR_FILE_SIZE], file_name[SEGMENT_DIR_FILE_SIZE];
     char doorbell_stem[SEGMENT_DIR_FILE_SIZE];
+    struct naming naming;
 };
 
 /* Computes the layout. Returns 0; -EINVAL (invalid shape); -E2BIG (counters too large, or more keys

@@ -877,6 +877,50 @@ static void what_was_removed_while_it_was_attached_is_made_anew(void **state)
     assert_true(n > 2);
 }
 
+static void unlink_segment(void *unlinked)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/s.weir", shared_directory());
+    *(int *)unlinked = unlink(path);
+}
+
+/* Returns whether the participant has a segment that later ones do not find. */
+static bool attach_to_what_vanishes(uint64_t n, bool *ret_had_step)
+{
+    weir *before = shared_open(one), *w;
+    weir_pool *pool;
+    int unlinked = 1;
+    bool nameless;
+
+    stepping_call(n, unlink_segment, &unlinked);
+    w = shared_open(one);
+    *ret_had_step = stepping_end();
+    assert_int_equal(unlinked, *ret_had_step ? 0 : 1);
+    pool = shared_pool(w, "s");
+    nameless = shared_stats(pool).nameless;
+    weir_pool_close(pool);
+    weir_close(w);
+    weir_close(before);
+    return nameless;
+}
+
+/* Another program removes the file: only after its last look does a process not notice. */
+static void what_vanished_while_it_was_attached_is_made_anew(void **state)
+{
+    unsigned nameless = 0;
+    bool had_step = true;
+    uint64_t n;
+
+    (void)state;
+    for (n = 1; had_step; n++) {
+        nameless += attach_to_what_vanishes(n, &had_step);
+        assert_true(n < STEPS_MAX);
+    }
+    print_message("%u of %lu steps after the last look\n", nameless, n);
+    assert_true(nameless <= 12);
+}
+
 /* ---- seats ---- */
 
 static void die_with_slot(void *unused)
@@ -1087,6 +1131,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refusal_by_a_state_word_looks_for_the_dead, setup_empty,
                                         teardown_empty),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),
+        cmocka_unit_test_setup_teardown(what_vanished_while_it_was_attached_is_made_anew,
+                                        setup_empty, teardown_empty),
         cmocka_unit_test_setup_teardown(what_was_removed_while_it_was_attached_is_made_anew,
                                         setup_empty, teardown_empty),
         cmocka_unit_test_setup_teardown(after_a_cleanup_a_refusal_leaves_the_set_inline,
