@@ -47,14 +47,14 @@ static int participant_take_slot(struct participant *participant, uint32_t i, ui
     const struct segment *segment = participant->segment;
     struct peer_slot *slot = segment_peer(segment, i);
     uint64_t id = atomic_load_explicit(&slot->id, memory_order_seq_cst);
-    uint32_t peer_key = peer_key_make(id, i);
 
     participant->slot = i;
     if (!peer_id_pid(id))
         return peer_slot_claim(slot, self_id, &participant->peer_id) ? 1 : -EAGAIN;
     if (!peer_id_is_dead(id))
         return 0;
-    doorbell_remove_all(segment->directory_fd, segment->file_stem, &peer_key);
+    doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key_make(id, i),
+                    shm_load_seq_cst(&slot->doorbells));
     SCHED_POINT();
     return peer_slot_take_over(slot, id, self_id, &participant->peer_id) ? 1 : -EAGAIN;
 }
@@ -114,9 +114,8 @@ static int participant_claim_slot(struct participant *participant, uint64_t self
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
-    if (!peer_slot_predecessor(segment_peer(segment, participant->slot)))
-        atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
-                              memory_order_seq_cst); /* those of earlier owners are gone */
+    atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
+                          memory_order_seq_cst); /* those of earlier owners are gone */
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);
