@@ -579,7 +579,7 @@ static int look(void *userdata, const struct weir_segment *segment)
     int code = segment->refusal ? segment->refusal->code : 0;
 
     (void)userdata;
-    ALLOW(code, -EUCLEAN, -EPROTONOSUPPORT);
+    ALLOW(code, -EUCLEAN, -EPROTONOSUPPORT, -EIDRM); /* users of one that was removed */
     return 0;
 }
 
