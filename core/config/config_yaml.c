@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads a configuration text into a config AST, by schemas: tables of the fields that a mapping may
  * have, in any order. Complains about unknown and repeated fields. */
+#include "base/invariant.h"
 #include "config/value.h"
 #include "config/yaml_reader.h"
 #include "os/os.h"
@@ -28,7 +29,7 @@ struct schema_field {
     const struct schema *schema;
 };
 
-enum { SCHEMA_FIELDS_MAX = 10 };
+enum { SCHEMA_FIELDS_MAX = 16 };
 
 struct schema {
     struct schema_field fields[SCHEMA_FIELDS_MAX + 1]; /* the last has no name */
@@ -196,8 +197,10 @@ static void schema_complain_unknown(struct yaml_reader *yaml, const struct schem
 {
     const char *names[SCHEMA_FIELDS_MAX];
     size_t n = 0;
-    for (; schema->fields[n].name; n++)
+    for (; schema->fields[n].name; n++) {
+        WEIR_INVARIANT(n < SCHEMA_FIELDS_MAX);
         names[n] = schema->fields[n].name;
+    }
     if (!value_complain_similar(yaml->complaints, name, names, n))
         complain(yaml->complaints, name->mark, "unknown field `%s`; there are: %s",
                  error_text(name->text).text, text_join(names, n, ", ", ", ").text);
