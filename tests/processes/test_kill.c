@@ -8,7 +8,8 @@
  * while; and in a storm, in which some are killed, some are stopped, and half of them have hardly
  * any descriptors. No doorbell is left behind.
  *
- *     test_kill [kills]     or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
+ *     test_kill [kills]            or WEIR_ROUNDS; 300 if neither; seed from WEIR_SEED
+ *     test_kill storm SECONDS      only the storm
  */
 #include "api/instance.h"
 #include "grants_log.h"
@@ -470,6 +471,12 @@ int main(int argc, char **argv)
     chance = test_seed;
     printf("seed %" PRIu64 "\n", test_seed);
     fflush(stdout);
+    if (argc > 2 && strcmp(argv[1], "storm") == 0) {
+        shared_begin();
+        storm(strtoull(argv[2], NULL, 10) * 1000);
+        shared_end();
+        return 0;
+    }
     shared_begin();
     disturb_none(3 * kills);
     shared_end();
