@@ -8,6 +8,8 @@
  * - while a running process waits, heads are ready or overdue and still there for 75 ms at most,
  * all such times together, and 75 ms more for each process that was stopped meanwhile;
  * - as many as join also leave: granted, timed out or canceled.
+ *
+ * WEIR_OPERATIONS: how many steps of the clock in all.
  */
 #include "api/instance.h"
 #include "lib/random.h"
@@ -367,7 +369,8 @@ static void finish(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = random_seed_of(argc, argv), schedules = random_operations(SCHEDULES);
+    uint64_t seed = random_seed_of(argc, argv),
+             schedules = 1 + random_operations(SCHEDULES * STEPS) / STEPS;
 
     printf("--seed %lu\n", seed);
     for (run.number = 0; run.number < schedules; run.number++) {
