@@ -367,12 +367,49 @@ static void finish(void)
     }
 }
 
+#define FIRST_PLACES 50u
+
+/* All that wait are behind one that is stopped with many places. */
+static void stop_the_first(void)
+{
+    static const char text[] =
+        "version: 1\nsets:\n  s:\n    backend: process\n    limits:\n"
+        "      - { type: rate, key: n, algorithm: gcra, capacity: 1000, window: 1s, burst: 1 }\n";
+    struct shared_request memory;
+
+    run = (struct schedule){.capacity = 1};
+    for (unsigned i = 0; i < INSTANCES; i++)
+        process_open(&run.processes[i], text);
+    for (unsigned i = 0; i < FIRST_PLACES + INSTANCES - 1; i++) {
+        struct process *process = &run.processes[i < FIRST_PLACES ? 0 : i - FIRST_PLACES + 1];
+
+        CHECK(weir_queue_submit(process->queue, process->pool,
+                                shared_ask(&memory, "n", 1, WEIR_FOREVER), process->next_id++, NULL,
+                                NULL) == 0);
+        process->submitted++;
+    }
+    run.processes[0].is_stopped = true;
+    run.stops = 1;
+    for (run.step = 0; run.step < STEPS; run.step++) {
+        now += STEP;
+        for (unsigned i = 1; i < INSTANCES; i++) {
+            CHECK(weir_tick(run.processes[i].w) >= 0);
+            reap(&run.processes[i]);
+        }
+        check_delay();
+    }
+    finish();
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = random_seed_of(argc, argv),
              schedules = 1 + random_operations(SCHEDULES * STEPS) / STEPS;
 
     printf("--seed %lu\n", seed);
+    shared_begin();
+    stop_the_first();
+    shared_end();
     for (run.number = 0; run.number < schedules; run.number++) {
         const char *text;
 
