@@ -94,3 +94,11 @@ uint64_t clock_from_boottime_ns(struct clock *clock, uint64_t at_ns)
     ahead = clock_boottime_ahead_ns(clock);
     return at_ns > ahead ? at_ns - ahead : 1; /* long ago, and not 0, which may mean something */
 }
+
+struct weir_instant clock_instant_slow(struct clock *clock, unsigned needs)
+{
+    uint64_t now_ns = needs & CLOCK_NEEDS_BOOTTIME ? clock_boottime_ns(clock) : clock_now_ns(clock);
+
+    return (struct weir_instant){
+        now_ns, needs & CLOCK_NEEDS_WALL ? clock_wall_offset_from_ns(clock, needs) : 0};
+}

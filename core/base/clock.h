@@ -108,13 +108,11 @@ int64_t clock_wall_offset_from_ns(struct clock *clock, unsigned needs);
  * before; instants that stand for something else as they are. */
 uint64_t clock_from_boottime_ns(struct clock *clock, uint64_t at_ns);
 
-/* Returns the instant given to algorithms, by CLOCK_NEEDS_*. */
+/* Returns the instant given to algorithms, by CLOCK_NEEDS_*; the first one if there are any. */
+struct weir_instant clock_instant_slow(struct clock *clock, unsigned needs);
 static inline struct weir_instant clock_instant(struct clock *clock, unsigned needs)
 {
-    uint64_t now_ns = needs & CLOCK_NEEDS_BOOTTIME ? clock_boottime_ns(clock) : clock_now_ns(clock);
-
-    return (struct weir_instant){
-        now_ns, needs & CLOCK_NEEDS_WALL ? clock_wall_offset_from_ns(clock, needs) : 0};
+    return needs ? clock_instant_slow(clock, needs) : (struct weir_instant){clock_now_ns(clock), 0};
 }
 
 /* Returns the time of up to a tick of the kernel ago, for what decides nothing. */

@@ -176,7 +176,8 @@ WEIR_ALWAYS_INLINE bool try_now_read_word(bool shared, const weir_set *set,
     return shared ? (int64_t)ret->state_word > 0 : !(ret->state_word & INFLATED_BIT);
 }
 
-/* Reads the state. False: the slow path is needed, and finds out why. */
+/* Reads the state. False: the slow path is needed, and finds out why. `ret->state_word` says
+ * whether it inflates the set first: not if it is INFLATED_BIT. */
 WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
                                      const struct thread_ctx *ctx, const weir_set *set,
                                      unsigned *turn, struct stack_version *ret)
@@ -186,15 +187,10 @@ WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
         return false;
     if (repr == REPR_KEY_SET && !key_set_admits(ctx, set, ret->content))
         return false;
-    return !shared || try_now_is_valid(repr, set, ret);
-}
-
-/* Returns what the slow path is told of a state that was not read: 0 of a shared word that is 0, as
- * it has to be inflated. */
-WEIR_ALWAYS_INLINE uint64_t try_now_slow_word(enum state_repr repr, bool shared,
-                                              const struct stack_version *version)
-{
-    return repr == REPR_INLINE && shared && !version->state_word ? 0 : INFLATED_BIT;
+    if (!shared || try_now_is_valid(repr, set, ret))
+        return true;
+    ret->state_word = INFLATED_BIT;
+    return false;
 }
 
 /* Returns the time of the state. It is ahead of the clock if there is a reservation. */
@@ -309,7 +305,8 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
-        grant->word = is_read ? version.state_word : try_now_slow_word(repr, shared, &version);
+        if (repr == REPR_INLINE)
+            grant->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
@@ -402,8 +399,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
-        if (shared)
-            rel->word = is_read ? version.state_word : try_now_slow_word(repr, shared, &version);
+        if (shared && repr == REPR_INLINE)
+            rel->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
         if (is_linked && !rel->is_owner)
