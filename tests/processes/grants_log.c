@@ -13,33 +13,40 @@
 #define BYTES_BURST  UINT64_C(4000)
 #define CALLS_WINDOW UINT64_C(5000000)
 
-const char account_set[] =
-    "version: 1\n"
-    "sets:\n"
-    "  five:\n"
-    "    backend: process\n"
-    "    limits:\n"
-    "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 40k, window: 1s,\n"
-    "          burst: 40 }\n"
-    "      - { type: rate, key: bytes, algorithm: gcra, capacity: 4M, window: 1s, burst: 4k }\n"
-    "      - { type: call, algorithm: sliding_window, capacity: 100, window: 5ms }\n"
-    "      - { type: resource, key: db, capacity: 5 }\n"
-    "      - { type: resource, key: files, capacity: 4 }\n";
+#define ACCOUNT_SET(refund)                                                                        \
+    "version: 1\n"                                                                                 \
+    "sets:\n"                                                                                      \
+    "  five:\n"                                                                                    \
+    "    backend: process\n"                                                                       \
+    "    limits:\n"                                                                                \
+    "      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 40k, window: 1s,\n"     \
+    "          burst: 40, refund: " refund " }\n"                                                  \
+    "      - { type: rate, key: bytes, algorithm: gcra, capacity: 4M, window: 1s, burst: 4k,\n"    \
+    "          refund: " refund " }\n"                                                             \
+    "      - { type: call, algorithm: sliding_window, capacity: 100, window: 5ms }\n"              \
+    "      - { type: resource, key: db, capacity: 5 }\n"                                           \
+    "      - { type: resource, key: files, capacity: 4 }\n"
 const char *const account_keys[HISTORY_LIMITS] = {"tokens", "bytes", "call_count", "db", "files"};
 const uint64_t account_capacities[HISTORY_LIMITS] = {TOKENS_BURST, BYTES_BURST, 100, 5, 4};
 
 struct grants_log *grants_log;
 
-static struct history history;
+static struct history history, uses;
 static uint64_t checked, read_ns;
 
-void account_begin(void)
+const char *account_set(void)
+{
+    return grants_log->strict ? ACCOUNT_SET("strict") : ACCOUNT_SET("true");
+}
+
+void account_begin(bool strict)
 {
     void *memory =
         mmap(NULL, sizeof(*grants_log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     require(memory != MAP_FAILED);
     grants_log = memory;
+    grants_log->strict = strict;
     checked = 0;
     read_ns = clock_now();
 }
@@ -47,6 +54,7 @@ void account_begin(void)
 void account_end(void)
 {
     history_free(&history);
+    history_free(&uses);
     munmap(grants_log, sizeof(*grants_log));
     grants_log = NULL;
 }
@@ -119,6 +127,18 @@ void account_grant(int worker, const struct event *event)
     atomic_store(&account->events_n, n + 1);
 }
 
+/* Without room for it, less is checked. */
+void account_use(int worker, const struct event *event)
+{
+    struct account *account = &grants_log->accounts[worker];
+    uint64_t n = atomic_load(&account->uses_n);
+
+    if (!grants_log->strict || n - atomic_load(&account->uses_read) == ACCOUNT_ROOM)
+        return;
+    account->uses[n % ACCOUNT_ROOM] = *event;
+    atomic_store(&account->uses_n, n + 1);
+}
+
 void account_refund_begin(int worker, const uint64_t *amounts)
 {
     struct account *account = &grants_log->accounts[worker];
@@ -152,6 +172,15 @@ static void read_events(struct account *account)
     atomic_store(&account->events_read, n);
 }
 
+static void read_uses(struct account *account)
+{
+    uint64_t n = atomic_load(&account->uses_n), i = atomic_load(&account->uses_read);
+
+    for (; i < n; i++)
+        history_add(&uses, &account->uses[i % ACCOUNT_ROOM]);
+    atomic_store(&account->uses_read, n);
+}
+
 static void read_refunds(struct account *account)
 {
     uint64_t n = atomic_load(&account->refunds_n), i = atomic_load(&account->refunds_read);
@@ -168,6 +197,8 @@ void accounts_read(void)
         read_events(&grants_log->accounts[i]);
     for (int i = 0; i < ACCOUNTS; i++)
         read_refunds(&grants_log->accounts[i]);
+    for (int i = 0; i < ACCOUNTS; i++)
+        read_uses(&grants_log->accounts[i]);
 }
 
 void account_clear(int worker)
@@ -176,6 +207,7 @@ void account_clear(int worker)
 
     read_events(account);
     read_refunds(account);
+    read_uses(account);
     if (atomic_load(&account->refunding)) { /* it may have come to it, or not */
         account->refund.hi = clock_now();
         history_add_refund(&history, &account->refund);
@@ -221,7 +253,10 @@ void accounts_check(void)
     require(history_keeps_rate(&history, BYTES, BYTES_BURST, BYTES_PER_S, SECOND));
     require(history_keeps_window(&history, CALLS, account_capacities[CALLS], CALLS_WINDOW));
     require(history_keeps_order(&history));
+    require(history_keeps_rate(&uses, TOKENS, TOKENS_BURST, TOKENS_PER_S, SECOND));
+    require(history_keeps_rate(&uses, BYTES, BYTES_BURST, BYTES_PER_S, SECOND));
     checked += history.events_n;
+    uses.events_n = 0;
     forget_before(read_ns);
     read_ns = now_ns;
 }

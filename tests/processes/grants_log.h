@@ -20,8 +20,9 @@ enum { ACCOUNTS = 8, ACCOUNT_ROOM = 1 << 13 };
 /* The limits of the set, in this order. */
 enum { TOKENS, BYTES, CALLS, DB, FILES };
 
-/* Five limits, of which there is always too little. */
-extern const char account_set[];
+/* Five limits, of which there is always too little. With strict refunds if the log says so: then
+ * what is used keeps the bounds of the rates, whatever is refunded. */
+const char *account_set(void);
 extern const char *const account_keys[HISTORY_LIMITS];
 extern const uint64_t account_capacities[HISTORY_LIMITS];
 
@@ -37,19 +38,23 @@ struct account {
     struct refund refund;
     struct event events[ACCOUNT_ROOM];
     struct refund refunds[ACCOUNT_ROOM];
+    _Atomic uint64_t uses_n,
+        uses_read; /* if refunds are strict: grants with what was used of them */
+    struct event uses[ACCOUNT_ROOM];
 };
 
 struct grants_log {
     _Atomic uint64_t holders; /* a byte per worker: db:3, files:3, 1, doomed:1 */
     _Atomic uint32_t rest;
     _Atomic uint32_t few_descriptors; /* half of the workers that begin have hardly any */
+    bool strict;                      /* refunds are; set before there are workers */
     struct account accounts[ACCOUNTS];
 };
 
 extern struct grants_log *grants_log;
 
 /* Maps an empty one, which children share. */
-void account_begin(void);
+void account_begin(bool strict);
 void account_end(void);
 
 /* ---- by a worker, of its own account ---- */
@@ -59,6 +64,8 @@ void account_hold(int worker, const uint64_t *amounts);
 /* It is about to give them back. */
 void account_let_go(int worker, const uint64_t *amounts);
 void account_grant(int worker, const struct event *event);
+/* A grant is over, and these amounts were used of it. */
+void account_use(int worker, const struct event *event);
 /* It is about to give back at most these amounts of rates; and has done so, which may count as of
  * an instant that is so much later. */
 void account_refund_begin(int worker, const uint64_t *amounts);

@@ -322,7 +322,7 @@ static int setup(void **state)
 {
     (void)state;
     shared_begin();
-    account_begin();
+    account_begin(false);
     return 0;
 }
 

@@ -73,10 +73,28 @@ static struct segment *segment(void)
     return set->participant->segment;
 }
 
+/* Takes over the dead process's first thread context, its spare one, with which it did nothing. So
+ * the next process takes over one that held something. */
+static void take_spare_of_the_dead(void)
+{
+    for (uint32_t i = 0; i < segment_threads_n(segment()); i++) {
+        uint64_t owner = atomic_load(&segment_thread(segment(), i)->peer_key);
+
+        if (owner && owner != set->participant->peer_key) {
+            shm_cas_seq_cst(&segment_thread(segment(), i)->peer_key, owner,
+                            set->participant->peer_key);
+            return;
+        }
+    }
+}
+
 /* All that is free is this process's, which lives. */
 static void fill(unsigned lack)
 {
     uint64_t id = atomic_load(&segment_peer(segment(), set->participant->slot)->id), ignored;
+
+    if (lack & LACKS_THREADS)
+        take_spare_of_the_dead();
 
     for (uint32_t i = 0; i < SEGMENT_PEERS_MAX && (lack & LACKS_SLOTS); i++) {
         require(i < segment_peers_n(segment()) || segment_alloc_peer(segment(), i) == 0);
@@ -112,14 +130,36 @@ static void empty(void)
 
 /* ---- the dead ---- */
 
+struct other_holder {
+    weir_pool *pool;
+    struct shared_pipe ready;
+};
+
+static void *run_other_holder(void *argument)
+{
+    struct other_holder *other = argument;
+    struct shared_request memory;
+    weir_acquisition *held = NULL;
+
+    require(weir_try_acquire(other->pool, shared_ask(&memory, "slot", 1, 0), &held, NULL) == 0);
+    shared_tell(&other->ready);
+    pause_ns(60 * SECOND);
+    return NULL;
+}
+
+/* Two threads hold, so each of two thread contexts has something to recover. */
 static void run_holder(void *ready)
 {
     weir *mine = shared_open(text);
     weir_pool *of_mine = shared_pool(mine, "s");
+    struct other_holder other = {of_mine, shared_pipe()};
     struct shared_request memory;
     weir_acquisition *held = NULL, *waiting = NULL;
+    pthread_t thread;
 
-    require(weir_try_acquire(of_mine, shared_ask(&memory, "slot", 2, 0), &held, NULL) == 0);
+    require(weir_try_acquire(of_mine, shared_ask(&memory, "slot", 1, 0), &held, NULL) == 0);
+    require(pthread_create(&thread, NULL, run_other_holder, &other) == 0);
+    shared_hear(&other.ready);
     require(weir_submit(of_mine, shared_ask(&memory, "slot", 3, WEIR_FOREVER), &waiting, NULL) ==
             1);
     shared_tell(ready);
@@ -272,6 +312,33 @@ static void killed_while_it_takes_both(void **state)
 {
     (void)state;
     try_steps(plain, LACKS_SLOTS | LACKS_THREADS, SIGKILL);
+}
+
+/* A process that is stopped between the two holds nothing up: others recover what it has taken over.
+ * Here it is this one. */
+static void recovered_while_its_next_owner_is_stopped(void **state)
+{
+    uint32_t key;
+
+    (void)state;
+    open_own(plain);
+    key = set->participant->peer_key;
+    leave_dead_holder();
+    for (uint32_t i = 0; i < segment_threads_n(segment()); i++) {
+        uint64_t owner = atomic_load(&segment_thread(segment(), i)->peer_key);
+
+        if (owner && owner != key)
+            require(shm_cas_seq_cst(&segment_thread(segment(), i)->peer_key, owner,
+                                    thread_owner_make((uint32_t)owner, key)));
+    }
+    assert_int_equal(shared_held(pool, 0), 0);
+    assert_int_equal(shared_stats(pool).waiting, 0);
+    for (uint32_t i = 0; i < segment_threads_n(segment()); i++)
+        if (!is_own_thread(i))
+            atomic_store(&segment_thread(segment(), i)->peer_key, 0);
+    look_idle(set, &key, 1);
+    assert_int_equal(look_places(set), 1);
+    close_own();
 }
 
 /* ---- all of them are alive ---- */
@@ -483,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_while_it_takes_a_thread_context),
         cmocka_unit_test(stopped_while_it_takes_a_thread_context),
         cmocka_unit_test(killed_while_it_takes_both),
+        cmocka_unit_test(recovered_while_its_next_owner_is_stopped),
         cmocka_unit_test(as_many_as_can_share_and_no_more),
         cmocka_unit_test(the_holder_is_watched_in_a_crowd),
         cmocka_unit_test(exec_waits_for_a_place),

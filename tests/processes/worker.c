@@ -111,7 +111,7 @@ static void require_reason(const struct want *want, int r)
 }
 
 /* At the instants that the set itself used. */
-static void note_grant(const struct want *want, weir_acquisition *acquisition)
+static struct event note_grant(const struct want *want, weir_acquisition *acquisition)
 {
     const struct acq_record *r = record_at(acquisition->set->region, acquisition->record);
     struct event event;
@@ -124,6 +124,7 @@ static void note_grant(const struct want *want, weir_acquisition *acquisition)
     event.lo = event.hi = record_load(&r->granted_ns);
     require(event.since <= event.lo && event.hi <= clock_now());
     account_grant(me.number, &event);
+    return event;
 }
 
 /* Updates that are right, below, or missing; what goes back at most. */
@@ -161,16 +162,19 @@ static void give_back(weir_acquisition *acquisition, bool complete, const uint64
 
 static void use(const struct want *want, weir_acquisition *acquisition)
 {
+    struct event event = note_grant(want, acquisition);
     uint64_t unused[HISTORY_LIMITS];
     bool complete;
 
-    note_grant(want, acquisition);
     now_doing(DOING_HOLD);
     if (below(8) == 0)
         pause_ns(below(300000));
     complete = update(want, acquisition, unused);
     account_let_go(me.number, want->amounts);
     give_back(acquisition, complete, unused);
+    for (int i = 0; i < HISTORY_LIMITS; i++)
+        event.amounts[i] -= (uint32_t)unused[i];
+    account_use(me.number, &event);
 }
 
 /* It was not granted, or its fate is unknown. All that it asked for may go back. */
@@ -218,8 +222,10 @@ static void step_take(struct want *want)
     require(r == 0 || r == -EAGAIN);
     for (int i = 0; i < HISTORY_LIMITS; i++)
         event.amounts[i] = (uint32_t)want->amounts[i];
-    if (r == 0)
-        account_grant(me.number, &event);
+    if (r < 0)
+        return;
+    account_grant(me.number, &event);
+    account_use(me.number, &event);
 }
 
 /* Nothing of what is taken back counts, before its instant or after. */
@@ -430,7 +436,7 @@ static void rest(void)
 static void begin(void)
 {
     now_doing(DOING_OPEN);
-    me.w = shared_open(account_set);
+    me.w = shared_open(account_set());
     me.pool = shared_pool(me.w, "five");
     require(weir_queue_open(&me.queue, me.w, 64) == 0);
     if (me.few_descriptors)
