@@ -48,12 +48,14 @@ int thread_recovery_run(struct thread_ctx *ctx, const struct region *region, uin
  * overdue, and repeats notifications that are missing. Returns the time of the next check, ns;
  * WEIR_FOREVER: there are no waiters. */
 uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set);
-/* The same for all wait queues of the set, with a thread context of its own. Returns how many
- * waiters were decided. */
+/* Makes a stall check of all wait queues of the set, with the spare context or that of the calling
+ * thread, and stores the time of the next one in `*ret_next_ns`: WEIR_FOREVER if there are no
+ * waiters. Returns how many waiters were decided. */
 int stall_check_set(weir_set *set, uint64_t *ret_next_ns);
 
-/* Settles the heads as well. `record` waits in this process while its word is `word`; if it is not
- * in the wait queue then, the set is marked broken. */
+/* Settles the heads of the wait queue of one waiter, and checks the waiter itself. `record` waits
+ * in this process while its word is `word`; if it is not in the wait queue then, the set is marked
+ * broken. */
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word);
 
 /* Returns the time of the next check for the waiter with this ticket. */

@@ -311,8 +311,8 @@ static struct thread_ctx *thread_ctx_begin_spare(weir_set *set)
 
     spare->thread = os_thread_id();
     if (thread_ctx_is_prepared(spare, set->number) && spare->set_ctxs[set->number].is_inherited) {
-        spare->set_ctxs[set->number].is_inherited =
-            false; /* which recovering it would call again */
+        /* Recovering may need the spare context again, and must not begin anew. */
+        spare->set_ctxs[set->number].is_inherited = false;
         spare->set_ctxs[set->number].is_inherited = !peer_recover_inherited(spare, set);
     }
     return spare;

@@ -74,7 +74,7 @@ void region_close(struct region *region);
  * instance's lock.
  */
 uint32_t region_alloc_block(struct region *region, size_t size, size_t alignment);
-/* The same below the offset `end`. */
+/* Allocates a block as region_alloc_block() does, but only below the offset `end`, in bytes. */
 uint32_t region_alloc_block_below(struct region *region, size_t size, size_t alignment, size_t end);
 
 /*

@@ -135,10 +135,11 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
 bool segment_is_ours(const struct segment_header *header)
 {
     const struct segment_identity *identity = &header->identity;
+    bool has_name =
+        identity->name[0] != '\0' && memchr(identity->name, '\0', sizeof(identity->name));
 
-    return memcmp(identity->magic, segment_magic, sizeof(segment_magic)) == 0 &&
-           identity->layout == SEGMENT_LAYOUT && identity->header_size == sizeof(*header) &&
-           identity->name[0] != '\0' && memchr(identity->name, '\0', sizeof(identity->name));
+    return has_name && memcmp(identity->magic, segment_magic, sizeof(segment_magic)) == 0 &&
+           identity->layout == SEGMENT_LAYOUT && identity->header_size == sizeof(*header);
 }
 
 static int segment_error_damaged(struct segment_file *file, const char *what)

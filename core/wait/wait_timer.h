@@ -199,7 +199,9 @@ void peer_events_close_in_child(struct wait_timer *timer);
 void wall_watch_init(weir *w);
 /* Makes sure that a step is noticed. Returns 0 or a negative errno. Any thread, without locks. */
 int wall_watch_start(weir *w);
-/* The same before a request may wait in a set, if its limits read the wall clock. */
+/* Makes sure that a step is noticed if decisions of the set depend on it: its limits read the wall
+ * clock, or it goes by CLOCK_BOOTTIME. Call before a request may wait in the set. Returns as
+ * wall_watch_start(). */
 static inline int wall_watch_subscribe(const weir_set *set)
 {
     return set->limits.clock_needs ? wall_watch_start(set->w) : 0;

@@ -314,8 +314,8 @@ static void killed_while_it_takes_both(void **state)
     try_steps(plain, LACKS_SLOTS | LACKS_THREADS, SIGKILL);
 }
 
-/* A process that is stopped between the two holds nothing up: others recover what it has taken over.
- * Here it is this one. */
+/* A process that is stopped between the two holds nothing up: others recover what it has taken
+ * over. Here it is this one. */
 static void recovered_while_its_next_owner_is_stopped(void **state)
 {
     uint32_t key;
