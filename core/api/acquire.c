@@ -54,6 +54,8 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
     if (r < 0)
         return r;
     (*ret)->reserved = true;
+    if (!(*ret)->record)
+        (*ret)->empty_granted_ns = op.decision.forecast_ns;
     *ret_at_ns = op.decision.forecast_ns;
     return 0;
 }

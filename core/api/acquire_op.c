@@ -234,6 +234,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
         acquire_op_fill_record(op, acquisition->record);
         r = acquire_op_execute(op, acquisition->record, mode);
     } else {
+        acquisition->empty_granted_ns = clock_now_coarse(&op->set->w->clock);
         counter_add(&thread_ctx_counters(op->ctx, op->set->number)->granted, 1);
     }
     WEIR_INVARIANT(acquisition->set == op->set || !acquisition->record);

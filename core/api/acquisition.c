@@ -2,7 +2,6 @@
 /* Acquisitions: making and freeing, results and updates. */
 #include "api/acquisition.h"
 
-#include "api/set_object.h"
 #include "base/compiler.h"
 #include "os/os.h"
 #include "set/waiter.h"
@@ -146,16 +145,6 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
     return acquisition_result_of(state);
-}
-
-const char *weir_acquisition_set(const weir_acquisition *acquisition)
-{
-    return acquisition ? set_name(acquisition->set) : NULL;
-}
-
-const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)
-{
-    return acquisition ? weir_set_config(acquisition->set, name) : NULL;
 }
 
 static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)

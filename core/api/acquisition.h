@@ -38,9 +38,9 @@ static inline void acquisition_mark_observed(weir_acquisition *acquisition)
 }
 
 /* Returns whether limit i still needs an update before release. */
-static inline bool acquisition_lacks_update(weir_acquisition *acquisition, uint32_t i)
+static inline bool acquisition_lacks_update(const weir_acquisition *acquisition, uint32_t i)
 {
-    uint64_t amount = acquisition_amounts(acquisition)[i];
+    uint64_t amount = acquisition->values[i];
     enum weir_limit_type type = acquisition->set->limits.items[i].type;
 
     WEIR_INVARIANT(i < acquisition->set->limits.n);

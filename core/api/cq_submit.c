@@ -218,6 +218,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
     int r = 0;
 
     if (request_is_empty(set, op->amounts)) {
+        record_store(&set_record(set, record)->granted_ns, clock_now_coarse(&set->w->clock));
         cq_set_state(op, record, RECORD_HELD);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {

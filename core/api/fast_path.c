@@ -316,8 +316,6 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
 {
     struct thread_ctx *ctx = thread_ctx_self;
     weir_set *set = acquisition->set;
-    struct counters *counters;
-    bool missing;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
         !fast_path_is_open(set->w))
@@ -326,15 +324,13 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
         return false;
     WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
-    missing = fast_path_lacks_update(repr, acquisition);
+    if (fast_path_lacks_update(repr, acquisition)) /* the slow path warns of it */
+        return false;
     if (!fast_path_give_back(repr, shared, ctx, acquisition))
         return false;
-    counters = thread_ctx_counters(ctx, set->number);
-    counter_add(&counters->released, 1);
-    if (missing)
-        counter_add(&counters->missing_update, 1);
+    counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
     acquisition_cache_push(ctx, acquisition);
-    *ret = missing ? -EPROTO : 0;
+    *ret = 0;
     return true;
 }
 

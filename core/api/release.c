@@ -159,6 +159,17 @@ static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition
     return 0;
 }
 
+/* Warns of each limit that lacks its update. The log callback may call weir. */
+static void acquisition_warn_missing(const weir_acquisition *acquisition)
+{
+    weir_set *set = acquisition->set;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (acquisition_lacks_update(acquisition, i))
+            request_warn(set, set->limits.items[i].key,
+                         "was released without an update: its full amount counts as used");
+}
+
 static void acquisition_close_fd(const weir_acquisition *acquisition)
 {
     if (acquisition->fd >= 0 && !acquisition->attached)
@@ -183,6 +194,11 @@ int acquisition_release(weir_acquisition *acquisition)
         r = acquisition_end(ctx, acquisition);
     else if (!acquisition->canceled)
         counter_add(&thread_ctx_counters(ctx, acquisition->set->number)->released, 1);
+    if (r == -EPROTO) { /* the acquisition still holds the instance */
+        thread_ctx_return(ctx);
+        acquisition_warn_missing(acquisition);
+        ctx = thread_ctx_borrow(acquisition->set);
+    }
     WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
     if (acquisition->is_timed)
         timer_thread_forget(w, acquisition->waiter);

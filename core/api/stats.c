@@ -27,9 +27,33 @@ const char *weir_set_config(const weir_set *set, const char *name)
     return NULL;
 }
 
+int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size_t n)
+{
+    if (!set || (n && !ret))
+        return -EINVAL;
+    for (uint32_t i = 0; i < set->config_n && i < n; i++)
+        ret[i] = (struct weir_setting){set->config[i].name, set->config[i].value};
+    return set->config_n;
+}
+
 size_t weir_set_limits(const weir_set *set)
 {
     return set ? set->limits.n : 0;
+}
+
+const char *weir_set_limit_key(const weir_set *set, size_t limit)
+{
+    return limit < weir_set_limits(set) ? set->limits.items[limit].key : NULL;
+}
+
+int weir_set_limit_find(const weir_set *set, const char *key, size_t from)
+{
+    if (!set || !key)
+        return -EINVAL;
+    for (size_t i = from; i < set->limits.n; i++)
+        if (request_key_equal(set->limits.items[i].key, key))
+            return (int)i;
+    return -ENOENT;
 }
 
 int weir_set_info(const weir_set *set, struct weir_set_info *ret)

@@ -39,8 +39,11 @@ struct weir_acquisition {
         /* Completion queue that has yet to hand it out, else NULL; owner: that queue's lock. */
         _Atomic(weir_queue *) queue;
     };
-    uint64_t user_data; /* of the submission to that completion queue */
-    uint64_t values[];  /* amount of each limit, then amount used of each limit */
+    union {
+        uint64_t user_data;        /* of the submission to that completion queue */
+        uint64_t empty_granted_ns; /* without a record: when nothing was granted */
+    };
+    uint64_t values[]; /* amount of each limit, then amount used of each limit */
 };
 
 /* ---- defined in api/: acquisition.c, acquisition_fd.c, release.c ---- */

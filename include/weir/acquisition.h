@@ -239,8 +239,9 @@ WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint
  * one is canceled; a decided one without a grant is only freed. A grant that neither
  * weir_acquisition_result nor the fd has reported is undone, with refunds as said at the top. NULL
  * and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing: usage counts as
- * the full request, and everything was released); -ECHILD (memory was freed, the parent's limits
- * are untouched).
+ * the full request, and everything was released; the log names the key, once for each key of a set,
+ * and weir_acquisition_missing_update says it before); -ECHILD (memory was freed, the parent's
+ * limits are untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
@@ -251,6 +252,38 @@ WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition
  * the acquisition. */
 WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
                                                 const char *name);
+
+/*
+ * Lists that map, sorted by name: the first `n` entries in `ret`, which may be NULL if `n` is 0.
+ * The strings live as long as the acquisition. Returns how many there are in all, or -EINVAL (an
+ * argument is NULL).
+ */
+WEIR_PUBLIC int weir_acquisition_config_settings(const weir_acquisition *acquisition,
+                                                 struct weir_setting *ret, size_t n);
+
+/*
+ * Returns in `*ret` the amount of the limit with this key, in its units: of a granted acquisition
+ * what it holds or may use now; of any other what the request asked for. The set's defaults are
+ * included, and 0 is a limit that was left out. Returns 0; -ENOENT (the set has no such key),
+ * -EINVAL (an argument is NULL), -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key,
+                                        uint64_t *ret);
+
+/*
+ * Returns in `*ret_ns` the time of the instance's clock, ns, as of which the acquisition was
+ * granted. Of a reservation that is the reserved time. It may be up to 10 ms early if nothing but a
+ * counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it is not granted,
+ * or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
+
+/*
+ * Returns the key of the first limit for which weir_update has to be called before weir_release,
+ * and was not; NULL if there is none, the acquisition is not granted, or `acquisition` is NULL. The
+ * string lives as long as the acquisition. weir_release returns -EPROTO as long as there is one.
+ */
+WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *acquisition);
 
 /*
  * Returns in `*ret_ns` the first time of the instance's clock at which this set would grant the

@@ -175,8 +175,26 @@ WEIR_PUBLIC const char *weir_set_name(const weir_set *set);
 /* A value of the set's `config` map, or NULL; lives as long as the set. Any thread. */
 WEIR_PUBLIC const char *weir_set_config(const weir_set *set, const char *name);
 
+/*
+ * Lists the set's `config` map, sorted by name: the first `n` entries in `ret`, which may be NULL
+ * if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in all,
+ * or -EINVAL (an argument is NULL).
+ */
+WEIR_PUBLIC int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size_t n);
+
 /* How many limits the set has. Any thread. */
 WEIR_PUBLIC size_t weir_set_limits(const weir_set *set);
+
+/* The key of limit number `limit` (from 0), or NULL if there is no such limit; lives as long as the
+ * set. Any thread. */
+WEIR_PUBLIC const char *weir_set_limit_key(const weir_set *set, size_t limit);
+
+/*
+ * Finds a limit by its key: returns the number of the first one from number `from` on. Several
+ * limits may have one key. Any thread. Returns -ENOENT (none has the key) or -EINVAL (an argument
+ * is NULL).
+ */
+WEIR_PUBLIC int weir_set_limit_find(const weir_set *set, const char *key, size_t from);
 
 /* The definition of a set, without its limits. */
 struct weir_set_info {

@@ -94,6 +94,12 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_release, (P(0, &right.held)), 0)                                                     \
     CALL(weir_acquisition_set, (P(0, right.held)), 0)                                              \
     CALL(weir_acquisition_config, (P(0, right.held), P(1, "host")), 0, 0)                          \
+    CALL(weir_acquisition_config_settings, (P(0, right.held), P(1, right.settings), 8), -EINVAL,   \
+         -EINVAL)                                                                                  \
+    CALL(weir_acquisition_amount, (P(0, right.held), P(1, "c"), P(2, right.amounts)), -EINVAL,     \
+         -EINVAL, -EINVAL)                                                                         \
+    CALL(weir_acquisition_granted_ns, (P(0, right.held), P(1, &right.at_ns)), -EINVAL, -EINVAL)    \
+    CALL(weir_acquisition_missing_update, (P(0, right.held)), 0)                                   \
     CALL(weir_set_ready_at, (P(0, world.set), P(1, &right.request), P(2, &right.at_ns)), -EINVAL,  \
          0, -EINVAL)                                                                               \
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
@@ -136,6 +142,9 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
     CALL(weir_set_name, (P(0, world.set)), 0)                                                      \
     CALL(weir_set_config, (P(0, world.set), P(1, "host")), 0, 0)                                   \
+    CALL(weir_set_config_settings, (P(0, world.set), P(1, right.settings), 8), -EINVAL, -EINVAL)   \
+    CALL(weir_set_limit_key, (P(0, world.set), 0), 0)                                              \
+    CALL(weir_set_limit_find, (P(0, world.set), P(1, "c"), 0), -EINVAL, -EINVAL)                   \
     CALL(weir_set_limits, (P(0, world.set)), 0)                                                    \
     CALL(weir_set_info, (P(0, world.set), P(1, &right.info)), -EINVAL, -EINVAL)                    \
     CALL(weir_set_limit_settings, (P(0, world.set), 0, P(1, right.settings), 8), -EINVAL, -EINVAL) \
