@@ -138,9 +138,9 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
                             weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
- * Reserves: grants in advance, for programs that send at given times rather than wait. `*ret_at_ns`
- * is the time, by the instance's clock, as of which the request counts as granted: now or later,
- * and never before the limits allow it. The grant must not be used before that time.
+ * Grants in advance (a reservation), for programs that send at given times rather than wait.
+ * `*ret_at_ns` is the time, by the instance's clock, as of which the request counts as granted: now
+ * or later, and never before the limits allow it. The grant must not be used before that time.
  * weir_uring_prep_paced (uring.h) makes the kernel start operations then. All other calls, and the
  * acquisition's descriptors, treat it as granted already and do not signal that time. weir_update
  * and weir_release work as for any other acquisition.
@@ -148,8 +148,9 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * Later requests are served as if a waiter were ahead: the set grants nothing before that time, not
  * even to the newcomers of an unfair set. weir_cancel undoes a reservation, before and after its
  * time, until weir_update reports usage; weir_acquisition_result does not matter. Its amounts are
- * refunded (see the top). Its time is not: nothing is granted before it. So reserve no further
- * ahead than needed; max_wait bounds it. A reservation that is released counts as used.
+ * refunded (acquisition.h says how, at its top). Its time is not: nothing is granted before it. So
+ * reserve no further ahead than needed; max_wait bounds it. A reservation that is released counts
+ * as used.
  *
  * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.
  * Returns 0, or an error of weir_acquire. -EAGAIN: there are waiters, which a reservation does not
@@ -161,11 +162,11 @@ WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request
                              struct weir_refusal *retref);
 
 /*
- * Returns an eventfd that becomes readable (POLLIN) once the acquisition is decided, at once if it
- * already is, and stays readable until read. Made by the first call, close-on-exec and
- * non-blocking, closed by weir_release and never handed out twice; the caller must not close it.
- * A failure changes nothing: the acquisition waits or is granted as before. A program that may be
- * out of descriptors makes an eventfd before it submits, and attaches it.
+ * Returns an eventfd that becomes readable once the acquisition is decided. It is so (POLLIN) at
+ * once if the acquisition already is, and stays readable until read. Made by the first call,
+ * close-on-exec and non-blocking, closed by weir_release and never handed out twice; the caller
+ * must not close it. A failure changes nothing: the acquisition waits or is granted as before. A
+ * program that may be out of descriptors makes an eventfd before it submits, and attaches it.
  * Errors: -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its
  * completion), -EINVAL (it has a descriptor for grants), or the kernel's error of writing it; then
  * call again.
@@ -173,18 +174,19 @@ WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
 /*
- * Returns an eventfd that becomes readable only if the acquisition is granted, never because it was
- * refused, timed out or was canceled: for waits that the kernel itself continues from (see
- * uring.h). Errors and ownership are those of weir_acquisition_fd. The first of the two calls
- * decides which kind this acquisition has; the other one returns -EINVAL from then on.
+ * Returns an eventfd that becomes readable only if the acquisition is granted. It never does
+ * because the acquisition was refused, timed out or was canceled: for waits that the kernel itself
+ * continues from (see uring.h). Ownership is as with weir_acquisition_fd. The first of the two
+ * calls decides which kind this acquisition has; the other one returns -EINVAL from then on.
+ * Returns the eventfd, or an error of weir_acquisition_fd.
  */
 WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
- * Attaches an eventfd of the program instead: 1 is added to it once the acquisition is decided, at
- * once if it already is. A program that waits repeatedly keeps it in its loop, instead of adding a
- * new descriptor each time. It stays the program's, which reads it before the next wait. It must
- * stay open until the acquisition is released; nothing is written to it afterwards.
+ * Attaches an eventfd of the program to an acquisition. 1 is added to it once the acquisition is
+ * decided, at once if it already is. A program that waits repeatedly keeps it in its loop, instead
+ * of adding a new descriptor each time. It stays the program's, which reads it before the next
+ * wait. It must stay open until the acquisition is released; nothing is written to it afterwards.
  *
  * Several acquisitions may share one: its count is the number decided since it was read. Nothing
  * else may fill it. At its maximum nothing can be added; if it is blocking as well, the deciding
@@ -198,16 +200,22 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd);
 
 /*
- * Returns the result: 0 granted, -EINPROGRESS pending, -ETIMEDOUT, -EAGAIN (max_wait passed),
- * -ECANCELED, -ESHUTDOWN, -ENOBUFS (of a completion queue: the wait queue was full), -ECHILD,
- * -EUCLEAN. Never blocks. A result other than -EINPROGRESS is final, with two exceptions.
- * weir_cancel can undo a reservation, or a grant that this call has not reported yet; and it is
- * -EUCLEAN once the segment of the set is found damaged.
+ * Returns the result of an acquisition, or that it is pending. Never blocks. A result other than
+ * -EINPROGRESS is final, with two exceptions. weir_cancel can undo a reservation, or a grant that
+ * this call has not reported yet; and it is -EUCLEAN once the segment of the set is found damaged.
+ * Returns
+ *   0             granted
+ *   -EINPROGRESS  pending
+ *   -ETIMEDOUT    timeout_ns has passed
+ *   -EAGAIN       max_wait has passed
+ *   -ECANCELED    canceled
+ *   -ENOBUFS      of a completion queue: the wait queue was full
+ *   -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
 /*
- * Returns the limit that refused an acquisition, and when to try again, as a forecast from now.
+ * Tells the limit that refused an acquisition, and when to try again, as a forecast from now.
  * Only of an acquisition that ended with -ETIMEDOUT or -EAGAIN, or in a completion queue with
  * -ENOBUFS. Returns 0; -EINVAL (it did not end so, or ret->size is too small), -ENOMEM, -EUCLEAN,
  * -ECHILD.
@@ -216,80 +224,81 @@ WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct w
 
 /*
  * Cancels a pending acquisition; its result becomes -ECANCELED and its fd readable. An earlier
- * grant that weir_acquisition_result has not reported yet is undone, with refunds as said at the
- * top; so is a reservation that was not updated. Returns 0, -EALREADY (it was decided before, or
- * canceled already; see the result), -ECHILD. The acquisition must still be released.
+ * grant that weir_acquisition_result has not reported yet is undone, with refunds as acquisition.h
+ * says at its top; so is a reservation that was not updated. Returns 0, -EALREADY (it was decided
+ * before, or canceled already; see the result), -ECHILD. The acquisition must still be released.
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
 /*
- * Reports how much was used of a rate (required before release) or of a call taken with an amount
- * above 1 (required, 0 … amount). The last value before release counts. Usage below the amount
- * refunds the rest at release, if the limit refunds (see the top). Usage above it makes a rate warn
- * once, and is charged at release if the limit says `overuse: charge`. Returns 0; -EINVAL (a
- * resource, a limit left out of the request, or not granted); -ERANGE (a call, above its amount, or
- * other than 1 where the amount was 1); -ENOENT (unknown key, and strict; else it warns once and
- * returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD. A refused update changes
- * nothing.
+ * Reports how much was used. It is required, before the release, of a rate, and of a call taken
+ * with an amount above 1 (0 … amount). The last value before release counts. Usage below the amount
+ * refunds the rest at release, if the limit refunds (acquisition.h says how, at its top). Usage
+ * above it makes a rate warn once, and is charged at release if the limit says `overuse: charge`.
+ * Returns 0; -EINVAL (a resource, a limit left out of the request, or not granted); -ERANGE (a
+ * call, above its amount, or other than 1 where the amount was 1); -ENOENT (unknown key, and
+ * strict; else it warns once and returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD.
+ * A refused update changes nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
 /*
  * Releases the acquisition, in any state, exactly once, and sets `*acquisition` to NULL. A pending
  * one is canceled; a decided one without a grant is only freed. A grant that neither
- * weir_acquisition_result nor the fd has reported is undone, with refunds as said at the top. NULL
- * and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing: usage counts as
- * the full request, and everything was released; the log names the key, once for each key of a set,
- * and weir_acquisition_missing_update says it before); -ECHILD (memory was freed, the parent's
- * limits are untouched).
+ * weir_acquisition_result nor the fd has reported is undone, with refunds as acquisition.h says at
+ * its top. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
+ * usage counts as the full request, and everything was released; the log names the key, once for
+ * each key of a set, and weir_acquisition_missing_update says it before); -ECHILD (memory was
+ * freed, the parent's limits are untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
-/* The name of the set that was picked. Lives as long as the acquisition. */
+/* Returns the name of the set that was picked. It lives as long as the acquisition. */
 WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition);
 
-/* A value of the picked set's `config` map at the time of the request, or NULL. Lives as long as
- * the acquisition. */
+/* Returns a value of the `config` map of the set that was picked. It is that of the time of the
+ * request, or NULL if there is none, and lives as long as the acquisition. */
 WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
                                                 const char *name);
 
 /*
- * Lists that map, sorted by name: the first `n` entries in `ret`, which may be NULL if `n` is 0.
- * The strings live as long as the acquisition. Returns how many there are in all, or -EINVAL (an
- * argument is NULL).
+ * Lists the `config` map of the set that was picked, sorted by name. Stores the first `n` entries
+ * in `ret`, which may be NULL if `n` is 0. The strings live as long as the acquisition. Returns how
+ * many there are in all, or -EINVAL (an argument is NULL).
  */
 WEIR_PUBLIC int weir_acquisition_config_settings(const weir_acquisition *acquisition,
                                                  struct weir_setting *ret, size_t n);
 
 /*
- * Returns in `*ret` the amount of the limit with this key, in its units: of a granted acquisition
- * what it holds or may use now; of any other what the request asked for. The set's defaults are
- * included, and 0 is a limit that was left out. Returns 0; -ENOENT (the set has no such key),
- * -EINVAL (an argument is NULL), -ECHILD.
+ * Tells the amount of the limit with this key, in its units. Stores in `*ret`, of a granted
+ * acquisition what it holds or may use now; of any other what the request asked for. The set's
+ * defaults are included, and 0 is a limit that was left out. Returns 0; -ENOENT (the set has no
+ * such key), -EINVAL (an argument is NULL), -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key,
                                         uint64_t *ret);
 
 /*
- * Returns in `*ret_ns` the time of the instance's clock, ns, as of which the acquisition was
- * granted. Of a reservation that is the reserved time. It may be up to 10 ms early if nothing but a
- * counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it is not granted,
- * or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
+ * Tells when the acquisition was granted. Stores in `*ret_ns` the time of the instance's clock, ns,
+ * as of which it counts so. Of a reservation that is the reserved time. It may be up to 10 ms early
+ * if nothing but a counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it
+ * is not granted, or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
 
 /*
- * Returns the key of the first limit for which weir_update has to be called before weir_release,
- * and was not; NULL if there is none, the acquisition is not granted, or `acquisition` is NULL. The
- * string lives as long as the acquisition. weir_release returns -EPROTO as long as there is one.
+ * Returns the key of the first limit that lacks an update. There weir_update has to be called
+ * before weir_release, and was not. NULL if there is none, the acquisition is not granted, or
+ * `acquisition` is NULL. The string lives as long as the acquisition. weir_release returns -EPROTO
+ * as long as there is one.
  */
 WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *acquisition);
 
 /*
- * Returns in `*ret_ns` the first time of the instance's clock at which this set would grant the
- * request: behind the waiters and reservations ahead, with resources counted as available, so a
- * lower bound. WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never. The
- * request's timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE,
+ * Forecasts when a set would grant a request. Stores in `*ret_ns` the first such time of the
+ * instance's clock, behind the waiters and reservations ahead, with resources counted as available,
+ * so a lower bound. WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never.
+ * The request's timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE,
  * -ENOENT, -ENOMEM, -EUCLEAN or -ECHILD with the meanings of weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,

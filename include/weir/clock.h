@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Time. All times are uint64_t nanoseconds of the instance's clock. That is CLOCK_MONOTONIC, which
- * stops while the machine is suspended (windows of a set with `clock: boottime` go on); or readings
- * of it shared for a microsecond; or a clock injected by the program, for tests and simulations.
+ * Time: the clock of an instance. All times are uint64_t nanoseconds of the instance's clock. That
+ * is CLOCK_MONOTONIC, which stops while the machine is suspended (windows of a set with `clock:
+ * boottime` go on); or readings of it shared for a microsecond; or a clock injected by the program,
+ * for tests and simulations.
  */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
@@ -59,17 +60,18 @@ enum weir_clock_source {
     WEIR_CLOCK_INJECTED = 3 /* only returned: options.clock */
 };
 
-/* Returns the source of the instance's clock at this moment. Any thread. Cannot fail. */
+/* Returns the source of the instance's clock. It may change to CLOCK_MONOTONIC, as said with its
+ * type. Any thread. Cannot fail. */
 WEIR_PUBLIC enum weir_clock_source weir_clock_in_use(weir *w);
 
-/* Returns the time of the instance's clock, in nanoseconds. Any thread. Cannot fail. */
+/* Returns the time of the instance's clock. It is in nanoseconds. Any thread. Cannot fail. */
 WEIR_PUBLIC uint64_t weir_now(weir *w);
 
 /*
- * Decides everything that has become due: grants by the passing of time or by a step of the wall
- * clock, timeouts, expired max_wait; and handles what other processes did to waiters of this one.
- * Only needed with an injected clock, harmless otherwise. Any thread; never waits for anything to
- * become due. Returns how many waiters were decided, or -ECHILD after fork.
+ * Decides everything that has become due. These are grants by the passing of time or by a step of
+ * the wall clock, timeouts, and expired max_wait. It also handles what other processes did to
+ * waiters of this one. Only needed with an injected clock, harmless otherwise. Any thread; never
+ * waits for anything to become due. Returns how many waiters were decided, or -ECHILD after fork.
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 

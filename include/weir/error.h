@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Errors. Every call returns 0 or a positive count, or a negative errno (include <errno.h> to name
- * it), never -EINTR. Where a human needs to know why, the call also fills a struct weir_error.
+ * Errors: what calls return, and where a human finds out why. Every call returns 0 or a positive
+ * count, or a negative errno (include <errno.h> to name it), never -EINTR. Where a human needs to
+ * know why, the call also fills a struct weir_error.
  *
  * NULL in place of an object, of a text or of room for a result is -EINVAL, and nothing else
  * happens; calls that return no code return NULL or 0 then. Each call says which arguments may be
  * NULL. Flags and values of enums that are not known are -EINVAL as well, and so are sizes of
  * structs that are too small.
+ *
+ * These codes mean the same wherever a call says no more of them:
+ *   -EINVAL           an argument is wrong: NULL, or a value that is not known
+ *   -ENOMEM           out of memory
+ *   -EMFILE, -ENFILE  the process, or the system, has no more descriptors
+ *   -ESHUTDOWN        the instance is closing or closed
+ *   -ECHILD           the instance was opened before fork, by the parent
+ *   -EUCLEAN          the set is shared by processes, and its segment is damaged
  *
  * Structs that start with their size may be larger in a later version of the library, which takes
  * what a smaller one lacks for 0; all others never change.

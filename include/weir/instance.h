@@ -98,10 +98,10 @@ enum {
  * An instance attaches to all shared sets of its configuration here. That can fail with -EEXIST
  * (the other processes define the set otherwise; the message shows both definitions), -EPERM (the
  * directory or the file of the set is not the user's alone), -EXDEV (it belongs to another pid or
- * time namespace), -EPROTONOSUPPORT (to another version of weir), -EUCLEAN (it is damaged), -EUSERS
- * (1024 instances of living processes are attached; dead ones are replaced), -EBUSY (other
- * processes keep removing it), -ENOENT (WEIR_OPEN_EXISTING, and there is none), or the system's
- * error (-ENOSPC, -EMFILE, …).
+ * time namespace), -EPROTONOSUPPORT (it belongs to another version of weir), -EUCLEAN (it is
+ * damaged), -EUSERS (1024 instances of living processes are attached; dead ones are replaced),
+ * -EBUSY (other processes keep removing it), -ENOENT (WEIR_OPEN_EXISTING, and there is none), or
+ * the system's error (-ENOSPC, -EMFILE, …).
  */
 WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
                           struct weir_error *reterr);
@@ -119,14 +119,14 @@ WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
 WEIR_PUBLIC weir *weir_close(weir *w);
 
 /*
- * Returns the names of the sets (or pools) that can be opened, in the order in which they were
- * defined: at most `n` of them in `ret`, which may be NULL if `n` is 0. The strings live as long as
+ * Lists the names of the sets (or pools) that can be opened, in the order of their definitions.
+ * Stores at most `n` of them in `ret`, which may be NULL if `n` is 0. The strings live as long as
  * the instance. Any thread. Returns how many there are in all, or -ECHILD.
  */
 WEIR_PUBLIC int weir_sets(weir *w, const char **ret, size_t n);
 WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
 
-/* The library's version, "0.1.0". */
+/* Returns the library's version. It is a string such as "0.1.0", for ever. Any thread. */
 WEIR_PUBLIC const char *weir_version(void);
 
 /* A plugin found in a directory. Plugins linked into a static library appear as files of a
@@ -139,8 +139,8 @@ struct weir_plugin_info {
 };
 
 /*
- * Calls `found` for every plugin in the directories that weir_open would search with these options,
- * in the order of the search, and for every file and directory there that is refused. The files are
+ * Lists the plugins that an instance with these options would find. Calls `found` for each one in
+ * the order of the search, and for every file and directory there that is refused. The files are
  * loaded. `found` returns 0 to go on. Any thread. Returns the number of calls; or -EINVAL (the
  * options or the configuration's plugin_dirs are wrong), -ENOENT, -EACCES, … (the configuration
  * cannot be read), -ENOMEM; then `reterr`, if not NULL, holds the first complaint.
@@ -150,10 +150,11 @@ WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              void *userdata, struct weir_error *reterr);
 
 /*
- * Calls `found` for every plugin directory that these options and the configuration name, in the
- * order of the search: for programs that open a set by its definition alone (segment.h), which does
- * not say where its plugins are. `dir` lives as long as the call. `found` returns 0 to go on. Any
- * thread. Returns the number of calls, or an error of weir_plugins, with `reterr`.
+ * Lists the directories of plugins that these options and the configuration name. Calls `found` for
+ * each one in the order of the search: for programs that open a set by its definition alone
+ * (segment.h), which does not say where its plugins are. `dir` lives as long as the call. `found`
+ * returns 0 to go on. Any thread. Returns the number of calls, or an error of weir_plugins, with
+ * `reterr`.
  */
 WEIR_PUBLIC int weir_plugin_dirs(const struct weir_options *options,
                                  int (*found)(void *userdata, const char *dir), void *userdata,

@@ -59,17 +59,18 @@ WEIR_PUBLIC int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_s
 WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
 
 /*
- * The name of the pool's balancer, or NULL: a pool of one set may have none. Lives as long as the
- * handle. Any thread.
+ * Returns the name of the pool's balancer. It is NULL if there is none: a pool of one set
+ * needs none. It lives as long as the handle. Any thread.
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
 
-/* Returns how many sets the pool has, at least 1. Any thread. */
+/* Returns how many sets the pool has. It has at least 1; the answer is 0 if `pool` is NULL. Any
+ * thread. */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);
 
 /*
- * Returns a set of the pool, to look at, or NULL if there are no more than `index`. Borrowed: lives
- * as long as the pool handle. Any thread.
+ * Returns a set of the pool, to look at. It is NULL if there are no more than `index`. Borrowed:
+ * lives as long as the pool handle. Any thread.
  */
 WEIR_PUBLIC weir_set *weir_pool_set(weir_pool *pool, size_t index);
 

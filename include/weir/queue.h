@@ -58,9 +58,9 @@ struct weir_completion {
 };
 
 /*
- * Opens a completion queue for at most `capacity` submissions that were not reaped yet, from 1 to
- * WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's until weir_queue_close. Until it is
- * used it takes next to no memory.
+ * Opens a completion queue. It is for at most `capacity` submissions that were not reaped yet, from
+ * 1 to WEIR_QUEUE_CAPACITY_MAX. `*ret` is the caller's until weir_queue_close. Until it is used it
+ * takes next to no memory.
  *
  * It takes one descriptor; two if there is a shared set or the clock is injected; three if the
  * kernel lacks the timerfd feature of CONFIG_CHECKPOINT_RESTORE. It takes one more for each shared
@@ -71,13 +71,8 @@ struct weir_completion {
 WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
 /*
- * Submits a request. 0: one completion with `user_data` follows, even if the request was decided by
- * this call. Otherwise no completion follows and nothing was taken:
- *   -ENOSPC      `capacity` submissions were not reaped yet
- *   -ERANGE, -ENOENT, -EINVAL, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD as weir_acquire; also -EINVAL
- *                if pool and completion queue are not of one instance
- *   -EMFILE, -ENFILE, … from the kernel: the completion queue cannot receive the events of the
- *                other processes that share the set, or the timer thread those of the clock
+ * Submits a request to a completion queue. One completion with `user_data` follows, even if the
+ * request was decided by this call. On an error no completion follows and nothing was taken;
  * `retref`, if not NULL, is filled as by weir_acquire.
  *
  * With `ret` not NULL the caller has the acquisition at once, not only with the completion, and
@@ -85,7 +80,13 @@ WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
  * (weir_cancel). Releasing it before its completion was reaped withdraws the submission: no
  * completion follows. It must not be used by one thread while another reaps this completion queue.
  * It has no fd of its own until it was reaped. Such completions can also come as CQEs
- * (weir_queue_attach). The request is copied as far as needed. Any thread.
+ * (weir_queue_attach). The request is copied as far as needed. Any thread. Returns
+ *   0            one completion follows
+ *   -ENOSPC      `capacity` submissions were not reaped yet
+ *   -EINVAL      as weir_acquire; or pool and completion queue are not of one instance
+ *   -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
+ *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
+ *                other processes that share the set, or the timer thread those of the clock
  */
 WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
                                   const struct weir_request *request, uint64_t user_data,
@@ -101,16 +102,18 @@ WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
 WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
 
 /*
- * Returns a descriptor that is readable (POLLIN) while there are completions, or something has
- * become due that only a reap does. It is close-on-exec, to be waited for and nothing else, and fit
- * for any poll, select, epoll (level- or edge-triggered) or io_uring poll. It belongs to the
- * completion queue and must not be closed. It becomes readable up to 8 µs before a deadline, less
- * if the program is quick to reap; a reap that comes early waits for the rest.
+ * Returns a descriptor that is readable while there is something to reap. That (POLLIN) is a
+ * completion, or something that has become due and that only a reap does. It is close-on-exec, to
+ * be waited for and nothing else, and fit for any poll, select, epoll (level- or edge-triggered) or
+ * io_uring poll. It belongs to the completion queue and must not be closed. It becomes readable up
+ * to 8 µs before a deadline, less if the program is quick to reap; a reap that comes early waits
+ * for the rest.
  *
  * There is one event per change from empty to not empty. A spurious event finds nothing to reap. It
  * can follow a completion that was withdrawn or reaped while it was being signaled, a deadline
  * without a waiter, or a recheck of a shared set: waiters check it periodically, and the reap
- * completes what a dead or stopped process has left undone.
+ * completes what a dead or stopped process has left undone. Any thread. Returns
+ * the descriptor, -EINVAL (`queue` is NULL) or -ECHILD.
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 
@@ -157,25 +160,25 @@ WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, 
  *
  * Returns 0; 1 (not attached, everything is reaped: this kernel, a sandbox, or a build of weir
  * without liburing does not let it post; the log callback is called once); -EBUSY (it is attached);
- * -EBADF; -EBADFD (not a ring, or one that is not enabled yet); -EEXIST (a DEFER_TASKRUN ring, of
- * another thread); -EINVAL (`queue` is NULL), -EMFILE, -ENFILE, -ENOMEM, -EAGAIN, -ESHUTDOWN,
- * -ECHILD, or the kernel's error of starting a thread. On an error nothing has changed. Linux 5.18
- * or later; since 6.13 the deciding thread also posts, before that the timer thread does. One
- * thread at a time attaches and detaches.
+ * -EBADF (`ring_fd` is not open); -EBADFD (not a ring, or one that is not enabled yet); -EEXIST (a
+ * DEFER_TASKRUN ring, of another thread); -EINVAL (`queue` is NULL), -EMFILE, -ENFILE, -ENOMEM,
+ * -EAGAIN (no thread can be started), -ESHUTDOWN, -ECHILD, or the kernel's error of starting a
+ * thread. On an error nothing has changed. Linux 5.18 or later; since 6.13 the deciding thread also
+ * posts, before that the timer thread does. One thread at a time attaches and detaches.
  */
 WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
 
 /*
- * Detaches the completion queue, also if posting has ended by itself: nothing is posted after this
- * call, and what was not posted is reaped. Called in the ring's own thread it leaves no message
- * under way either: all that was posted is on the CQ. weir_queue_close detaches as well; so does
- * weir_close, after it has posted what it decides (-ESHUTDOWN). Returns 0, also if the completion
- * queue is not attached; -EINVAL (`queue` is NULL); -ECHILD.
+ * Detaches the completion queue from its ring, also if posting has ended by itself. Nothing is
+ * posted after this call, and what was not posted is reaped. Called in the ring's own thread it
+ * leaves no message under way either: all that was posted is on the CQ. weir_queue_close detaches
+ * as well; so does weir_close, after it has posted what it decides (-ESHUTDOWN). Returns 0, also if
+ * the completion queue is not attached; -EINVAL (`queue` is NULL); -ECHILD.
  */
 WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 
 /*
- * Closes the completion queue: what was not reaped is canceled, grants are undone, with refunds as
+ * Closes the completion queue. What was not reaped is canceled, grants are undone, with refunds as
  * acquisition.h says at its top, and no completion follows. Acquisitions that the program has stay
  * its own and must still be released; another thread may do so meanwhile. Otherwise no other thread
  * may be using the completion queue, nor cancel such an acquisition. Also after weir_close. NULL is

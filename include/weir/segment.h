@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Segments: the files of sets that processes share (backend `process`), for programs that list,
- * watch or remove them. */
+/* Segments: the files of sets that processes share. These have the backend `process`. The header is
+ * for programs that list, watch or remove their segments. */
 #ifndef WEIR_SEGMENT_H
 #define WEIR_SEGMENT_H
 
@@ -40,14 +40,14 @@ struct weir_segment {
 };
 
 /*
- * Calls `found` for every segment in the directory that weir_open would use with these options, in
- * the order of their names; and then for those that were there and have lost their names, although
- * processes of this user still have them open. Also removes what dead processes left there. Of the
- * options, which may be NULL, only the choice of the directory matters. The arguments of `found`
- * live as long as the call; it returns 0 to go on, and may remove the segment. Any thread. Returns
- * the number of calls, 0 also if there is no such directory; or -EINVAL (the options or the
- * configuration are wrong), -EPERM (the directory is not the user's alone), -ENOMEM, or the
- * system's error; then `reterr`, if not NULL, says why.
+ * Lists the segments in the directory that weir_open would use with these options. Calls `found`
+ * for each one in the order of their names; and then for those that were there and have lost their
+ * names, although processes of this user still have them open. Also removes what dead processes
+ * left there. Of the options, which may be NULL, only the choice of the directory matters. The
+ * arguments of `found` live as long as the call; it returns 0 to go on, and may remove the segment.
+ * Any thread. Returns the number of calls, 0 also if there is no such directory; or -EINVAL (the
+ * options or the configuration are wrong), -EPERM (the directory is not the user's alone), -ENOMEM,
+ * or the system's error; then `reterr`, if not NULL, says why.
  */
 WEIR_PUBLIC int weir_segments(const struct weir_options *options,
                               int (*found)(void *userdata, const struct weir_segment *segment),
@@ -86,8 +86,9 @@ WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const ch
  *   }
  *
  * `siginfo`: the siginfo_t of a handler with SA_SIGINFO. May be called in a signal handler; keeps
- * errno. Returns 1 if the fault was in a segment of this process and is handled: the handler
- * returns. Else 0.
+ * errno. Returns
+ *   1  the fault was in a segment of this process and is handled: the handler returns
+ *   0  it was not
  */
 WEIR_PUBLIC int weir_segment_fault(const void *siginfo);
 

@@ -169,29 +169,30 @@ struct weir_holder {
     uint32_t position; /* in the wait queue, from 1; 0: holds */
 };
 
-/* The name of a set; lives as long as the set. Any thread. */
+/* Returns the name of a set. It lives as long as the set. Any thread. */
 WEIR_PUBLIC const char *weir_set_name(const weir_set *set);
 
-/* A value of the set's `config` map, or NULL; lives as long as the set. Any thread. */
+/* Returns a value of the set's `config` map. It is NULL if there is none, and lives as long as the
+ * set. Any thread. */
 WEIR_PUBLIC const char *weir_set_config(const weir_set *set, const char *name);
 
 /*
- * Lists the set's `config` map, sorted by name: the first `n` entries in `ret`, which may be NULL
- * if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in all,
- * or -EINVAL (an argument is NULL).
+ * Lists the set's `config` map, sorted by name. Stores the first `n` entries in `ret`, which may be
+ * NULL if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in
+ * all, or -EINVAL (an argument is NULL).
  */
 WEIR_PUBLIC int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size_t n);
 
-/* How many limits the set has. Any thread. */
+/* Returns how many limits the set has. It is 0 if `set` is NULL. Any thread. */
 WEIR_PUBLIC size_t weir_set_limits(const weir_set *set);
 
-/* The key of limit number `limit` (from 0), or NULL if there is no such limit; lives as long as the
- * set. Any thread. */
+/* Returns the key of a limit. `limit` is its number in the set, from 0; NULL if there is no such
+ * limit. Lives as long as the set. Any thread. */
 WEIR_PUBLIC const char *weir_set_limit_key(const weir_set *set, size_t limit);
 
 /*
- * Finds a limit by its key: returns the number of the first one from number `from` on. Several
- * limits may have one key. Any thread. Returns -ENOENT (none has the key) or -EINVAL (an argument
+ * Finds a limit by its key. Several limits may have one key: looks from number `from` on. Any
+ * thread. Returns the number of the first one; -ENOENT (none has the key) or -EINVAL (an argument
  * is NULL).
  */
 WEIR_PUBLIC int weir_set_limit_find(const weir_set *set, const char *key, size_t from);
@@ -207,14 +208,15 @@ struct weir_set_info {
     const char *lifetime; /* "boot" or "users", static; NULL: the backend is "thread" */
 };
 
-/* The set's definition. Any thread. Returns 0 or -EINVAL (ret->size is too small). */
+/* Tells how a set is defined. Its limits are told by weir_set_stats and weir_set_limit_settings.
+ * Any thread. Returns 0 or -EINVAL (ret->size is too small). */
 WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 
 /*
- * Returns the settings of limit number `limit` (from 0), as written (capacity, window, burst, …,
- * refund, overuse, lease): the first `n` of them in `ret`, which may be NULL if `n` is 0. The
- * strings live as long as the set. Any thread. Returns how many there are in all, or -EINVAL (no
- * such limit).
+ * Lists the settings of a limit, as written (capacity, window, burst, …, refund, overuse, lease).
+ * `limit` is its number in the set, from 0. Stores the first `n` settings in `ret`, which may be
+ * NULL if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in
+ * all, or -EINVAL (no such limit).
  */
 WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
                                         size_t n);
@@ -235,33 +237,35 @@ struct weir_subjects_stats {
 };
 
 /*
- * Returns whether a set is a per-subject set, with statistics of its subjects, which takes a look
- * at all of them. Any thread. Returns 1, 0 (it is not; `ret` is untouched), -EINVAL (ret->size is
- * too small) or -ECHILD.
+ * Tells whether a set is a per-subject set, with statistics of its subjects. It looks at all of
+ * them. Any thread. Returns 1, 0 (it is not; `ret` is untouched), -EINVAL (ret->size is too small)
+ * or -ECHILD.
  */
 WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret);
 
 /*
- * Returns the counters of a set, and of its first `limits_n` limits in `retlimits`, which may be
- * NULL if that is 0. Of a shared set they cover all processes; of a per-subject set all subjects,
- * and `available` is that of a new subject. Any thread. Returns the number of limits of the set,
- * -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is damaged) or -ECHILD.
+ * Returns the counters of a set and of its limits. Those of the first `limits_n` limits are stored
+ * in `retlimits`, which may be NULL if that is 0. Of a shared set they cover all processes; of a
+ * per-subject set all subjects, and `available` is that of a new subject. Any thread. Returns the
+ * number of limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is
+ * damaged) or -ECHILD.
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
 
 /*
- * Lists holders and waiters, the longest first, at most `n` of them in `ret`, which may be NULL if
- * `n` is 0. Includes those of all processes that share the set; excludes acquisitions of nothing,
- * as from an empty set. The list is taken one by one, not at one time. Any thread. Returns how many
- * there are in all, or -ECHILD, -ENOMEM or -EUCLEAN (the set's segment is damaged).
+ * Lists holders and waiters, the longest first. Stores at most `n` of them in `ret`, which may be
+ * NULL if `n` is 0. Includes those of all processes that share the set; excludes acquisitions of
+ * nothing, as from an empty set. The list is taken one by one, not at one time. Any thread. Returns
+ * how many there are in all, or -ECHILD, -ENOMEM or -EUCLEAN (the set's segment is damaged).
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
 
 /*
- * Returns the amounts of a holder or waiter listed by weir_set_holders, for the first `n` limits.
- * Any thread. Returns the number of limits of the set, -ESRCH (it neither holds nor waits any more,
- * or waited then and holds now), -EINVAL or -ECHILD; on an error `ret` is undefined.
+ * Returns the amounts of a holder or waiter listed by weir_set_holders. Stores those of the first
+ * `n` limits in `ret`. Any thread. Returns the number of limits of the set, -ESRCH (it neither
+ * holds nor waits any more, or waited then and holds now), -EINVAL or -ECHILD; on an error `ret` is
+ * undefined.
  */
 WEIR_PUBLIC int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder,
                                         uint64_t *ret, size_t n);

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For programs that use liburing: waiting on the program's own ring, and operations that the kernel
- * starts by itself when a grant comes or when their instant has come.
+ * Waiting on the io_uring ring of a program, which uses liburing. The kernel can also start
+ * operations by itself, when a grant comes or when their instant has come.
  *
+ *     weir_uring_probe              first: what this kernel can do; an error: use another loop
  *     weir_uring_prep_wait          one acquisition, however it ends
  *     weir_uring_prep_queue         a completion queue, by one multishot poll: for very many
  *     weir_uring_prep_linked_wait   grant → operations, unless a deadline passes first
  *     weir_uring_prep_paced         instant → operations, without any descriptor
+ *     weir_uring_prep_cancel        gives up a wait or a chain
+ *     weir_uring_settle             after a chain: keeps the grant, or undoes it
+ *
+ *     cc … $(pkg-config --cflags --libs weir-uring)   # weir and liburing
  *
  * All of it is inline and only prepares: the ring is the program's, and so is every submission. Any
  * thread that may call io_uring_get_sqe on that ring may call these functions. A function that
  * fails has prepared nothing and taken no SQE.
  *
- * The last two make a chain: a head, which waits, and behind it what the program prepares. A chain
- * ends with exactly one CQE, which says how:
+ * Where io_uring is forbidden or missing, the probe says so, and everything else in weir works:
+ * docs/waiting.md has a program that goes on with epoll.
+ *
+ * A linked wait and a paced one make a chain: a head, which waits, and behind it what the program
+ * prepares. A chain ends with exactly one CQE, which says how:
  *
  *     that of the program's operation    the grant (the instant) came and the operation was started
  *     that of the head, -ECANCELED       it did not, and the operation never ran nor ever will: the
@@ -109,7 +117,147 @@ struct weir_uring_wait {
     struct __kernel_timespec at; /* the deadline, or the instant */
 };
 
-/* ---- internal to this header: preparing ---- */
+/*
+ * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
+ * kernel interrupts the threads that have used it, so the probe runs in a thread that ends as well.
+ * All is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on
+ * failure leaves `*ret` as it was. A feature that the kernel lacks is not an error; the functions
+ * below say what they do without. Any thread. Returns
+ *   0                `*ret` says what the kernel does
+ *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
+ *   -ENOSYS          the kernel has none
+ *   -ENOMEM, -EAGAIN  out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before
+ *                    5.12)
+ *   -EMFILE, -ENFILE  out of descriptors; the probe needs two
+ */
+static inline int weir_uring_probe(struct weir_uring *ret);
+
+/*
+ * Prepares a wait for an acquisition, pending or not, to be decided: granted, or however else it
+ * ends. Its one CQE has `user_data` and res > 0; then read weir_acquisition_result. One wait at a
+ * time for an acquisition, and none after one has completed so. Until then the program must not
+ * release the acquisition: that closes the descriptor, and the CQE would never come. To give up,
+ * weir_cancel: the CQE follows; or weir_uring_prep_cancel: it follows with res -ECANCELED (if
+ * nothing was faster), and the acquisition can be waited for again. Uses the acquisition's fd
+ * (weir_acquisition_fd), so it cannot be used for a linked wait as well. If that is an eventfd of
+ * the program's (weir_acquisition_attach), the wait is for that one: no other acquisition may have
+ * it until the CQE, and it must be empty before. With WEIR_URING_READ the wait reads it, else the
+ * program has to. Returns
+ *   0         prepared; `*wait` must stay until the CQE
+ *   -EBUSY    the submission queue is full: submit, then try again
+ *   -EINVAL   it was in a linked wait
+ *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY  as weir_acquisition_fd
+ */
+static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io_uring *ring,
+                                       struct weir_uring_wait *wait, weir_acquisition *acquisition,
+                                       uint64_t user_data);
+
+/*
+ * Prepares a wait for a completion queue to have something to reap. It stays, with one CQE
+ * (`user_data`, res > 0) after the other, for as long as they carry IORING_CQE_F_MORE. One without
+ * ends it, as happens when completions overflow, and with every CQE if the kernel has no
+ * WEIR_URING_MULTISHOT: unless res < 0, prepare it again, before or after the reaping. Events
+ * coalesce, so reap until a call returns fewer than it was offered room for; an event may find
+ * nothing left to reap.
+ *
+ *     if (cqe->user_data == QUEUE && cqe->res > 0) {
+ *         if (!(cqe->flags & IORING_CQE_F_MORE))
+ *             again = weir_uring_prep_queue(&uring, ring, queue, QUEUE);   // -EBUSY: later
+ *         do {
+ *             n = weir_queue_reap(queue, done, N);
+ *             …
+ *         } while (n == N);
+ *     }
+ *
+ * Before weir_queue_close end it by weir_uring_prep_cancel, and await the CQE without that flag.
+ * While the program does not look at completions (or enter its ring, if that is DEFER_TASKRUN) it
+ * does not reap either, and deadlines of the completion queue pass unnoticed. Returns 0, -EBUSY
+ * (the submission queue is full), or an error of weir_queue_fd.
+ */
+static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct io_uring *ring,
+                                        weir_queue *queue, uint64_t user_data);
+
+/*
+ * Prepares the head of a chain that starts operations at the grant of an acquisition. It does not
+ * if the grant comes after `deadline_ns` (WEIR_FOREVER: none). `user_data` is the head's. uring.h
+ * says at its top which CQEs come. In detail:
+ *   - The next `next` SQEs of the ring (1 or more) are the program's operations; there is room for
+ *     them. Only the first waits for the grant: link the others (IOSQE_IO_LINK) behind it, and do
+ *     not let it skip its own CQE, which says that the chain has ended. They must be prepared
+ *     before anything is submitted, else they would start without a grant; and what was prepared
+ *     just before the head must not be linked to it.
+ *   - If io_uring_submit takes fewer SQEs than were prepared, the kernel was out of memory in the
+ *     middle. What remains must not be submitted if it belongs to a chain: close the ring.
+ *   - An acquisition that is refused, canceled, times out, or is shut down lets nothing run; nor
+ *     does the kernel see it. So leave the time to the chain: submit with timeout_ns WEIR_FOREVER
+ *     (and no max_wait_ns), and end chains without a deadline by weir_uring_prep_cancel before
+ *     weir_close.
+ *   - Until the chain has ended, the acquisition must be neither released nor canceled: weir_cancel
+ *     could take back a grant by which an operation runs. Cancel the chain instead. Reading its
+ *     result or updating it makes the grant, if there is one, the program's even if the operation
+ *     does not run.
+ *   - An acquisition that is granted already starts the operation at once, whatever the deadline.
+ *   - If the operation did not run, another chain may be prepared for the same acquisition instead
+ *     of settling; if it ran, none.
+ * Returns
+ *   0            prepared; `*wait` must stay until the chain has ended
+ *   -EBUSY       the submission queue lacks room for the chain, operations included: submit, then
+ *                try again
+ *   -EINVAL      it will never have; `next` is 0; or the acquisition has another descriptor
+ *                (weir_acquisition_fd, weir_acquisition_attach)
+ *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
+ *                submit the operation when it completes
+ *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY  as weir_acquisition_grant_fd
+ */
+static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, struct io_uring *ring,
+                                              struct weir_uring_wait *wait,
+                                              weir_acquisition *acquisition, uint64_t deadline_ns,
+                                              uint64_t user_data, unsigned next);
+
+/*
+ * Prepares the head of a chain that starts operations at an instant. It is that of weir_reserve,
+ * for the amounts that it has reserved. Nothing starts before, and at once if it has passed. No
+ * descriptor is used. `user_data` is the head's. uring.h says at its top which CQEs come. The rules
+ * of weir_uring_prep_linked_wait for the operations and for submitting hold here, too. To give up,
+ * weir_uring_prep_cancel; then weir_uring_settle(…, false) refunds what was reserved. At the
+ * instant the kernel ends any wait on the ring, perhaps before the operation has completed:
+ * io_uring_submit_and_wait may return without a CQE, and io_uring_wait_cqe_timeout early (-ETIME).
+ * Returns
+ *   0            prepared; `*wait` must stay until the chain has ended
+ *   -EBUSY       the submission queue lacks room for the chain: submit, then try again
+ *   -EINVAL      it will never have; `next` is 0; `at_ns` is WEIR_FOREVER
+ *   -EOPNOTSUPP  the kernel lacks WEIR_URING_PACED (before 5.17): wait otherwise
+ */
+static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct io_uring *ring,
+                                        struct weir_uring_wait *wait, uint64_t at_ns,
+                                        uint64_t user_data, unsigned next);
+
+/*
+ * Prepares the canceling of the wait or chain that has `target` as the user_data of its wait or
+ * head. It has a CQE of its own with `user_data`: 0, -ENOENT or -EALREADY. The outcome of the
+ * target is in the target's own CQE alone, which follows in any case and may have come before. If
+ * the grant came first, the operation runs. Must not be submitted before the target. Returns 0 or
+ * -EBUSY (the submission queue is full).
+ */
+static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
+                                         uint64_t user_data);
+
+/*
+ * Ends a chain, once it has ended on the ring or if it was never prepared. `ran`: the one CQE was
+ * that of the operation. If it did not run, a pending acquisition is canceled, and a grant that
+ * came too late is undone, with refunds as acquisition.h says at its top. Returns
+ *   0            the grant is the program's, to update if it holds a rate, and to release. It is
+ *                also 0 if the operation did not run but the program knew of the grant before:
+ *                weir_submit or weir_acquisition_result returned 0. (A reservation is undone unless
+ *                it was updated.)
+ *   -ECANCELED   this call has undone the grant or canceled the wait. `*acquisition` was released
+ *                and is NULL, as in all that follow.
+ *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN  so it had ended before, by itself
+ * Only the thread to which the acquisition belongs may call it.
+ */
+static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran);
+
+/* ---- internal to this header, from here on: preparing ---- */
 
 /* Returns 0 if there is room for `n` SQEs, else a negative errno. */
 static inline int weir_uring_room_(const struct io_uring *ring, uint64_t n)
@@ -472,21 +620,8 @@ static inline void *weir_uring_run_probe_(void *argument)
     return NULL;
 }
 
-/* ---- public ---- */
+/* ---- the calls, as declared above ---- */
 
-/*
- * Finds out what the kernel does, by trying it on a small ring of its own. When a ring goes, the
- * kernel interrupts the threads that have used it, so the probe runs in a thread that ends as well.
- * All is gone when the call returns, after some 0.2 ms; in a time namespace 5 ms. Returns 0, and on
- * failure leaves `*ret` as it was:
- *   -EPERM, -EACCES  io_uring is forbidden here (a seccomp filter, kernel.io_uring_disabled)
- *   -ENOSYS          the kernel has none
- *   -ENOMEM, -EAGAIN out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before
- *                    5.12)
- *   -EMFILE, -ENFILE out of descriptors; the probe needs two
- * A feature that the kernel lacks is not an error; the functions below say what they do without.
- * Any thread.
- */
 static inline int weir_uring_probe(struct weir_uring *ret)
 {
     struct weir_uring_probing_ probing = {{0, 0}, 0};
@@ -508,22 +643,6 @@ static inline int weir_uring_probe(struct weir_uring *ret)
     return probing.result;
 }
 
-/*
- * Prepares a wait for an acquisition, pending or not, to be decided: granted, or however else it
- * ends. Its one CQE has `user_data` and res > 0; then read weir_acquisition_result. One wait at a
- * time for an acquisition, and none after one has completed so. Until then the program must not
- * release the acquisition: that closes the descriptor, and the CQE would never come. To give up,
- * weir_cancel: the CQE follows; or weir_uring_prep_cancel: it follows with res -ECANCELED (if
- * nothing was faster), and the acquisition can be waited for again. Uses the acquisition's fd
- * (weir_acquisition_fd), so it cannot be used for a linked wait as well. If that is an eventfd of
- * the program's (weir_acquisition_attach), the wait is for that one: no other acquisition may have
- * it until the CQE, and it must be empty before. With WEIR_URING_READ the wait reads it, else the
- * program has to. Returns
- *   0         prepared; `*wait` must stay until the CQE
- *   -EBUSY    the submission queue is full: submit, then try again
- *   -EMFILE, -ENFILE, -ENOMEM, -EINVAL (it was in a linked wait), -ECHILD, -EBUSY (a completion
- *             queue has it) as weir_acquisition_fd
- */
 static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io_uring *ring,
                                        struct weir_uring_wait *wait, weir_acquisition *acquisition,
                                        uint64_t user_data)
@@ -542,28 +661,6 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
     return 0;
 }
 
-/*
- * Prepares a wait for a completion queue to have something to reap. It stays, with one CQE
- * (`user_data`, res > 0) after the other, for as long as they carry IORING_CQE_F_MORE. One without
- * ends it, as happens when completions overflow, and with every CQE if the kernel has no
- * WEIR_URING_MULTISHOT: unless res < 0, prepare it again, before or after the reaping. Events
- * coalesce, so reap until a call returns fewer than it was offered room for; an event may find
- * nothing left to reap.
- *
- *     if (cqe->user_data == QUEUE && cqe->res > 0) {
- *         if (!(cqe->flags & IORING_CQE_F_MORE))
- *             again = weir_uring_prep_queue(&uring, ring, queue, QUEUE);   // -EBUSY: later
- *         do {
- *             n = weir_queue_reap(queue, done, N);
- *             …
- *         } while (n == N);
- *     }
- *
- * Before weir_queue_close end it by weir_uring_prep_cancel, and await the CQE without that flag.
- * While the program does not look at completions (or enter its ring, if that is DEFER_TASKRUN) it
- * does not reap either, and deadlines of the completion queue pass unnoticed. Returns 0, -EBUSY
- * (the submission queue is full), or as weir_queue_fd.
- */
 static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct io_uring *ring,
                                         weir_queue *queue, uint64_t user_data)
 {
@@ -587,39 +684,6 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
     return 0;
 }
 
-/*
- * Prepares the head of a chain that starts the program's operations at the grant of `acquisition`,
- * unless that comes after `deadline_ns` (WEIR_FOREVER: none). `user_data` is the head's. The CQEs
- * are described at the top. In detail:
- *   - The next `next` SQEs of the ring (1 or more) are the program's operations; there is room for
- *     them. Only the first waits for the grant: link the others (IOSQE_IO_LINK) behind it, and do
- *     not let it skip its own CQE, which says that the chain has ended. They must be prepared
- *     before anything is submitted, else they would start without a grant; and what was prepared
- *     just before the head must not be linked to it.
- *   - If io_uring_submit takes fewer SQEs than were prepared, the kernel was out of memory in the
- *     middle. What remains must not be submitted if it belongs to a chain: close the ring.
- *   - An acquisition that is refused, canceled, times out, or is shut down lets nothing run; nor
- *     does the kernel see it. So leave the time to the chain: submit with timeout_ns WEIR_FOREVER
- *     (and no max_wait_ns), and end chains without a deadline by weir_uring_prep_cancel before
- *     weir_close.
- *   - Until the chain has ended, the acquisition must be neither released nor canceled: weir_cancel
- *     could take back a grant by which an operation runs. Cancel the chain instead. Reading its
- *     result or updating it makes the grant, if there is one, the program's even if the operation
- *     does not run.
- *   - An acquisition that is granted already starts the operation at once, whatever the deadline.
- *   - If the operation did not run, another chain may be prepared for the same acquisition instead
- *     of settling; if it ran, none.
- * Returns
- *   0            prepared; `*wait` must stay until the chain has ended
- *   -EBUSY       the submission queue lacks room for the chain, operations included: submit, then
- *                try again
- *   -EINVAL      it will never have; `next` is 0; or the acquisition has another descriptor
- *                (weir_acquisition_fd, weir_acquisition_attach)
- *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
- *                submit the operation when it completes
- *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has it) as
- *   weir_acquisition_grant_fd
- */
 static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, struct io_uring *ring,
                                               struct weir_uring_wait *wait,
                                               weir_acquisition *acquisition, uint64_t deadline_ns,
@@ -644,20 +708,6 @@ static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, st
     return 0;
 }
 
-/*
- * Prepares the head of a chain that starts the program's operations at an instant: that of
- * weir_reserve, for the amounts that it has reserved. Never before, and at once if it has passed.
- * No descriptor is used. `user_data` is the head's. The CQEs are described at the top. The rules of
- * weir_uring_prep_linked_wait for the operations and for submitting hold here, too. To give up,
- * weir_uring_prep_cancel; then weir_uring_settle(…, false) refunds what was reserved. At the
- * instant the kernel ends any wait on the ring, perhaps before the operation has completed:
- * io_uring_submit_and_wait may return without a CQE, and io_uring_wait_cqe_timeout early (-ETIME).
- * Returns
- *   0            prepared; `*wait` must stay until the chain has ended
- *   -EBUSY       the submission queue lacks room for the chain: submit, then try again
- *   -EINVAL      it will never have; `next` is 0; `at_ns` is WEIR_FOREVER
- *   -EOPNOTSUPP  the kernel lacks WEIR_URING_PACED (before 5.17): wait otherwise
- */
 static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct io_uring *ring,
                                         struct weir_uring_wait *wait, uint64_t at_ns,
                                         uint64_t user_data, unsigned next)
@@ -677,13 +727,6 @@ static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct i
     return 0;
 }
 
-/*
- * Prepares the canceling of the wait or chain that has `target` as the user_data of its wait or
- * head. It has a CQE of its own with `user_data`: 0, -ENOENT or -EALREADY. The outcome of the
- * target is in the target's own CQE alone, which follows in any case and may have come before. If
- * the grant came first, the operation runs. Must not be submitted before the target. Returns 0 or
- * -EBUSY (the submission queue is full).
- */
 static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target, uint64_t user_data)
 {
     struct io_uring_sqe *sqe;
@@ -698,19 +741,6 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
     return 0;
 }
 
-/*
- * Ends a chain, once it has ended on the ring or if it was never prepared. `ran`: the one CQE was
- * that of the operation. If it did not run, a pending acquisition is canceled, and a grant that
- * came too late is undone, with refunds as acquisition.h says at its top. Returns
- *   0            the grant is the program's, to update if it holds a rate, and to release. It is
- *                also 0 if the operation did not run but the program knew of the grant before:
- *                weir_submit or weir_acquisition_result returned 0. (A reservation is undone unless
- *                it was updated.)
- *   -ECANCELED   this call has undone the grant or canceled the wait. `*acquisition` was released
- *                and is NULL, as in all that follow.
- *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN   so it had ended before, by itself
- * The thread to which the acquisition belongs.
- */
 static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran)
 {
     int r;

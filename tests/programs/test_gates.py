@@ -58,6 +58,11 @@ class Gates(unittest.TestCase):
             status, output = self.run_gate(gate)
             self.assertEqual(status, 0, output)
 
+    def test_call_without_a_manual(self):
+        self.add("include/weir/queue.h", "\nWEIR_PUBLIC int weir_queue_new(weir_queue *queue);\n",
+                 "WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);\n")
+        self.assert_refused(LANGUAGE, "include/weir/queue.h", "there is no comment")
+
     def test_upward_include(self):
         self.add("core/base/units.c", '#include "set/set.h"\n')
         self.assert_refused(LAYERS, "base/units.c", "set/set.h")

@@ -46,7 +46,8 @@ installed_files()
         "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c} \
         "$plugindir"/{fixed_window,gcra,leaky_bucket,sliding_window,token_bucket}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
-        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7}; do
+        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7} \
+        "$prefix"/share/man/man3/weir_{acquire,pools,uring_settle}.3; do
         [ -e "$file" ] || {
             echo "${file#"$prefix/"} was not installed"
             return 1
@@ -256,6 +257,15 @@ page_renders()
     [ -s "$scratch/page" ] && [ ! -s "$scratch/complaints" ]
 }
 
+# Each call that is exported or inline has a page, and one that leads to another is found by its name.
+pages_of_calls()
+{
+    local man=$prefix/share/man
+    python3 "$source/tests/programs/test_man.py" "$source/man/pages.py" "$prefix/include/weir" \
+        "$libdir/libweir.so" "$man/man3" "$man/man7" &&
+        LC_ALL=C.UTF-8 man -M "$man" 3 weir_pools >"$scratch/page" && grep -q weir_sets "$scratch/page"
+}
+
 check install build_and_install
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weir.pc)")
 export PKG_CONFIG_PATH
@@ -294,6 +304,8 @@ check static.runs static_runs partly
 check static.precedence static_precedence
 check static.wholly.compiles compile_wholly_static
 check static.wholly.runs static_runs wholly
-for page in "$prefix"/share/man/man?/*; do
+check pages.of_calls pages_of_calls
+for page in "$prefix"/share/man/man?/{weir.1,weir.yaml.5,libweir.7,weir_open.3}; do
+    [ -e "$page" ] || continue
     check "page.${page##*/}" page_renders "$page"
 done
