@@ -233,7 +233,7 @@ static weir_pool *open_pool(const struct work *work)
 
     if (at->users++ == 0)
         open_instance(at);
-    require(weir_pool_open(&pool, at->w, work->set, WEIR_WORKER_AUTO) == 0);
+    require(weir_pool_open(&pool, at->w, work->set, WEIR_WORKER_AUTO, NULL) == 0);
     return pool;
 }
 

@@ -61,7 +61,7 @@ static weir_pool *open_pool(weir *w, unsigned i)
     weir_pool *pool;
 
     snprintf(name, sizeof(name), "s%u", i);
-    require(weir_pool_open(&pool, w, name, 0) == 0);
+    require(weir_pool_open(&pool, w, name, 0, NULL) == 0);
     return pool;
 }
 

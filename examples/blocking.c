@@ -138,7 +138,7 @@ int main(void)
     int e = weir_open(&w, &options, &error);
 
     if (e == 0)
-        e = weir_pool_open(&pool, w, "api", 0);
+        e = weir_pool_open(&pool, w, "api", 0, &error);
     if (e < 0) {
         fprintf(stderr, "blocking: %s\n", error.message[0] ? error.message : strerror(-e));
         return 1;

@@ -144,7 +144,7 @@ static int open_bytes(const struct proxy *p, struct upstream *u, const char *nam
     u->chunk_max = PROXY_BUFFER;
     if (!name)
         return 0;
-    e = weir_pool_open(&u->bytes, p->weir, name, 0);
+    e = weir_pool_open(&u->bytes, p->weir, name, 0, NULL);
     n = e < 0 ? e : weir_set_stats(weir_pool_set(u->bytes, 0), &stats, limits, WEIR_LIMITS_MAX);
     if (n < 0)
         return complain(p, name, strerror(-n));
@@ -233,9 +233,9 @@ static int open_weir(struct proxy *p)
                 error.message[0] != '\0' ? error.message : strerror(-e));
     if (e < 0)
         return EX_CONFIG;
-    e = weir_pool_open(&p->pool, p->weir, p->pool_name, 0);
+    e = weir_pool_open(&p->pool, p->weir, p->pool_name, 0, &error);
     if (e < 0) {
-        fprintf(stderr, "%s: pool %s: %s\n", p->name, p->pool_name, strerror(-e));
+        fprintf(stderr, "%s: %s\n", p->name, error.message);
         return EX_CONFIG;
     }
     e = weir_queue_open(&p->queue, p->weir, ASKED_BY_A_RELAY * p->relays_max);

@@ -10,7 +10,7 @@ int main(void)
     weir_pool *pool = NULL;
     weir *w = NULL;
 
-    if (weir_open(&w, NULL, NULL) == 0 && weir_pool_open(&pool, w, "api", 0) == 0 &&
+    if (weir_open(&w, NULL, NULL) == 0 && weir_pool_open(&pool, w, "api", 0, NULL) == 0 &&
         weir_acquire(pool, &request, &a, NULL) == 0) { /* waits for its turn */
         printf("go ahead in %s\n", weir_acquisition_config(a, "region"));
         weir_update(a, "tokens", 512); /* the other 288 are refunded */

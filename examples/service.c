@@ -146,9 +146,9 @@ static int open_weir(struct service *service)
                 error.message[0] != '\0' ? error.message : strerror(-e));
     if (e < 0)
         return EX_CONFIG;
-    e = weir_pool_open(&service->pool, service->weir, service->pool_name, 0);
+    e = weir_pool_open(&service->pool, service->weir, service->pool_name, 0, &error);
     if (e < 0)
-        fprintf(stderr, "%s: pool %s: %s\n", service->name, service->pool_name, strerror(-e));
+        fprintf(stderr, "%s: %s\n", service->name, error.message);
     return e < 0 ? EX_CONFIG : 0;
 }
 

@@ -33,7 +33,7 @@ static weir_pool *open_set(weir **ret)
     int e = weir_open(ret, &options, &error);
 
     if (e == 0)
-        e = weir_pool_open(&pool, *ret, "weir-example", 0);
+        e = weir_pool_open(&pool, *ret, "weir-example", 0, &error);
     if (e < 0)
         fprintf(stderr, "shared: %s\n", error.message[0] ? error.message : strerror(-e));
     return pool;

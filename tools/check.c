@@ -323,7 +323,7 @@ static int describe_all(struct check *check, weir *w, const char *const *names, 
     for (int i = 0; i < n && r == 0; i++) {
         weir_pool *pool = NULL;
 
-        r = weir_pool_open(&pool, w, names[i], 0);
+        r = weir_pool_open(&pool, w, names[i], 0, NULL);
         if (r == 0)
             r = describe_one(check, names[i], pool);
         weir_pool_close(pool);

@@ -172,13 +172,14 @@ static int define_set(struct exec *exec)
 static int open_set(struct exec *exec)
 {
     /* Workers begin at different sets of a pool, and each process requests only once. */
-    int r = weir_pool_open(&exec->pool, exec->w, exec->name, (uint32_t)getpid());
+    struct weir_error error = {0};
+    int r = weir_pool_open(&exec->pool, exec->w, exec->name, (uint32_t)getpid(), &error);
 
     if (r == 0)
         return 0;
     if (r != -ENOENT)
         return fail(exec, r);
-    fprintf(stderr, "%s: there is no set or pool `%s`\n", exec->title, exec->name);
+    source_complain(exec->title, &error);
     return EXEC_FAILED;
 }
 
@@ -247,6 +248,7 @@ static int attach(struct exec *exec)
 
     exec->begun_ns = now_ns();
     exec->source.waits_for_place = true;
+    exec->source.needs_no_config = exec->limits_n != 0;
     r = wait_for_place(exec, open_source);
     if (r == 0 && exec->limits_n != 0)
         r = wait_for_place(exec, define_set);

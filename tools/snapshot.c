@@ -176,7 +176,7 @@ static int copy_subjects(struct snapshot_set *ret, weir_set *set)
 static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment)
 {
     weir_pool *pool = NULL;
-    int r = weir_pool_open(&pool, w, segment->name, 0);
+    int r = weir_pool_open(&pool, w, segment->name, 0, NULL);
 
     if (r == 0)
         r = copy_text(&ret->name, segment->name);

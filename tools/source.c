@@ -138,7 +138,9 @@ int source_open(const struct source *source, const char *only, const char *comma
     int r;
 
     options.only = only;
-    options.log = on_log;
+    options.log = getenv("WEIR_LOG") ? NULL : on_log;
+    if (source->needs_no_config && !source->file && !getenv("WEIR_CONFIG"))
+        options.text = "version: 1\n";
     options.complaint = on_complaint;
     options.userdata = &opening;
     r = weir_open(ret, &options, &error);

@@ -16,6 +16,8 @@ struct source {
     int plugin_dirs_n;
     bool owns_dirs;       /* plugin_dirs are copies; see source_free() */
     bool waits_for_place; /* -EUSERS is not reported: the command tries again */
+    bool needs_no_config; /* the command line defines the set: no configuration is fine, even if the
+                             environment requires one */
 };
 
 /* Options of a source: part of getopt_long's table and of its letters. */

@@ -60,4 +60,9 @@ void registry_free(weir *w);
 /* Returns whether a name is taken, for plan_resolve(). */
 bool registry_has_name(void *instance, const char *name, bool *ret_is_pool);
 
+/* Returns the set or pool that a wrong name was perhaps meant to be; none if memory is short. Of
+ * more than REGISTRY_HINT_MAX names the first are looked at, which bounds the time. */
+#define REGISTRY_HINT_MAX ((size_t)1 << 16)
+struct hint registry_hint(weir *w, const char *name);
+
 #endif

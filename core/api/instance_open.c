@@ -115,6 +115,38 @@ static int instance_choose_clock(weir *w, const struct weir_options *options,
     return r;
 }
 
+/* Checks that there is a configuration if the program or the environment requires one. */
+static int instance_require_config(const struct weir_options *options,
+                                   struct complaints *complaints)
+{
+    const char *variable = os_getenv("WEIR_REQUIRE_CONFIG");
+    bool by_variable = variable && *variable && strcmp(variable, "0") != 0;
+
+    if (by_variable && strcmp(variable, "1") != 0)
+        return complaint_add(complaints, -EINVAL, (struct mark){0, 0},
+                             "WEIR_REQUIRE_CONFIG is `%s`: it takes 0 or 1",
+                             error_text(variable).text);
+    if (options->text || complaints->file[0] != '\0')
+        return 0;
+    if (!by_variable && !(options->flags & WEIR_OPEN_REQUIRE_CONFIG))
+        return 0;
+    return complaint_add(
+        complaints, -ENOENT, (struct mark){0, 0},
+        "%s requires a configuration, and there is none: the program names neither "
+        "a file nor a text, and the environment variable WEIR_CONFIG is not set, "
+        "or ignored since the process is privileged",
+        by_variable ? "WEIR_REQUIRE_CONFIG=1" : "WEIR_OPEN_REQUIRE_CONFIG");
+}
+
+static void instance_log_config(const weir *w, const char *file, const struct plan *plan)
+{
+    if (instance_of(w)->configured)
+        log_write(&w->log, WEIR_LOG_INFO, "%s: sets: %zu, pools: %zu", file, plan->sets_n,
+                  plan->pools_n);
+    else
+        log_write(&w->log, WEIR_LOG_INFO, "no configuration: WEIR_CONFIG is not set");
+}
+
 static int instance_configure(weir *w, const struct weir_options *options,
                               struct complaints *complaints)
 {
@@ -124,6 +156,8 @@ static int instance_configure(weir *w, const struct weir_options *options,
     struct weir_error error = {0};
     int r = config_yaml_load(options, &ast, complaints);
 
+    if (r == 0)
+        r = instance_require_config(options, complaints);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
     instance_of(w)->configured = options->text || complaints->file[0] != '\0';
     if (r == 0 && options->only)
@@ -133,6 +167,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
     if (r == 0)
         r = instance_choose_clock(w, options, plan.clock);
     if (r == 0) {
+        instance_log_config(w, complaints->file, &plan);
         instance_lock(w);
         r = registry_add_plan(w, &plan, &pool, &error);
         instance_unlock(w);
@@ -167,8 +202,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
     instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
     atomic_store_explicit(&w->references, 1, memory_order_seq_cst);
-    w->log.write = options->log;
-    w->log.userdata = options->userdata;
+    log_open(&w->log, options);
     w->seed = options->seed ? options->seed : os_random();
     w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
     w->leaves_sigbus = (options->flags & WEIR_OPEN_NO_HANDLER) != 0;
@@ -191,7 +225,8 @@ static int instance_build(weir *w, const struct weir_options *options)
 
 static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
-    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER;
+    const uint32_t known =
+        WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER | WEIR_OPEN_REQUIRE_CONFIG;
 
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,

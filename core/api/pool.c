@@ -127,7 +127,8 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
     return 0;
 }
 
-static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker)
+static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_t worker,
+                             bool *ret_unlimited)
 {
     struct instance_pool *pool;
     weir_set *set;
@@ -141,6 +142,7 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
     set = str_map_find(&instance_of(w)->set_names, name);
     if (!set && (instance_of(w)->configured || !*name))
         return -ENOENT;
+    *ret_unlimited = !set;
     if (!set)
         r = registry_add_empty_set(w, name, true, &set);
     if (r == 0)
@@ -148,18 +150,42 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
     return r < 0 ? r : pool_open_handle(ret, w, pool, worker);
 }
 
-int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker)
+/* Fills `reterr` with the reason why a pool was not opened. */
+static void pool_explain(int r, const char *name, const struct hint *hint,
+                         struct weir_error *reterr)
 {
+    if (r == -ENOENT)
+        error_set(reterr, r, "there is no set or pool `%s`%s", error_text(name).text, hint->text);
+    else
+        error_set(reterr, r, "%s", r == -ESHUTDOWN ? "the instance is closed" : "out of memory");
+}
+
+int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker,
+                   struct weir_error *reterr)
+{
+    struct hint hint = {0};
+    bool unlimited = false;
     int r;
 
     if (!ret || !w || !name)
-        return -EINVAL;
+        return error_set(reterr, -EINVAL, "an argument is NULL");
     if (instance_is_forked(w))
-        return -ECHILD;
+        return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
     instance_lock(w);
-    r = pool_open_by_name(ret, w, name, worker);
+    r = pool_open_by_name(ret, w, name, worker, &unlimited);
+    if (r == -ENOENT && reterr)
+        hint = registry_hint(w, name);
     instance_unlock(w);
-    return r;
+    if (r < 0) {
+        pool_explain(r, name, &hint, reterr);
+        return r;
+    }
+    if (unlimited)
+        log_write(&w->log, WEIR_LOG_WARNING,
+                  "pool `%s` has no limits and grants everything: there is no configuration",
+                  error_text(name).text);
+    log_write(&w->log, WEIR_LOG_DEBUG, "pool `%s` is opened", error_text(name).text);
+    return 0;
 }
 
 /* Adds everything that a specification defines and opens its pool; or adds nothing. */

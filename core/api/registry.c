@@ -213,17 +213,12 @@ static const char *registry_set_name(const weir *w, uint32_t i)
 }
 
 /* Stores the names of the first `n` sets or pools that have one. Returns how many have. */
-static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
+static size_t registry_collect_names(weir *w, bool pools, const char **ret, size_t n)
 {
+    uint32_t all =
+        pools ? instance_of(w)->pools_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     size_t found = 0;
-    uint32_t all;
 
-    if (!w || (n && !ret))
-        return -EINVAL;
-    if (instance_is_forked(w))
-        return -ECHILD;
-    pthread_mutex_lock(&w->lock);
-    all = pools ? instance_of(w)->pools_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     for (uint32_t i = 0; i < all; i++) {
         const char *name = pools ? registry_pool(w, i)->plan.name : registry_set_name(w, i);
 
@@ -231,6 +226,39 @@ static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
             ret[found] = name;
         found += name != NULL;
     }
+    return found;
+}
+
+struct hint registry_hint(weir *w, const char *name)
+{
+    uint32_t sets_n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+    size_t all = (size_t)sets_n + instance_of(w)->pools_n, n, pools_n;
+    size_t most = all < REGISTRY_HINT_MAX ? all : REGISTRY_HINT_MAX;
+    const char **names = most ? os_alloc(most, sizeof(*names)) : NULL;
+    struct hint hint = {0};
+
+    WEIR_INVARIANT(instance_lock_is_held(w));
+    if (!names)
+        return hint;
+    n = registry_collect_names(w, false, names, most);
+    n = n < most ? n : most;
+    pools_n = registry_collect_names(w, true, names + n, most - n);
+    n = pools_n < most - n ? n + pools_n : most;
+    hint = hint_find(name, names, n);
+    os_free(names);
+    return hint;
+}
+
+static int registry_list_names(weir *w, bool pools, const char **ret, size_t n)
+{
+    size_t found;
+
+    if (!w || (n && !ret))
+        return -EINVAL;
+    if (instance_is_forked(w))
+        return -ECHILD;
+    pthread_mutex_lock(&w->lock);
+    found = registry_collect_names(w, pools, ret, n);
     pthread_mutex_unlock(&w->lock);
     return (int)found;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Error messages: one at a time, or collected as complaints about a configuration; log lines. */
+/* Error messages: one at a time, or collected as complaints about a configuration. */
 #include "base/error.h"
 #include "base/invariant.h"
 #include "os/os.h"
@@ -289,17 +289,4 @@ struct hint hint_find(const char *word, const char *const *candidates, size_t n)
         snprintf(hint.text, sizeof(hint.text), " (did you mean `%s`?)",
                  error_text(hint.closest).text);
     return hint;
-}
-
-void log_write(const struct log_sink *log, enum weir_log_level level, const char *format, ...)
-{
-    char message[512];
-    va_list arguments;
-
-    if (!log->write)
-        return;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof(message), format, arguments);
-    va_end(arguments);
-    log->write(log->userdata, level, message);
 }

@@ -91,13 +91,19 @@ struct hint {
 };
 struct hint hint_find(const char *word, const char *const *candidates, size_t n);
 
-/* The log callback of an instance. */
+/* Where the log lines of an instance go. All 0: nowhere. */
 struct log_sink {
     void (*write)(void *userdata, enum weir_log_level level, const char *message); /* or NULL */
     void *userdata;
+    enum weir_log_level level_max; /* lines of less importance are dropped */
 };
 
-/* Formats one line, cut at 511 bytes, and calls back. Any thread; the callback may call the
+/* Chooses the sink (log.c): the callback of the options, which hears warnings; else the standard
+ * error if WEIR_LOG names a level; else none. A WEIR_LOG that is no level counts as `warning`, and
+ * a line says so. */
+void log_open(struct log_sink *log, const struct weir_options *options);
+
+/* Formats one line, cut at 511 bytes, and passes it on. Any thread; the callback may call the
  * library, so no lock is held. */
 __attribute__((format(printf, 3, 4))) void
 log_write(const struct log_sink *log, enum weir_log_level level, const char *format, ...);

@@ -152,7 +152,9 @@ int os_process_exists(uint32_t pid);
 int os_pidfd_open(uint32_t pid);
 
 const char *os_getenv(const char *name); /* NULL in a privileged process */
-uint32_t os_user_id(void);               /* effective user */
+/* Writes to the standard error, in one piece. An error is ignored, and SIGPIPE is not raised. */
+void os_stderr_write(const char *text, size_t length);
+uint32_t os_user_id(void); /* effective user */
 /* Random numbers of the kernel. os_random_secret() stores `n` of them, or returns why a sandbox
  * withholds them. os_random() then takes clocks for them: its numbers differ, but can be guessed.
  */

@@ -63,6 +63,21 @@ const char *os_getenv(const char *name)
     return secure_getenv(name);
 }
 
+/* A signal that was pending before stays so. Not a cancellation point. */
+void os_stderr_write(const char *text, size_t length)
+{
+    const struct timespec at_once = {0};
+    sigset_t broken, pending, before;
+
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    sigpending(&pending);
+    if (os_write(STDERR_FILENO, text, length) == -EPIPE && sigismember(&pending, SIGPIPE) == 0)
+        syscall(SYS_rt_sigtimedwait, &broken, NULL, &at_once, sizeof(uint64_t));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 uint32_t os_user_id(void)
 {
     return (uint32_t)geteuid();

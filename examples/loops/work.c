@@ -70,7 +70,7 @@ static void open_all(struct work *work)
         exit(EXIT_FAILURE);
     }
     for (int kind = 0; kind < WORK_KINDS; kind++)
-        check("weir_pool_open", weir_pool_open(&work->pools[kind], work->w, names[kind], 0));
+        check("weir_pool_open", weir_pool_open(&work->pools[kind], work->w, names[kind], 0, NULL));
     check("weir_queue_open", weir_queue_open(&work->queue, work->w, CAPACITY));
 }
 

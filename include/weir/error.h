@@ -49,8 +49,17 @@ struct weir_error {
     char message[512];
 };
 
-/* Importance of a line given to the log callback. */
-enum weir_log_level { WEIR_LOG_ERROR = 3, WEIR_LOG_WARNING = 4, WEIR_LOG_INFO = 6 };
+/*
+ * Importance of a line of the log. Errors: something does not work as it should, and stays so.
+ * Warnings: something that was asked for is not done. Info: what was configured. Debug: which pools
+ * are opened. The log callback hears errors and warnings; the others are for WEIR_LOG (instance.h).
+ */
+enum weir_log_level {
+    WEIR_LOG_ERROR = 3,
+    WEIR_LOG_WARNING = 4,
+    WEIR_LOG_INFO = 6,
+    WEIR_LOG_DEBUG = 7
+};
 
 #ifdef __cplusplus
 }

@@ -42,9 +42,12 @@ struct weir_options {
     uint64_t timer_advance_ns;
 
     /*
-     * Receives warnings. Called from any thread that uses the instance and from its timer thread,
-     * without a lock that a call of weir would need. Must not call weir_close or weir_queue_close.
-     * The message is one line without a newline. NULL: no log.
+     * Receives errors and warnings, one line each. Called from any thread that uses the instance
+     * and from its timer thread, without a lock that a call of weir would need. Must not call
+     * weir_close or weir_queue_close. The message is one line without a newline. NULL: if the
+     * environment variable WEIR_LOG is error, warning, info or debug, lines of this level and of
+     * greater importance go to the standard error, each in one write, which may block (ignored in a
+     * privileged process); else there is no log.
      */
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
 
@@ -78,22 +81,27 @@ struct weir_options {
 
 /* Flags of weir_options. */
 enum {
-    WEIR_OPEN_APART = 1u << 0,     /* nothing is shared: sets of the backend `process` are made as
-                                      with `thread`, and no segment is touched */
-    WEIR_OPEN_EXISTING = 1u << 1,  /* no segment is made: a set of the backend `process` without a
-                                      segment is -ENOENT. For programs that observe others */
-    WEIR_OPEN_NO_HANDLER = 1u << 2 /* no handler of SIGBUS is installed for shared sets: the
-                                      program's own calls weir_segment_fault (weir/segment.h) */
+    WEIR_OPEN_APART = 1u << 0,      /* nothing is shared: sets of the backend `process` are made as
+                                       with `thread`, and no segment is touched */
+    WEIR_OPEN_EXISTING = 1u << 1,   /* no segment is made: a set of the backend `process` without a
+                                       segment is -ENOENT. For programs that observe others */
+    WEIR_OPEN_NO_HANDLER = 1u << 2, /* no handler of SIGBUS is installed for shared sets: the
+                                       program's own calls weir_segment_fault (weir/segment.h) */
+    WEIR_OPEN_REQUIRE_CONFIG = 1u << 3 /* without a configuration weir_open is -ENOENT. So it is
+                                          with the environment variable WEIR_REQUIRE_CONFIG=1 (0 or
+                                          empty: no effect; ignored in a privileged process) */
 };
 
 /*
  * Opens an instance. `options` may be NULL, or name neither `file` nor `text`. Then the file named
  * by the environment variable WEIR_CONFIG is read (ignored in a privileged process). If that is not
  * set either, there is no configuration, and every name opens one empty set, which grants
- * everything. All strings are copied. `*ret` is closed with weir_close. Any thread. Returns 0;
- * -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be read),
- * -EFBIG (it is larger than 16 MiB), -ENOEXEC (a plugin file is refused), -ENOMEM, or another
- * negative errno. `reterr` may be NULL; it holds the first complaint.
+ * everything: the log warns of each, and WEIR_OPEN_REQUIRE_CONFIG refuses it. All strings are
+ * copied. `*ret` is closed with weir_close. Any thread. Returns 0;
+ * -EINVAL (options or configuration are wrong), -ENOENT, -EACCES, … (the file cannot be read, or a
+ * configuration is required and there is none), -EFBIG (it is larger than 16 MiB), -ENOEXEC (a
+ * plugin file is refused), -ENOMEM, or another negative errno. `reterr` may be NULL; it holds the
+ * first complaint.
  *
  * An instance attaches to all shared sets of its configuration here. That can fail with -EEXIST
  * (the other processes define the set otherwise; the message shows both definitions), -EPERM (the

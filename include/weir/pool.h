@@ -37,10 +37,12 @@ struct weir_pool_spec {
 /*
  * Opens a pool, or a set as a pool of one, by name. `worker` is this handle's index among those
  * that use the pool, or WEIR_WORKER_AUTO. `*ret` is closed with weir_pool_close. Returns 0, -ENOENT
- * (no such name), -EINVAL (an argument is NULL), -ENOMEM, -ESHUTDOWN, -ECHILD. Without any
- * configuration every name opens one empty set. Any thread.
+ * (no such name; `reterr` tells the one that was perhaps meant), -EINVAL (`ret`, `w` or `name` is
+ * NULL), -ENOMEM, -ESHUTDOWN, -ECHILD; `reterr`, if not NULL, says why. Without any configuration
+ * every name opens one empty set, and the log warns of it. Any thread.
  */
-WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker);
+WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker,
+                               struct weir_error *reterr);
 
 /*
  * Defines sets and a pool in code and opens it. All or nothing; everything is copied. A pool of one

@@ -83,7 +83,7 @@ static int run_open_file(struct whole_set *world)
 static int open_pool(struct whole_set *world, const char *name)
 {
     weir_pool *pool = UNTOUCHED(weir_pool);
-    int r = weir_pool_open(&pool, world->w, name, WEIR_WORKER_AUTO);
+    int r = weir_pool_open(&pool, world->w, name, WEIR_WORKER_AUTO, NULL);
 
     require(r <= 0 && (r == 0) == (pool != UNTOUCHED(weir_pool)));
     if (r == 0)
@@ -151,8 +151,8 @@ static int run_pool_new(struct whole_set *world)
     }
     require(error.code == r && error.message[0]);
     calm();
-    require(weir_pool_open(&pool, world->w, "a", 0) == -ENOENT);
-    require(weir_pool_open(&pool, world->w, "both", 0) == -ENOENT);
+    require(weir_pool_open(&pool, world->w, "a", 0, NULL) == -ENOENT);
+    require(weir_pool_open(&pool, world->w, "both", 0, NULL) == -ENOENT);
     require(define(world, &pool, &error) == 0);
     weir_pool_close(pool);
     return r;

@@ -448,7 +448,7 @@ static int open_with_addresses(size_t more)
     if (r == -ENOMEM)
         _exit(100);
     require(r == 0);
-    require(weir_pool_open(&world.pool, world.w, "pool", 0) == 0);
+    require(weir_pool_open(&world.pool, world.w, "pool", 0, NULL) == 0);
     for (int i = 0; i < 100; i++) {
         weir_acquisition *acquisition = NULL;
 

@@ -43,7 +43,7 @@ void world_open(struct whole_set *world)
     if (r < 0)
         fprintf(stderr, "%s\n", error.message);
     require(r == 0);
-    require(weir_pool_open(&world->pool, world->w, "set", 0) == 0);
+    require(weir_pool_open(&world->pool, world->w, "set", 0, NULL) == 0);
 }
 
 void world_close(struct whole_set *world)

@@ -105,7 +105,7 @@ struct twin world_twin(const char *name)
     const struct weir_options options = options_by_hand(world_text);
     struct twin twin = {.w = open_instance(&options)};
 
-    assert_int_equal(weir_pool_open(&twin.pool, twin.w, name, 0), 0);
+    assert_int_equal(weir_pool_open(&twin.pool, twin.w, name, 0, NULL), 0);
     twin.set = weir_pool_set(twin.pool, 0);
     return twin;
 }
@@ -147,7 +147,7 @@ weir_pool *pool_open(const char *name, uint32_t worker)
 {
     weir_pool *pool = NULL;
 
-    assert_int_equal(weir_pool_open(&pool, world.w, name, worker), 0);
+    assert_int_equal(weir_pool_open(&pool, world.w, name, worker, NULL), 0);
     return pool;
 }
 

@@ -580,8 +580,8 @@ static void open_weir(void)
                 "  slots: { limits: [{ type: resource, key: slot, capacity: 99 }] }\n"};
 
     require(weir_open(&w, &options, NULL) == 0);
-    require(weir_pool_open(&calls, w, "calls", 0) == 0);
-    require(weir_pool_open(&slots, w, "slots", 0) == 0);
+    require(weir_pool_open(&calls, w, "calls", 0, NULL) == 0);
+    require(weir_pool_open(&slots, w, "slots", 0, NULL) == 0);
     require(weir_queue_open(&queue, w, ROUND) == 0);
 }
 

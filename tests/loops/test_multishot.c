@@ -102,7 +102,7 @@ static void open_weir(void)
     const struct weir_options options = {.size = sizeof(options)};
 
     require(weir_open(&w, &options, NULL) == 0);
-    require(weir_pool_open(&pool, w, "anything", 0) == 0); /* grants all */
+    require(weir_pool_open(&pool, w, "anything", 0, NULL) == 0); /* grants all */
     require(weir_queue_open(&queue, w, CAPACITY) == 0);
 }
 

@@ -65,7 +65,7 @@ weir_pool *shared_pool(weir *w, const char *name)
 {
     weir_pool *pool = NULL;
 
-    require(weir_pool_open(&pool, w, name, WEIR_WORKER_AUTO) == 0);
+    require(weir_pool_open(&pool, w, name, WEIR_WORKER_AUTO, NULL) == 0);
     return pool;
 }
 

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     weir_pool *pool = NULL;
     int granted = 0, r;
 
-    if (weir_open(&w, &options, &error) < 0 || weir_pool_open(&pool, w, "trial", 0) < 0) {
+    if (weir_open(&w, &options, &error) < 0 || weir_pool_open(&pool, w, "trial", 0, NULL) < 0) {
         fprintf(stderr, "outside: %u:%u: %s\n", error.line, error.column, error.message);
         return 1;
     }

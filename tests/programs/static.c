@@ -28,7 +28,7 @@ static int use(const char *what, const char *name, const char *text)
 
     if (weir_open(&w, &options, &error) < 0)
         return complain(name, &error);
-    if (weir_pool_open(&pool, w, "trial", 0) < 0)
+    if (weir_pool_open(&pool, w, "trial", 0, NULL) < 0)
         return complain("there is no pool", &error);
     for (int i = 0; i < 5; i++)
         granted += weir_take(pool, NULL, NULL) == 0;

@@ -567,7 +567,7 @@ class ProxyTest(unittest.IsolatedAsyncioTestCase):
     def test_complaints(self):
         good = config(("alpha", 1, 1, "bytes: slow"), sets=self.SLOW)
         self.complaint(r"\.yaml:7:\d+: ", good.replace("resource", "recourse"))
-        self.complaint("pool upstreams: No such file", good.replace("  upstreams:", "  others:"))
+        self.complaint("there is no set or pool `upstreams`", good.replace("  upstreams:", "  others:"))
         self.complaint("set alpha: its config has no `address", good.replace("address", "adress"))
         self.complaint("set alpha: .*ervice", good.replace("127.0.0.1:1", "127.0.0.1:http"))
         self.complaint("set fast: No such file", good.replace("bytes: slow", "bytes: fast"))

@@ -578,7 +578,7 @@ static void open_instance(void)
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    require(weir_pool_open(&pool, instance, "five", 0) == 0);
+    require(weir_pool_open(&pool, instance, "five", 0, NULL) == 0);
     five = weir_pool_set(pool, 0);
     weir_pool_close(pool);
 }
@@ -619,7 +619,7 @@ int main(int argc, char **argv)
         workers[i].event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         require(workers[i].event_fd >= 0);
         require(weir_pool_open(&workers[i].pool, instance, i % 2 ? "five" : "pool",
-                               WEIR_WORKER_AUTO) == 0);
+                               WEIR_WORKER_AUTO, NULL) == 0);
         require(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
     }
     for (int i = 0; i < RELEASERS; i++)

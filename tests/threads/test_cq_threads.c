@@ -56,7 +56,7 @@ static void open_world(void)
 
     require(weir_open(&w, &options, NULL) == 0);
     for (int i = 0; i < SETS; i++)
-        require(weir_pool_open(&pools[i], w, names[i], 0) == 0);
+        require(weir_pool_open(&pools[i], w, names[i], 0, NULL) == 0);
 }
 
 static struct weir_set_stats stats_of(int set)

@@ -186,7 +186,7 @@ static void begin(const char *limit, uint32_t capacity)
     if (weir_open(&run.w, &(struct weir_options){.size = sizeof(struct weir_options), .text = text},
                   &error) < 0)
         fail_msg("%s", error.message);
-    require(weir_pool_open(&run.pool, run.w, "main", 0) == 0);
+    require(weir_pool_open(&run.pool, run.w, "main", 0, NULL) == 0);
 }
 
 static void run_threads(void)

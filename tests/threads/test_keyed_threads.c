@@ -161,7 +161,7 @@ static void open_set(const char *limits)
     if (weir_open(&run.w, &(struct weir_options){.size = sizeof(struct weir_options), .text = text},
                   &error) < 0)
         fail_msg("%s", error.message);
-    require(weir_pool_open(&run.pool, run.w, "main", 0) == 0);
+    require(weir_pool_open(&run.pool, run.w, "main", 0, NULL) == 0);
 }
 
 static void run_threads(void (*step)(uint64_t *))

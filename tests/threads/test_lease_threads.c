@@ -36,7 +36,7 @@ static void open_world(const char *fields, uint64_t burst)
 
     snprintf(text, sizeof(text), "version: 1\nsets: { main: { %s } }\n", fields);
     assert_int_equal(weir_open(&w, &options, NULL), 0);
-    assert_int_equal(weir_pool_open(&pool, w, "main", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "main", 0, NULL), 0);
     atomic_store(&granted, 0);
     most = burst;
 }

@@ -134,7 +134,7 @@ static void open_place(const struct place *place, const char *directory)
              place->fields);
     if (weir_open(&w, &options, &error) < 0)
         fail_msg("%s", error.message);
-    assert_int_equal(weir_pool_open(&pool, w, "main", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "main", 0, NULL), 0);
 }
 
 static void run_place(const struct place *place, const char *directory, uint64_t seed)

@@ -478,7 +478,7 @@ static void *define_more(void *argument)
 
         snprintf(name, sizeof(name), "set-%d", atomic_fetch_add(&growing->number, 1));
         pool = define(growing->w, name);
-        require(weir_pool_open(&again, growing->w, name, WEIR_WORKER_AUTO) == 0);
+        require(weir_pool_open(&again, growing->w, name, WEIR_WORKER_AUTO, NULL) == 0);
         require(weir_pool_set(pool, 0) == weir_pool_set(again, 0));
         use_once(again);
         check_whole(pool);

@@ -80,10 +80,11 @@ static void weir_config_names_the_file(void **state)
     close(fd);
     setenv("WEIR_CONFIG", path, 1);
     assert_int_equal(weir_open(&w, NULL, NULL), 0);
-    assert_int_equal(weir_pool_open(&pool, w, "s", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "s", 0, NULL), 0);
     weir_pool_close(pool);
     pool = NULL;
-    assert_int_equal(weir_pool_open(&pool, w, "t", 0), -ENOENT); /* there is a configuration */
+    assert_int_equal(weir_pool_open(&pool, w, "t", 0, NULL),
+                     -ENOENT); /* there is a configuration */
     weir_close(w);
     unlink(path);
     assert_int_equal(weir_open(&w, NULL, NULL), -ENOENT);
@@ -176,8 +177,8 @@ static void all_but_one_can_be_left_out(void **state)
     assert_int_equal(weir_open(&w, &wrong, NULL), -EINVAL); /* it is checked all the same */
     wrong.text = "version: 1\nsets: { a: {}, b: {} }\n";
     assert_int_equal(weir_open(&w, &wrong, NULL), 0);
-    assert_int_equal(weir_pool_open(&pool, w, "b", 0), -ENOENT);
-    assert_int_equal(weir_pool_open(&pool, w, "a", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "b", 0, NULL), -ENOENT);
+    assert_int_equal(weir_pool_open(&pool, w, "a", 0, NULL), 0);
     weir_pool_close(pool);
     weir_close(w);
 }
@@ -241,7 +242,7 @@ static void ask_again(void *userdata, enum weir_log_level level, const char *mes
     (void)message;
     if (++*heard > 1)
         return;
-    assert_int_equal(weir_pool_open(&pool, world.w, "main", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, world.w, "main", 0, NULL), 0);
     assert_int_equal(weir_try_acquire(pool, ASK({"other", 1}), &a, NULL), 0);
     assert_int_equal(weir_release(&a), 0);
     weir_pool_close(pool);
@@ -381,7 +382,7 @@ static void calls_after_close_say_eshutdown(void **state)
     {
         weir_pool *pool = NULL;
 
-        assert_int_equal(weir_pool_open(&pool, w, "main", 0), -ESHUTDOWN);
+        assert_int_equal(weir_pool_open(&pool, w, "main", 0, NULL), -ESHUTDOWN);
         assert_int_equal(weir_pool_new(&pool, w, &spec, NULL), -ESHUTDOWN);
         assert_null(pool);
     }
@@ -546,7 +547,7 @@ static void check_every_call(weir_acquisition *held, weir_acquisition *waiting)
     CHECK(weir_set_stats(world.set, &s, NULL, 0) == -ECHILD);
     CHECK(weir_set_holders(world.set, NULL, 0) == -ECHILD);
     CHECK(weir_tick(world.w) == -ECHILD);
-    CHECK(weir_pool_open(&pool, world.w, "main", 0) == -ECHILD);
+    CHECK(weir_pool_open(&pool, world.w, "main", 0, NULL) == -ECHILD);
     CHECK(weir_pool_new(&pool, world.w, &spec, NULL) == -ECHILD);
     CHECK(!a && !pool);
 }
@@ -639,7 +640,7 @@ static void use_an_instance_of_its_own(bool with_a_timer_thread)
     weir *w = NULL;
 
     CHECK(weir_open(&w, &options, NULL) == 0);
-    CHECK(weir_pool_open(&pool, w, "s", 0) == 0);
+    CHECK(weir_pool_open(&pool, w, "s", 0, NULL) == 0);
     CHECK(weir_acquire(pool, NULL, &a, NULL) == 0);
     if (with_a_timer_thread) {
         CHECK(weir_submit(pool, with_timeout(ASK_DEFAULTS, MS), &b, NULL) == 1);

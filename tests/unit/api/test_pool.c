@@ -229,11 +229,11 @@ static void an_unknown_name_is_enoent(void **state)
 
     (void)state;
     world_open(POOL(""), "p");
-    assert_int_equal(weir_pool_open(&pool, world.w, "d", 0), -ENOENT);
-    assert_int_equal(weir_pool_open(&pool, world.w, "", 0), -ENOENT);
-    assert_int_equal(weir_pool_open(&pool, world.w, NULL, 0), -EINVAL);
-    assert_int_equal(weir_pool_open(&pool, NULL, "p", 0), -EINVAL);
-    assert_int_equal(weir_pool_open(NULL, world.w, "p", 0), -EINVAL);
+    assert_int_equal(weir_pool_open(&pool, world.w, "d", 0, NULL), -ENOENT);
+    assert_int_equal(weir_pool_open(&pool, world.w, "", 0, NULL), -ENOENT);
+    assert_int_equal(weir_pool_open(&pool, world.w, NULL, 0, NULL), -EINVAL);
+    assert_int_equal(weir_pool_open(&pool, NULL, "p", 0, NULL), -EINVAL);
+    assert_int_equal(weir_pool_open(NULL, world.w, "p", 0, NULL), -EINVAL);
     assert_null(pool);
     world_close();
 }
@@ -281,8 +281,8 @@ static void without_any_configuration_every_name_opens_one_empty_set(void **stat
     (void)state;
     unsetenv("WEIR_CONFIG");
     assert_int_equal(weir_open(&w, NULL, NULL), 0);
-    assert_int_equal(weir_pool_open(&one, w, "whatever", 0), 0);
-    assert_int_equal(weir_pool_open(&two, w, "whatever", 3), 0);
+    assert_int_equal(weir_pool_open(&one, w, "whatever", 0, NULL), 0);
+    assert_int_equal(weir_pool_open(&two, w, "whatever", 3, NULL), 0);
     assert_ptr_equal(weir_pool_set(one, 0), weir_pool_set(two, 0));
     assert_string_equal(weir_set_name(weir_pool_set(one, 0)), "whatever");
     assert_int_equal(weir_set_limits(weir_pool_set(one, 0)), 0);
@@ -551,9 +551,9 @@ static void defining_a_pool_is_all_or_nothing(void **state)
         assert_int_equal(error.code, codes[i]);
         assert_true(strlen(error.message) > 0);
         assert_null(pool);
-        assert_int_equal(weir_pool_open(&pool, world.w, "q", 0), -ENOENT);
-        assert_int_equal(weir_pool_open(&pool, world.w, "d", 0), -ENOENT);
-        assert_int_equal(weir_pool_open(&pool, world.w, "e", 0), -ENOENT);
+        assert_int_equal(weir_pool_open(&pool, world.w, "q", 0, NULL), -ENOENT);
+        assert_int_equal(weir_pool_open(&pool, world.w, "d", 0, NULL), -ENOENT);
+        assert_int_equal(weir_pool_open(&pool, world.w, "e", 0, NULL), -ENOENT);
     }
     assert_int_equal(weir_pool_new(&pool, world.w, &right, NULL), 0);
     assert_picks(pool, "dd");

@@ -418,7 +418,7 @@ static void an_observer_makes_nothing(void **state)
     assert_int_equal(weir_open(&observer, &options, &error), -ENOENT);
     assert_int_equal(list(), 0);
     options.text = "version: 1";
-    options.flags = 8;
+    options.flags = 1u << 30;
     assert_int_equal(weir_open(&observer, &options, &error), -EINVAL);
 }
 

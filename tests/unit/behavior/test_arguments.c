@@ -115,8 +115,8 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_plugin_dirs,                                                                         \
          (P(0, &right.options), P(1, stop_at_dir), P(2, &right), P(3, &right.error)), 0, -EINVAL,  \
          0, 0)                                                                                     \
-    CALL(weir_pool_open, (P(0, &made.pool), P(1, world.w), P(2, "main"), 0), -EINVAL, -EINVAL,     \
-         -EINVAL)                                                                                  \
+    CALL(weir_pool_open, (P(0, &made.pool), P(1, world.w), P(2, "main"), 0, P(3, &right.error)),   \
+         -EINVAL, -EINVAL, -EINVAL, 0)                                                             \
     CALL(weir_pool_new, (P(0, &made.pool), P(1, world.w), P(2, &right.spec), P(3, &right.error)),  \
          -EINVAL, -EINVAL, -EINVAL, 0)                                                             \
     CALL(weir_pool_close, (P(0, world.pool)), 0)                                                   \
@@ -323,7 +323,7 @@ static void wrong_options_are_refused(void **state)
     const struct weir_options wrong[] = {
         {.size = 0},
         {.size = size - 1},
-        {.size = size, .flags = 8},
+        {.size = size, .flags = 1u << 30},
         {.size = size, .flags = UINT32_MAX},
         {.size = size, .clock_source = WEIR_CLOCK_INJECTED},
         {.size = size, .clock_source = (enum weir_clock_source)77},

@@ -194,7 +194,7 @@ static weir_pool *main_of(weir *w)
 {
     weir_pool *pool = NULL;
 
-    assert_int_equal(weir_pool_open(&pool, w, "main", 0), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "main", 0, NULL), 0);
     return pool;
 }
 

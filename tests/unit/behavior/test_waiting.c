@@ -1079,7 +1079,7 @@ static void open_barging(void)
     barging.now = START;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(weir_open(&barging.w[i], &options, NULL), 0);
-        assert_int_equal(weir_pool_open(&barging.pools[i], barging.w[i], "s", 0), 0);
+        assert_int_equal(weir_pool_open(&barging.pools[i], barging.w[i], "s", 0, NULL), 0);
     }
 }
 

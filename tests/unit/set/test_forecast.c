@@ -368,7 +368,7 @@ static void it_comes_even_if_the_set_never_stands_still(void **state)
     readings = 0;
     readings_max = 500;
     assert_int_equal(weir_open(&w, &options, NULL), 0);
-    assert_int_equal(weir_pool_open(&unruly, w, "s", 0), 0);
+    assert_int_equal(weir_pool_open(&unruly, w, "s", 0, NULL), 0);
     assert_int_equal(weir_take(unruly, ASK({"k", 10}), NULL), 0);
     assert_int_equal(weir_submit(unruly, ASK({"k", 5}), &waiter, NULL), 1);
     come_and_go(NULL); /* what was projected holds no more */

@@ -787,7 +787,7 @@ static void queue_and_pool_must_be_of_one_instance(void **state)
     (void)state;
     queue_world(A);
     assert_int_equal(weir_open(&other, &options, NULL), 0);
-    assert_int_equal(weir_pool_open(&foreign, other, "x", 0), 0);
+    assert_int_equal(weir_pool_open(&foreign, other, "x", 0, NULL), 0);
     assert_int_equal(weir_queue_submit(queue, foreign, NULL, 1, NULL, NULL), -EINVAL);
     assert_int_equal(weir_queue_submit(queue, NULL, NULL, 1, NULL, NULL), -EINVAL);
     assert_int_equal(weir_queue_submit(NULL, world.pool, NULL, 1, NULL, NULL), -EINVAL);
