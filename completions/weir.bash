@@ -23,14 +23,14 @@ _weir_where()
     done
 }
 
-# The sets that `weir exec` can open: those of the configuration, or else, as for all other commands,
+# The sets that `weir exec` and `weir hold` can open: those of the configuration, or else, as for all other commands,
 # those that exist in the directory that the words so far name.
 _weir_sets()
 {
     local where check file defined
 
     _weir_where
-    if [[ ${COMP_WORDS[1]} == exec && -n $file && -z $defined ]]; then
+    if [[ ${COMP_WORDS[1]} == @(exec|hold) && -n $file && -z $defined ]]; then
         "${COMP_WORDS[0]}" check --names "${check[@]}" -- "$file" 2>/dev/null
     else
         "${COMP_WORDS[0]}" ls --names "${where[@]}" 2>/dev/null
@@ -70,9 +70,9 @@ _weir_exec_command_at()
             echo $((i + 1))
             return
             ;;
-        -s | -f | -l | -a | -S | -t | -w | -d) i=$((i + 1)) ;;
+        -s | -f | -l | -a | -S | -t | -w | -E | -d) i=$((i + 1)) ;;
         --set | --name | --file | --limit | --amount | --subject | --timeout | --max-wait | \
-            --process-dir | --plugin-dir)
+            --exit-code | --process-dir | --plugin-dir)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
             ;;
@@ -88,9 +88,10 @@ _weir_exec_command_at()
 _weir_options()
 {
     case $1 in
-    exec)
-        echo --set --name --file --limit --amount --subject --timeout --max-wait --retry-after \
-            --verbose --process-dir --plugin-dir --help
+    exec | hold)
+        [[ $1 == hold ]] && echo --fd
+        echo --set --name --file --limit --amount --subject --timeout --max-wait --exit-code \
+            --retry-after --verbose --process-dir --plugin-dir --help
         ;;
     stat) echo --json --prometheus --file --process-dir --plugin-dir --help ;;
     top) echo --interval --file --process-dir --plugin-dir --help ;;
@@ -109,7 +110,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec stat top ls rm check plugins --help --version" -- "$current")
+            "exec hold stat top ls rm check plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then
@@ -120,7 +121,7 @@ _weir()
         fi
     fi
     case $part:$previous in
-    exec:-s | exec:--set | exec:--name)
+    exec:-s | exec:--set | exec:--name | hold:-s | hold:--set | hold:--name)
         _weir_complete_sets "$part" "$current"
         return
         ;;
@@ -134,7 +135,7 @@ _weir()
         compopt -o default
         return
         ;;
-    exec:-[laStw] | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i)
+    exec:-[laStwE] | hold:-[laStwE] | *:--fd | *:--exit-code | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i)
         return
         ;;
     esac

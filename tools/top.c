@@ -246,14 +246,13 @@ static int show(struct top *top, const char *title)
 
 static int read_interval(struct top *top, const char *argument, const char *title)
 {
-    const char *what = duration_option_parse(argument, &top->view.interval_ns);
+    uint64_t *interval_ns = &top->view.interval_ns;
+    struct option_complaint wrong = {"the interval is 50ms to 1h"};
 
-    if (!what && (top->view.interval_ns < INTERVAL_MIN_NS ||
-                  top->view.interval_ns > UINT64_C(3600000000000)))
-        what = "the interval is 50ms to 1h";
-    if (!what)
+    if (duration_option_parse(argument, interval_ns, &wrong) && *interval_ns >= INTERVAL_MIN_NS &&
+        *interval_ns <= UINT64_C(3600000000000))
         return 0;
-    fprintf(stderr, "%s: `%s`: %s\n", title, argument, what);
+    fprintf(stderr, "%s: `%s`: %s\n", title, argument, wrong.text);
     return usage_hint(title);
 }
 

@@ -13,6 +13,7 @@ static const char help[] =
     "Usage: weir COMMAND [OPTION]... [ARGUMENT]...\n"
     "\n"
     "  weir exec       run a command within limits that other processes share\n"
+    "  weir hold       hold limits for the rest of a script\n"
     "  weir stat       show the state of shared sets, their holders and waiters\n"
     "  weir top        show shared sets live, with rates per second\n"
     "  weir ls         list shared sets\n"
@@ -33,6 +34,7 @@ struct part {
 static const struct part parts[] = {
     {"check", "weir check", run_check, ENDING_SYSTEM},
     {"exec", "weir exec", run_exec, EXEC_FAILED},
+    {"hold", "weir hold", run_hold, EXEC_FAILED},
     {"ls", "weir ls", run_ls, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},

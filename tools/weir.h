@@ -11,12 +11,13 @@ enum ending {
     ENDING_SYSTEM = 3      /* something cannot be read, written or obtained */
 };
 
-/* Exit code of `weir exec` if weir itself fails, wrong usage included. */
+/* Exit code of `weir exec` and `weir hold` if weir itself fails, wrong usage included. */
 #define EXEC_FAILED 125
 
 /* Subcommands. Each parses its own part of the command line; argv[0] is its title. */
 int run_check(int argc, char **argv);
 int run_exec(int argc, char **argv);
+int run_hold(int argc, char **argv);
 int run_ls(int argc, char **argv);
 int run_plugins(int argc, char **argv);
 int run_rm(int argc, char **argv);

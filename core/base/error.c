@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct complaint {
     struct weir_error error; /* without `file` and `complaints` */
@@ -278,7 +279,10 @@ struct hint hint_find(const char *word, const char *const *candidates, size_t n)
         if (candidate_length > HINT_WORD_MAX || candidate_length > length + limit ||
             length > candidate_length + limit)
             continue;
-        size_t distance = hint_edit_distance(word, length, candidates[i], candidate_length, limit);
+        size_t distance =
+            strcasecmp(word, candidates[i]) == 0
+                ? 0
+                : hint_edit_distance(word, length, candidates[i], candidate_length, limit);
         /* With as many edits as the shorter word has bytes any two words match. */
         if (distance <= limit && distance < size_min(length, candidate_length)) {
             hint.closest = candidates[i];

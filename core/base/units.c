@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 struct unit {
     const char *name;
@@ -25,6 +26,27 @@ static const struct unit units_of[][7] = {
                     {"MiB", UINT64_C(1) << 20},
                     {"KiB", UINT64_C(1) << 10},
                     {"", 1}},
+};
+
+/* Other spellings of units, in small letters. A unit in letters of the wrong case needs no row. */
+static const struct {
+    enum units_kind kind;
+    const char *spelling, *name;
+} unit_spellings[] = {
+    {UNITS_DURATION, "", "s"},         {UNITS_DURATION, "sec", "s"},
+    {UNITS_DURATION, "secs", "s"},     {UNITS_DURATION, "second", "s"},
+    {UNITS_DURATION, "seconds", "s"},  {UNITS_DURATION, "min", "m"},
+    {UNITS_DURATION, "mins", "m"},     {UNITS_DURATION, "minute", "m"},
+    {UNITS_DURATION, "minutes", "m"},  {UNITS_DURATION, "hr", "h"},
+    {UNITS_DURATION, "hrs", "h"},      {UNITS_DURATION, "hour", "h"},
+    {UNITS_DURATION, "hours", "h"},    {UNITS_DURATION, "day", "d"},
+    {UNITS_DURATION, "days", "d"},     {UNITS_DURATION, "msec", "ms"},
+    {UNITS_DURATION, "millis", "ms"},  {UNITS_DURATION, "usec", "us"},
+    {UNITS_DURATION, "\u00b5s", "us"}, {UNITS_DURATION, "\u03bcs", "us"},
+    {UNITS_DURATION, "nsec", "ns"},    {UNITS_SIZE, "b", ""},
+    {UNITS_SIZE, "k", "KiB"},          {UNITS_SIZE, "kb", "KiB"},
+    {UNITS_SIZE, "m", "MiB"},          {UNITS_SIZE, "mb", "MiB"},
+    {UNITS_SIZE, "g", "GiB"},          {UNITS_SIZE, "gb", "GiB"},
 };
 
 /* Reads digits without a leading zero. Returns a pointer behind them, or NULL if there are none.
@@ -64,6 +86,36 @@ int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
         return -ERANGE;
     *ret = product;
     return 0;
+}
+
+/* Returns the name of the unit that is spelled otherwise, or NULL. */
+static const char *units_find_spelling(enum units_kind kind, const char *spelling)
+{
+    for (size_t i = 0; i < sizeof(unit_spellings) / sizeof(unit_spellings[0]); i++)
+        if (unit_spellings[i].kind == kind && strcasecmp(unit_spellings[i].spelling, spelling) == 0)
+            return unit_spellings[i].name;
+    for (const struct unit *at = units_of[kind];; at++) {
+        if (strcasecmp(at->name, spelling) == 0)
+            return at->name;
+        if (at->factor == 1)
+            return NULL;
+    }
+}
+
+bool units_suggest(enum units_kind kind, const char *text, char ret[static UNITS_TEXT_MAX])
+{
+    size_t digits = strspn(text, "0123456789");
+    const char *name = units_find_spelling(kind, text + digits + strspn(text + digits, " "));
+    char suggestion[UNITS_TEXT_MAX];
+    uint64_t number;
+    int size;
+    if (digits == 0 || digits >= sizeof(suggestion) || !name)
+        return false;
+    size = snprintf(suggestion, sizeof(suggestion), "%.*s%s", (int)digits, text, name);
+    if (size >= (int)sizeof(suggestion) || units_parse(kind, suggestion, &number) < 0)
+        return false;
+    memcpy(ret, suggestion, (size_t)size + 1);
+    return true;
 }
 
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX])

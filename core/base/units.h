@@ -6,6 +6,7 @@
 #ifndef WEIR_CORE_BASE_UNITS_H
 #define WEIR_CORE_BASE_UNITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Size of a buffer for any formatted number, with the NUL. */
@@ -16,6 +17,10 @@ enum units_kind { UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE };
 /* Parses the whole text. Returns 0, -EINVAL (not of this kind) or -ERANGE (does not fit 64 bits).
  */
 int units_parse(enum units_kind kind, const char *text, uint64_t *ret);
+
+/* Writes what a text that units_parse() refuses was perhaps meant to be: `1m` for `1min`, `1k` for
+ * `1K`. Returns false, and writes nothing, if no correction of the unit makes it valid. */
+bool units_suggest(enum units_kind kind, const char *text, char ret[static UNITS_TEXT_MAX]);
 
 /* Writes a number with the largest unit that keeps it whole. Returns `buffer`. */
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX]);

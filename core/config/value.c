@@ -76,15 +76,26 @@ bool value_read_boolean(struct complaints *complaints, const char *field,
     return true;
 }
 
-bool value_read_number(struct complaints *complaints, const char *field,
-                       const struct config_value *value, enum units_kind kind, uint64_t min,
-                       uint64_t max, uint64_t *ret)
+/* Complains of a text that is no number of this kind, with what it was perhaps meant to be. */
+static void value_complain_number(struct complaints *complaints, const char *field,
+                                  const struct config_value *value, enum units_kind kind)
 {
     static const char *const examples[] = {
         [UNITS_AMOUNT] = "a whole amount such as 100, 10k or 1M",
         [UNITS_DURATION] = "a duration such as 250ms, 60s or 1d",
         [UNITS_SIZE] = "a size in bytes such as 65536, 256KiB or 64MiB",
     };
+    char suggestion[UNITS_TEXT_MAX];
+    bool is_close = units_suggest(kind, value->text, suggestion);
+    complain(complaints, value->mark, "`%s` takes %s, not `%s`%s%s%s", field, examples[kind],
+             error_text(value->text).text, is_close ? " (did you mean `" : "",
+             is_close ? suggestion : "", is_close ? "`?)" : "");
+}
+
+bool value_read_number(struct complaints *complaints, const char *field,
+                       const struct config_value *value, enum units_kind kind, uint64_t min,
+                       uint64_t max, uint64_t *ret)
+{
     char bound[UNITS_TEXT_MAX];
     uint64_t number;
     if (!value->text)
@@ -93,8 +104,7 @@ bool value_read_number(struct complaints *complaints, const char *field,
     if (r == -ERANGE)
         number = UINT64_MAX;
     if (r == -EINVAL)
-        complain(complaints, value->mark, "`%s` takes %s, not `%s`", field, examples[kind],
-                 error_text(value->text).text);
+        value_complain_number(complaints, field, value, kind);
     else if (number < min)
         complain(complaints, value->mark, "`%s` must be at least %s, not %s", field,
                  units_format(kind, min, bound), error_text(value->text).text);

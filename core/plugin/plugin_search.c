@@ -283,16 +283,32 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
         refused);
 }
 
+/* Says that the name cannot be one, and which plugin has it in small letters and with `_`. */
+static int plugin_bad_name_error(struct plugin_search *plugins, const struct plugin_query *query,
+                                 struct weir_error *reterr)
+{
+    const char *kind = query->kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer";
+    char meant[PLUGIN_NAME_MAX + 1] = "";
+    struct plugin_query better = {.kind = query->kind, .name = meant};
+    size_t n = strlen(query->name);
+    for (size_t i = 0; i < n && n < sizeof(meant); i++) {
+        char c = query->name[i];
+        meant[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '-' || c == ' ' ? '_' : c;
+    }
+    bool is_close = plugin_abi_is_name(meant) && plugin_query_run(plugins, &better) == 0;
+    return error_set(reterr, -EINVAL,
+                     "`%s` is not the name of %s%s%s%s: letters a-z, digits and `_`, never a path",
+                     error_text(query->name).text, kind, is_close ? " (did you mean `" : "",
+                     is_close ? meant : "", is_close ? "`?)" : "");
+}
+
 int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,
                        const struct plugin **ret, struct weir_error *reterr)
 {
     struct plugin_query query = {.kind = kind, .name = name};
     struct str_map *known = &plugins->by_name[kind];
     if (!plugin_abi_is_name(name))
-        return error_set(reterr, -EINVAL,
-                         "`%s` is not the name of %s: letters a-z, digits and `_`, never a path",
-                         error_text(name).text,
-                         kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer");
+        return plugin_bad_name_error(plugins, &query, reterr);
     *ret = str_map_find(known, name);
     if (*ret)
         return 0;

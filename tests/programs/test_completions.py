@@ -63,7 +63,7 @@ class Bash(Completions):
         return sorted(set(done.stdout.splitlines()))
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), sorted(["exec", "stat", "top", "ls", "rm", "check",
+        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "check",
                                                     "plugins", "--help", "--version"]))
         self.assertEqual(self.complete("s"), ["stat"])
 
@@ -72,11 +72,14 @@ class Bash(Completions):
         self.assertEqual(self.complete("exec", "-s", "x", "-a", "k=1", "--max"), ["--max-wait"])
         self.assertEqual(self.complete("rm", "-"), ["--file", "--force", "--help",
                                                     "--process-dir"])
-        for part in ("exec", "stat", "top", "ls", "rm", "check", "plugins"):
+        self.assertEqual(self.complete("hold", "-s", "x", "--f"), ["--fd", "--file"])
+        self.assertEqual(self.complete("exec", "--exit"), ["--exit-code"])
+        self.assertEqual(self.complete("hold", "--fd", ""), [])
+        for part in ("exec", "hold", "stat", "top", "ls", "rm", "check", "plugins"):
             self.assertIn("--help", self.complete(part, "--"))
 
     def test_names(self):
-        for words in (["exec", "-s"], ["exec", "--name"], ["exec", "-v", "--set"], ["stat"],
+        for words in (["exec", "-s"], ["exec", "--name"], ["exec", "-v", "--set"], ["hold", "-s"], ["stat"],
                       ["top", "alpha"], ["rm", "-f"]):
             self.assertEqual(self.complete(*words, ""), ["a\\ b", "alpha", "beta"], words)
             self.assertEqual(self.complete(*words, "al"), ["alpha"], words)
@@ -106,6 +109,8 @@ class Bash(Completions):
         self.assertNotIn("true", self.complete("exec", "-l", "tru"))
         self.assertNotIn("true", self.complete("exec", "--subject", "tru"))
         self.assertIn("true", self.complete("exec", "-S", "someone", "tru"))
+        self.assertIn("true", self.complete("exec", "-E", "75", "-s", "x", "tru"))
+        self.assertNotIn("true", self.complete("hold", "-s", "x", "tru"))
 
 
 @unittest.skipIf(shutil.which("zsh") is None, "there is no zsh")
@@ -121,6 +126,8 @@ class Zsh(Completions):
 
     def test_options(self):
         self.assertIn("--retry-after", self.complete("weir exec --retr"))
+        self.assertIn("--exit-code", self.complete("weir exec --exi"))
+        self.assertIn("--retry-after", self.complete("weir hold --retr"))
         self.assertIn("--prometheus", self.complete("weir stat --pro"))
 
     def test_names(self):

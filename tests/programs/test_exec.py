@@ -4,13 +4,16 @@
 Argument: the command.
 """
 import contextlib
+import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -129,7 +132,13 @@ class Usage(Exec):
                 (name + ["--subject", "", "true"], "1 to 4096 bytes"),
                 (name + ["-S", "x" * 4097, "true"], "1 to 4096 bytes"),
                 (name + ["-l", "a:1", "-S", "x", "true"], "defined here"),
-                (name + ["--timeout", "5", "true"], "duration"),
+                (name + ["--limit", "slots:1K", "true"], "did you mean `1k`?"),
+                (name + ["--limit", "calls:1/min", "true"], "did you mean `1m`?"),
+                (name + ["-E", "256", "true"], "0 to 255"),
+                (name + ["-E", "", "true"], "0 to 255"),
+                (name + ["-E", "-1", "true"], "0 to 255"),
+                (name + ["--exit-code", "1x", "true"], "0 to 255"),
+                (name + ["--timeout", "5", "true"], "did you mean `5s`?"),
                 (name + ["--max-wait", "soon", "true"], "duration")):
             out, err = self.expect(125, *arguments)
             self.assertEqual(out, "")
@@ -160,6 +169,7 @@ class Usage(Exec):
                 (["-s", "private", "true"], {"WEIR_CONFIG": path}, "needs `backend: process`"),
                 (["-f", path + "x", "-s", "x", "true"], {}, "No such file"),
                 (["-f", path, "-l", "a:1", "-s", "private", "true"], {}, "private"),
+                (["-l", "a:1/1s/GCRA", "-s", "x", "true"], {}, "did you mean `gcra`?"),
                 (["-l", "a:1/1s/nosuch", "-s", "x", "true"], {}, "nosuch")):
             _, err = self.expect(125, *arguments, env=env)
             self.assertIn(words, err)
@@ -337,6 +347,64 @@ class Amounts(Exec):
                 self.expect(0, *limits, "-w", "0s", "true")
             self.expect(123, *limits, "-w", "0s", "true")
 
+    def test_a_unit_is_a_window(self):
+        self.expect(0, "-l", "calls:3/h", "-s", "x", "true")
+        self.expect(0, "-l", "calls:3/1h", "-s", "x", "true")  # the same set
+        self.assertEqual(self.stat("x")["limits"][0]["available"], 1)
+
+
+class Ahead(Exec):
+    """What a process that waits says on a terminal."""
+    def start(self, *arguments, on_terminal=True):
+        """A process that waits; its terminal."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+
+        def prepare():
+            os.setsid()
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+        child = subprocess.Popen([COMMAND, "exec", *SLOT, *arguments], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, preexec_fn=prepare,
+                                 stderr=theirs if on_terminal else subprocess.DEVNULL,
+                                 env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        os.close(theirs)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        return child, ours
+
+    def read_until(self, terminal, end):
+        said = ""
+        while not said.endswith(end):
+            self.assertTrue(select.select([terminal], [], [], PATIENCE)[0], said)
+            said += os.read(terminal, 4096).decode()
+        return said
+
+    def test_how_many_are_ahead(self):
+        with self.running(*SLEEP) as first, self.running(*SLEEP) as second:
+            self.until("one", holders=1, waiters=1)
+            child, terminal = self.start("echo", "mine")
+            self.assertEqual(self.read_until(terminal, "\r"), "weir exec: waiting, 1 ahead\r")
+            waiters = self.stat("one")["waiters"]
+            (first if waiters[0]["process"] == second.pid else second).kill()
+            self.assertEqual(self.read_until(terminal, "\r"), "weir exec: waiting, 0 ahead\r")
+            for other in (first, second):
+                other.kill()
+            # Erased before the command writes its own.
+            self.assertRegex(self.read_until(terminal, " \r"), "^(weir[^\r]*\r)* {27}\r$")
+            out, _ = child.communicate(timeout=PATIENCE)
+            self.assertEqual((out, child.returncode), (b"mine\n", 0))
+
+    def test_silence(self):
+        child, terminal = self.start("-t", "1h", "echo", "mine")  # need not wait
+        self.assertEqual((child.communicate(timeout=PATIENCE)[0], child.returncode), (b"mine\n", 0))
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            child, other = self.start("-t", "700ms", "true", on_terminal=False)
+            self.assertEqual(child.wait(timeout=PATIENCE), 124)
+            for fd in (terminal, other):
+                self.assertRaises(OSError, os.read, fd, 1)  # closed, and nothing was written
+
 
 class Refused(Exec):
     def test_timeout(self):
@@ -358,6 +426,16 @@ class Refused(Exec):
                 out, err = self.expect(123, *SLOT, "-w", wait, "-r", "-v", "true")
                 self.assertEqual(out, "unknown\n")
                 self.assertIn("refused", err)
+
+    def test_exit_code(self):
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            for wait in (("-t", "0s"), ("-t", "10ms"), ("-w", "0s"), ("-w", "10ms")):
+                self.expect(0, *SLOT, *wait, "-E", "0", "true")
+                self.expect(75, *SLOT, *wait, "--exit-code", "75", "true")
+            self.expect(123, *SLOT, "-a", "slots=2", "-E", "0", "true")  # can never be granted
+            self.expect(125, *SLOT, "-a", "other=1", "-E", "0", "true")
+        self.expect(7, *SLOT, "-t", "0s", "-E", "0", "sh", "-c", "exit 7")
 
     def test_when_to_come_back(self):
         rate = ("--limit", "calls:1/1h", "--name", "x")

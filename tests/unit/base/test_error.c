@@ -163,6 +163,8 @@ static void test_hints(void **state)
         {"mode", NULL},
         {"capa", NULL},
         {"evry", "every"},
+        {"KEY", "key"},
+        {"Every", "every"},
     };
     char long_word[300] = "";
     (void)state;

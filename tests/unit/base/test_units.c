@@ -106,6 +106,49 @@ static void test_durations(void **state)
     CHECK_ROWS(UNITS_DURATION, rows);
 }
 
+static void test_suggestions(void **state)
+{
+    static const struct {
+        enum units_kind kind;
+        const char *text, *suggestion; /* NULL: none */
+    } rows[] = {
+        {UNITS_DURATION, "1min", "1m"},
+        {UNITS_DURATION, "1Min", "1m"},
+        {UNITS_DURATION, "10 sec", "10s"},
+        {UNITS_DURATION, "5 s", "5s"},
+        {UNITS_DURATION, "30", "30s"},
+        {UNITS_DURATION, "2HOURS", "2h"},
+        {UNITS_DURATION, "1D", "1d"},
+        {UNITS_DURATION, "250MS", "250ms"},
+        {UNITS_DURATION, "7\xc2\xb5s", "7us"},
+        {UNITS_DURATION, "7\xce\xbcs", "7us"},
+        {UNITS_DURATION, "1w", NULL},
+        {UNITS_DURATION, "01min", NULL},
+        {UNITS_DURATION, "min", NULL},
+        {UNITS_DURATION, "", NULL},
+        {UNITS_DURATION, "-1min", NULL},
+        {UNITS_DURATION, "1.5s", NULL},
+        {UNITS_DURATION, "18446744073709551616sec", NULL},
+        {UNITS_DURATION, "99999999999999999999999999999999min", NULL},
+        {UNITS_AMOUNT, "1K", "1k"},
+        {UNITS_AMOUNT, "1m", "1M"},
+        {UNITS_AMOUNT, "1 g", "1G"},
+        {UNITS_AMOUNT, "1s", NULL},
+        {UNITS_AMOUNT, "1KB", NULL},
+        {UNITS_SIZE, "64kb", "64KiB"},
+        {UNITS_SIZE, "64K", "64KiB"},
+        {UNITS_SIZE, "1 mib", "1MiB"},
+        {UNITS_SIZE, "9B", "9"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char suggestion[UNITS_TEXT_MAX] = "untouched";
+        assert_true(units_suggest(rows[i].kind, rows[i].text, suggestion) ==
+                    (rows[i].suggestion != NULL));
+        assert_string_equal(suggestion, rows[i].suggestion ? rows[i].suggestion : "untouched");
+    }
+}
+
 static void test_writes(void **state)
 {
     char buffer[UNITS_TEXT_MAX];
@@ -170,9 +213,8 @@ static void test_random(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        leak_checked_test(test_amounts),
-        leak_checked_test(test_durations),
-        leak_checked_test(test_writes),
+        leak_checked_test(test_amounts),     leak_checked_test(test_durations),
+        leak_checked_test(test_suggestions), leak_checked_test(test_writes),
         leak_checked_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

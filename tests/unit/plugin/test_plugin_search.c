@@ -498,6 +498,12 @@ static void test_names_are_not_paths(void **state)
             plugin_search_find(plugins, WEIR_PLUGIN_BALANCER, wrong[i], &plugin, &error), -EINVAL);
         assert_contains(error.message, "is not the name of a balancer");
     }
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "GOOD", &plugin, &error),
+                     -EINVAL);
+    assert_contains(error.message, "an algorithm (did you mean `good`?)");
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "Better", &plugin, &error),
+                     -EINVAL);
+    assert_contains(error.message, "an algorithm: letters");
     plugin_search_free(plugins);
 }
 

@@ -23,6 +23,8 @@ static void limits_on_the_command_line(void **state)
         {"calls:100/60s", "calls", "gcra", 100, 60 * SECOND},
         {"calls:10k/5m", "calls", "gcra", 10000, 300 * SECOND},
         {"calls:1/1ns", "calls", "gcra", 1, 1},
+        {"calls:10/s", "calls", "gcra", 10, SECOND},
+        {"calls:10/ms/token_bucket", "calls", "token_bucket", 10, 1000000},
         {"a:b:2M/1h/sliding_window", "a:b", "sliding_window", 2000000, 3600 * SECOND},
         {"a/b:3", "a/b", NULL, 3, 0},
     };
@@ -30,10 +32,11 @@ static void limits_on_the_command_line(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct weir_limit_spec limit = {0};
+        struct option_complaint wrong;
         char text[64];
 
         strcpy(text, cases[i].text);
-        assert_null(limit_option_parse(text, &limit));
+        assert_true(limit_option_parse(text, &limit, &wrong));
         assert_int_equal(limit.size, sizeof(limit));
         assert_string_equal(limit.key, cases[i].key);
         assert_int_equal(limit.capacity, cases[i].capacity);
@@ -48,45 +51,72 @@ static void limits_on_the_command_line(void **state)
 
 static void wrong_limits_stay_as_they_are(void **state)
 {
-    static const char *const cases[] = {
-        "",        "slots",    ":4",       "slots:",
-        "slots:0", "slots:-1", "slots:x",  "slots:4/",
-        "a:1/60",  "a:1/0s",   "a:1/60s/", "a:/60s",
-        "a:01/1s", "a:1 /1s",  "a:1/1s/",  "a:99999999999999999999",
+    static const struct {
+        const char *text, *part; /* of the complaint */
+    } cases[] = {
+        {"", "KEY:N"},
+        {"slots", "KEY:N"},
+        {":4", "KEY:N"},
+        {"slots:", "whole number"},
+        {"slots:0", "whole number"},
+        {"slots:-1", "whole number"},
+        {"slots:x", "whole number"},
+        {"slots:4/", "WINDOW"},
+        {"slots:1K", "N is a whole number from 1, like 4, 10k or 2M (did you mean `1k`?)"},
+        {"a:1K/s", "did you mean `1k`?"},
+        {"a:1/60", "did you mean `60s`?"},
+        {"a:1/min", "did you mean `1m`?"},
+        {"a:1/5min/gcra", "did you mean `5m`?"},
+        {"a:1/sec/", "did you mean `1s`?"},
+        {"a:1/week", "or a unit like s"},
+        {"a:1/s/", "ALGORITHM"},
+        {"a:1/0s", "WINDOW"},
+        {"a:1/60s/", "ALGORITHM"},
+        {"a:/60s", "whole number"},
+        {"a:01/1s", "whole number"},
+        {"a:1 /1s", "did you mean `1`?"},
+        {"a:1/1s/", "ALGORITHM"},
+        {"a:99999999999999999999", "whole number"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct weir_limit_spec limit = {.capacity = 77};
+        struct option_complaint wrong;
         char text[64];
 
-        strcpy(text, cases[i]);
-        assert_non_null(limit_option_parse(text, &limit));
-        assert_string_equal(text, cases[i]);
+        strcpy(text, cases[i].text);
+        assert_false(limit_option_parse(text, &limit, &wrong));
+        assert_string_equal(text, cases[i].text);
         assert_int_equal(limit.capacity, 77);
+        if (!strstr(wrong.text, cases[i].part))
+            fail_msg("`%s`: %s", cases[i].text, wrong.text);
     }
 }
 
 static void amounts_on_the_command_line(void **state)
 {
+    struct option_complaint said;
     struct weir_amount amount = {0};
     char good[] = "a=b=10k", zero[] = "k=0", wrong[][8] = {"", "k", "=1", "k=", "k=x", "k=-1"};
     uint64_t ns = 0;
 
     (void)state;
-    assert_null(amount_option_parse(good, &amount));
+    assert_true(amount_option_parse(good, &amount, &said));
     assert_string_equal(amount.key, "a=b");
     assert_int_equal(amount.amount, 10000);
-    assert_null(amount_option_parse(zero, &amount));
+    assert_true(amount_option_parse(zero, &amount, &said));
     assert_int_equal(amount.amount, 0);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_non_null(amount_option_parse(wrong[i], &amount));
-    assert_null(duration_option_parse("forever", &ns));
+        assert_false(amount_option_parse(wrong[i], &amount, &said));
+    assert_true(duration_option_parse("forever", &ns, &said));
     assert_true(ns == WEIR_FOREVER);
-    assert_null(duration_option_parse("0s", &ns));
+    assert_true(duration_option_parse("0s", &ns, &said));
     assert_int_equal(ns, 0);
-    assert_non_null(duration_option_parse("1", &ns));
-    assert_non_null(duration_option_parse("", &ns));
+    assert_false(duration_option_parse("1min", &ns, &said));
+    assert_string_equal(said.text,
+                        "not a duration like 500ms, 60s, 1h or forever (did you mean `1m`?)");
+    assert_false(duration_option_parse("", &ns, &said));
 }
 
 static void spans_of_time(void **state)

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `weir hold`: holds limits of shared sets until the last copy of a descriptor is closed, as
+ * `flock 9` does in a shell script:
+ *
+ *     exec 9>/dev/null
+ *     weir hold --fd 9 -s NAME || exit
+ *
+ * The holder is a process in the background. It has to learn when all processes have
+ * closed the descriptor that they inherited. So the descriptor's open file description gets a lock
+ * (F_OFD_SETLK) on one byte of the file, far beyond its end, chosen at random. The kernel releases
+ * this lock with the last copy of the descriptor, however that comes about. The holder opens the
+ * file anew and waits for the same lock; once it has it, the holder ends, and so does the grant.
+ *
+ *   script         descriptor 9 ─── description with the lock
+ *   weir hold      sets the lock, starts the holder, waits for its report, exits
+ *   holder         description of its own: waits for the lock, from before it joins the wait queue
+ */
+#include "grant.h"
+#include "usage.h"
+#include "weir.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char help_begin[] =
+    "Usage:\n"
+    "  weir hold --fd N [OPTION]... [-f FILE] -s NAME\n"
+    "  weir hold --fd N [OPTION]... --limit LIMIT... --name NAME\n"
+    "\n"
+    "Waits until the set NAME grants 1 of each of its limits. They are held until all processes\n"
+    "have closed descriptor N, which a shell opens before:\n"
+    "\n"
+    "  exec 9>/dev/null\n"
+    "  weir hold --fd 9 -s NAME || exit\n"
+    "\n"
+    "      --fd N               the descriptor, open for writing: of any file, or of /dev/null\n";
+static const char help_end[] =
+    "\n"
+    "Exit status: 0 granted, 123 refused, 124 timed out, 125 weir itself failed.\n";
+
+/* What the holder and the process that starts it have of the descriptor. */
+struct hold {
+    int fd;       /* inherited: of the description with the lock */
+    int own;      /* another description of the same file */
+    int64_t byte; /* offset of the lock */
+    int report[2];
+};
+
+static struct flock lock_of(const struct hold *hold)
+{
+    return (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)hold->byte, .l_len = 1};
+}
+
+static int fail_fd(const struct grant *grant, const struct hold *hold, const char *what)
+{
+    fprintf(stderr, "%s: descriptor %d %s\n", grant->title, hold->fd, what);
+    return EXEC_FAILED;
+}
+
+/* ---- the lock ---- */
+
+static int check_fd(const struct grant *grant, const struct hold *hold)
+{
+    int flags = fcntl(hold->fd, F_GETFL);
+    struct stat found;
+
+    if (flags < 0 || fstat(hold->fd, &found) < 0)
+        return fail_fd(grant, hold, "is not open: open it before, as in `exec 9>/dev/null`");
+    if ((flags & O_ACCMODE) == O_RDONLY || (flags & O_PATH) != 0)
+        return fail_fd(grant, hold, "is not open for writing");
+    if (!S_ISREG(found.st_mode) && !S_ISCHR(found.st_mode))
+        return fail_fd(grant, hold, "is neither a file nor a device like /dev/null");
+    return 0;
+}
+
+/* Opens the descriptor's file anew. */
+static int open_again(const struct hold *hold)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", hold->fd);
+    return open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
+/* Sets the lock, and checks that the other description cannot have it meanwhile. */
+static int set_lock(const struct grant *grant, struct hold *hold)
+{
+    uint64_t random = 0;
+    struct flock lock;
+
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return grant_fail(grant, -errno);
+    hold->byte = (int64_t)(random >> 2) | INT64_C(1) << 60; /* beyond what files have */
+    lock = lock_of(hold);
+    if (fcntl(hold->fd, F_OFD_SETLK, &lock) < 0)
+        return fail_fd(grant, hold, "cannot be locked");
+    hold->own = open_again(hold);
+    if (hold->own < 0)
+        return fail_fd(grant, hold, "cannot be opened again: its file may have become read-only");
+    lock = lock_of(hold);
+    if (fcntl(hold->own, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES))
+        return fail_fd(grant, hold, "is of a file system without locks");
+    return 0;
+}
+
+/* ---- the holder ---- */
+
+/* Ends the process, and the grant with it, as soon as the descriptor is closed everywhere. */
+static void *watch_descriptor(void *argument)
+{
+    const struct hold *hold = argument;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    struct flock lock = lock_of(hold);
+
+    while (fcntl(hold->own, F_OFD_SETLKW, &lock) < 0)
+        nanosleep(&pause, NULL); /* memory may be lacking for the moment */
+    _exit(EXEC_FAILED);
+}
+
+/* Starts the watch. Signals are for the thread that waits for the grant. */
+static int start_watch(struct hold *hold)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, NULL, watch_descriptor, hold);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -error;
+}
+
+/* Closes what was inherited besides the standard streams: a copy of the descriptor may be there. */
+static int close_others(const struct hold *hold)
+{
+    unsigned low = (unsigned)hold->own, high = (unsigned)hold->report[1];
+    unsigned kept[2] = {low < high ? low : high, low < high ? high : low};
+
+    if (kept[0] > 3 && close_range(3, kept[0] - 1, 0) < 0)
+        return -errno;
+    if (kept[1] > kept[0] + 1 && close_range(kept[0] + 1, kept[1] - 1, 0) < 0)
+        return -errno;
+    return close_range(kept[1] + 1, UINT_MAX, 0) < 0 ? -errno : 0;
+}
+
+/* Leaves the script's terminal, directory and standard streams, so that it is in nothing's way and
+ * no signal for the script ends it. */
+static int leave_script(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null < 0 || setsid() < 0 || chdir("/") < 0)
+        return -errno;
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (dup2(null, fd) < 0)
+            return -errno;
+    close(null);
+    return 0;
+}
+
+/* Acquires; once granted, prepares to stay. Returns a result of waiting. */
+static int become_holder(struct grant *grant, struct hold *hold)
+{
+    int r = close_others(hold), result;
+
+    if (r == 0)
+        r = start_watch(hold);
+    if (r < 0)
+        return grant_fail(grant, r);
+    result = grant_wait(grant);
+    fflush(stdout);
+    if (result != 0)
+        return result;
+    grant_detach(grant);
+    r = leave_script();
+    if (r < 0) {
+        grant_return(grant);
+        return grant_fail(grant, r);
+    }
+    prctl(PR_SET_PDEATHSIG, 0);
+    return 0;
+}
+
+/* Runs the holder. While it waits it ends with the process that started it, as that one's exit
+ * status would be lost. */
+__attribute__((noreturn)) static void run_holder(struct grant *grant, struct hold *hold,
+                                                 pid_t parent)
+{
+    int result;
+
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXEC_FAILED);
+    result = become_holder(grant, hold);
+    if (write(hold->report[1], &result, sizeof(result)) != (ssize_t)sizeof(result))
+        result = EXEC_FAILED;
+    close(hold->report[1]);
+    while (result == 0)
+        pause();
+    grant_free(grant);
+    _exit(EXEC_FAILED);
+}
+
+/* ---- the process that the script waits for ---- */
+
+/* Returns what the holder reports. */
+static int read_report(const struct grant *grant, const struct hold *hold)
+{
+    int result;
+    ssize_t n;
+
+    do
+        n = read(hold->report[0], &result, sizeof(result));
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof(result))
+        return result;
+    fprintf(stderr,
+            "%s: the process that holds has ended: descriptor %d was closed, or it was "
+            "killed\n",
+            grant->title, hold->fd);
+    return EXEC_FAILED;
+}
+
+/* Starts the holder. The copy of the descriptor here is closed, as nothing else may keep the lock
+ * but the script. */
+static int start_holder(struct grant *grant, struct hold *hold)
+{
+    pid_t parent = getpid(), holder;
+
+    if (pipe2(hold->report, O_CLOEXEC) < 0)
+        return grant_fail(grant, -errno);
+    fflush(stdout);
+    holder = fork();
+    if (holder < 0)
+        return grant_fail(grant, -errno);
+    if (holder == 0)
+        run_holder(grant, hold, parent);
+    close(hold->report[1]);
+    close(hold->fd);
+    return read_report(grant, hold);
+}
+
+/* ---- command line ---- */
+
+static int read_fd(const struct grant *grant, const char *argument, struct hold *hold)
+{
+    size_t digits = strspn(argument, "0123456789");
+    long fd = digits > 0 && digits < 10 && argument[digits] == '\0' ? atol(argument) : -1;
+
+    if (fd < 3 || fd > INT_MAX)
+        return grant_fail_usage(grant, "a descriptor is a number from 3, not ", argument);
+    hold->fd = (int)fd;
+    return 0;
+}
+
+static int show_help(void)
+{
+    usage_help(help_begin);
+    usage_help(grant_help);
+    return usage_help(help_end);
+}
+
+enum { OPTION_FD = 300 };
+
+/* Returns 0, or the exit code and `*ret_ends`. */
+static int read_options(struct grant *grant, struct hold *hold, int argc, char **argv,
+                        bool *ret_ends)
+{
+    static const struct option options[] = {
+        GRANT_OPTIONS,
+        {"fd", required_argument, NULL, OPTION_FD},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int option, result;
+
+    *ret_ends = true;
+    while ((option = getopt_long(argc, argv, "h" GRANT_LETTERS, options, NULL)) != -1) {
+        if (option == 'h')
+            return show_help();
+        result = option == OPTION_FD ? read_fd(grant, optarg, hold)
+                                     : grant_option(grant, option, optarg);
+        if (result != 0)
+            return result;
+    }
+    result = grant_check_options(grant);
+    if (result != 0)
+        return result;
+    if (hold->fd < 0)
+        return grant_fail_usage(grant, "no descriptor is given: name it with --fd", "");
+    if (optind < argc)
+        return grant_fail_usage(grant, "takes no command, not ", argv[optind]);
+    *ret_ends = false;
+    return 0;
+}
+
+static int run(struct grant *grant, int argc, char **argv)
+{
+    struct hold hold = {.fd = -1, .own = -1};
+    bool ends;
+    int result = read_options(grant, &hold, argc, argv, &ends);
+
+    if (ends)
+        return result;
+    result = check_fd(grant, &hold);
+    if (result == 0)
+        result = set_lock(grant, &hold);
+    return result == 0 ? start_holder(grant, &hold) : result;
+}
+
+int run_hold(int argc, char **argv)
+{
+    struct grant grant = {.title = argv[0]};
+    int ending = grant_exit_code(&grant, run(&grant, argc, argv));
+
+    grant_free(&grant);
+    return ending;
+}
