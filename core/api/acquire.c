@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
+#include "api/token.h"
 #include "limit/counters.h"
 #include "wait/wait_timer.h"
 
@@ -257,10 +258,25 @@ static void acquire_block(struct acquire_op *op, const weir_acquisition *acquisi
     }
 }
 
+/* Waits as acquire_block() does. Another thread may end the wait by the token of the request. */
+static void acquire_block_with_token(struct acquire_op *op, const weir_acquisition *acquisition,
+                                     weir_token *token)
+{
+    struct token_wait wait = {.set = op->set, .record = acquisition->record};
+    bool is_entered = token_enter(token, &wait);
+
+    if (!is_entered)
+        op->set->ops->cancel_wait(op->ctx, op->set, wait.record, 0, RECORD_CANCELED);
+    acquire_block(op, acquisition);
+    if (is_entered)
+        token_leave(token, &wait);
+}
+
 static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acquisition,
                                     weir_acquisition **ret)
 {
     bool injected = op->set->w->clock.injected.now_ns != NULL;
+    weir_token *token = request_token(op->request);
     int r;
 
     WEIR_INVARIANT(acquisition->record);
@@ -268,7 +284,9 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     r = acquire_enqueue(op, acquisition, injected);
     if (r < 0)
         return r;
-    if (r == 1)
+    if (r == 1 && token)
+        acquire_block_with_token(op, acquisition, token);
+    else if (r == 1)
         acquire_block(op, acquisition);
     r = weir_acquisition_result(acquisition);
     WEIR_INVARIANT(set_is_shared(op->set) || r != -EINPROGRESS);
@@ -301,6 +319,8 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
     weir *w;
     int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
 
+    if (r == 0 && request_token(op.request))
+        r = token_check(request_token(op.request), op.set->w);
     if (r < 0)
         return r;
     w = op.set->w;

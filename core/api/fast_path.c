@@ -411,6 +411,8 @@ int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquis
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
+    if (request && request_token(request))
+        return acquire_and_wait(pool, request, ret, retref);
     return fast_path_acquire_any(pool, request, ret, retref, acquire_and_wait, MODE_PROBE);
 }
 

@@ -12,20 +12,30 @@
 /* The request that NULL stands for: every limit with its default. */
 extern const struct weir_request request_default;
 
-/* Size of a request of the first version, without a subject. */
+/* Sizes of a request of earlier versions: without a subject, and without a token. */
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
+#define REQUEST_SIZE_NO_TOKEN   offsetof(struct weir_request, token)
 
 /* Returns the caller's request, request_default for NULL, or NULL if it is malformed. */
 static inline const struct weir_request *request_validate(const struct weir_request *request)
 {
     if (!request)
         return &request_default;
-    if (request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT)
+    if (request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT &&
+        request->size != REQUEST_SIZE_NO_TOKEN)
         return NULL;
     if (request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
         (request->amounts_n && !request->amounts))
         return NULL;
     return request;
+}
+
+/* Returns the token of a request, or NULL. */
+static inline weir_token *request_token(const struct weir_request *request)
+{
+    const size_t with_token = offsetof(struct weir_request, token) + sizeof(request->token);
+
+    return request->size >= with_token ? request->token : NULL;
 }
 
 enum purpose {

@@ -153,8 +153,10 @@ int keyed_hash(struct acquire_op *op)
 {
     const struct weir_request *request = op->request;
     const struct keyed *keyed = keyed_of(op->set);
+    const size_t with_subject =
+        offsetof(struct weir_request, subject_size) + sizeof(request->subject_size);
 
-    if (request->size < sizeof(*request) || !request->subject || !request->subject_size ||
+    if (request->size < with_subject || !request->subject || !request->subject_size ||
         request->subject_size > WEIR_SUBJECT_MAX)
         return -EINVAL;
     siphash_128(&keyed->secret, request->subject, request->subject_size, &op->key);

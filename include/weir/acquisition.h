@@ -30,6 +30,7 @@
 #define WEIR_ACQUISITION_H
 
 #include <weir/pool.h>
+#include <weir/token.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,6 +64,8 @@ struct weir_request {
     const void *subject;  /* of a per-subject set: the subject, as bytes;
                              other sets ignore it */
     size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
+    weir_token *token; /* of weir_acquire: another thread may end the wait by it (token.h), of the
+                          same instance; NULL: none. The other calls ignore it. */
 };
 #define WEIR_SUBJECT_MAX ((size_t)4096)
 
@@ -108,9 +111,11 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *                forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
  *   -ENOENT      strict, and a key is unknown
- *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL), names a
- *                key twice, or names nothing of a set with a rate; the set is a per-subject set,
- *                and the request has no subject or one that is too long; or `pool` or `ret` is NULL
+ *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL, a token
+ *                of another instance), names a key twice, or names nothing of a set with a rate;
+ *                the set is a per-subject set, and the request has no subject or one that is too
+ *                long; or `pool` or `ret` is NULL
+ *   -ECANCELED   the token of the request was canceled, before the call or while it waited
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
@@ -121,7 +126,7 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  *                descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
- * struct weir_refusal). Any thread. Signals do not interrupt it.
+ * struct weir_refusal). Any thread. Signals do not interrupt it; weir_token_cancel does.
  */
 WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
                              weir_acquisition **ret, struct weir_refusal *retref);

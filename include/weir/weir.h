@@ -15,5 +15,6 @@
 #include <weir/pool.h>
 #include <weir/queue.h>
 #include <weir/set.h>
+#include <weir/token.h>
 
 #endif

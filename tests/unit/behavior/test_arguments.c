@@ -19,6 +19,7 @@ static struct {
     weir_acquisition *held;  /* granted, and not updated */
     weir_acquisition *ended; /* timed out */
     weir_queue *queue;
+    weir_token *token;
     struct weir_holder holder;
     struct weir_options options, admin;
     struct weir_pool_spec spec;
@@ -42,6 +43,7 @@ static struct {
     weir_pool *pool;
     weir_queue *queue;
     weir_acquisition *acquisition;
+    weir_token *token;
 } made;
 
 static int stop_at_plugin(void *userdata, const struct weir_plugin_info *info)
@@ -140,6 +142,10 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_segment_remove, (P(0, &right.admin), P(1, "none"), 0, P(2, &right.error)), -ENOENT,  \
          -EINVAL, -ENOENT)                                                                         \
     CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
+    CALL(weir_token_open, (P(0, &made.token), P(1, world.w)), -EINVAL, -EINVAL)                    \
+    CALL(weir_token_cancel, (P(0, right.token)), -EINVAL)                                          \
+    CALL(weir_token_is_canceled, (P(0, right.token)), -EINVAL)                                     \
+    CALL(weir_token_close, (P(0, right.token)), 0)                                                 \
     CALL(weir_set_name, (P(0, world.set)), 0)                                                      \
     CALL(weir_set_config, (P(0, world.set), P(1, "host")), 0, 0)                                   \
     CALL(weir_set_config_settings, (P(0, world.set), P(1, right.settings), 8), -EINVAL, -EINVAL)   \
@@ -200,6 +206,7 @@ static void make_right(void)
     right.stats.size = sizeof(right.stats);
     right.subjects.size = sizeof(right.subjects);
     assert_int_equal(weir_queue_open(&right.queue, world.w, 4), 0);
+    assert_int_equal(weir_token_open(&right.token, world.w), 0);
     assert_int_equal(take(ASK({"c", 100})), 0);
     right.ended = pending(with_timeout(ASK({"c", 100}), SECOND / 1000));
     advance(5 * SECOND);
@@ -217,6 +224,8 @@ static void unmake_right(void)
     weir_release(&right.held);
     weir_release(&right.ended);
     right.queue = weir_queue_close(right.queue);
+    right.token = weir_token_close(right.token);
+    made.token = weir_token_close(made.token);
     world_close();
 }
 
@@ -240,7 +249,8 @@ static void each_pointer_may_be_null(void **state)
                 struct picture after = picture();
 
                 assert_same_limits(&before, &after);
-                assert_true(!made.w && !made.pool && !made.queue && !made.acquisition);
+                assert_true(!made.w && !made.pool && !made.queue && !made.acquisition &&
+                            !made.token);
             }
             unmake_right();
         }
