@@ -292,6 +292,10 @@ done
 for name in poll epoll; do
     check "example.loops.$name" compile_example weir $name loops/$name.c loops/work.c
 done
+for name in too_many tokens pacing regions tenants; do
+    check "example.cookbook.$name" compile_example weir $name cookbook/$name.c
+done
+check example.cookbook.ring_or_epoll compile_example weir-uring ring_or_epoll cookbook/ring_or_epoll.c
 check example.loops.uring compile_example weir-uring uring loops/uring.c loops/work.c
 check example.uring_paced_sender compile_example weir-uring uring_paced_sender \
     uring_paced_sender.c receiver.c

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A web server that lets each client address have so many requests, and answers 429 Too Many
+ * Requests to more, with the seconds after which to come back.
+ *
+ *     WEIR_CONFIG=too_many.yaml ./too_many [PORT]
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+#include <weir/weir.h>
+
+static void respond(int client, const char *status, uint64_t retry_after_s)
+{
+    char text[256], retry_after[64] = "";
+    int n;
+
+    if (retry_after_s)
+        snprintf(retry_after, sizeof(retry_after), "Retry-After: %" PRIu64 "\r\n", retry_after_s);
+    n = snprintf(text, sizeof(text),
+                 "HTTP/1.1 %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", status,
+                 retry_after);
+    if (send(client, text, (size_t)n, MSG_NOSIGNAL) != n)
+        perror("too_many: send");
+}
+
+static void serve(int client, weir_pool *pool, const struct in_addr *address)
+{
+    const struct timeval patience = {.tv_sec = 1};
+    const struct weir_request request = {
+        .size = sizeof(request), .subject = address, .subject_size = sizeof(*address)};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    char head[4096];
+    int e;
+
+    setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (recv(client, head, sizeof(head), 0) <= 0)
+        return;
+    e = weir_take(pool, &request, &refusal); /* never waits */
+    if (e == 0)
+        respond(client, "200 OK", 0);
+    else if (e == -EAGAIN)
+        respond(client, "429 Too Many Requests", refusal.retry_after_ns / 1000000000 + 1);
+    else
+        respond(client, "503 Service Unavailable", 1); /* -ENOBUFS, -ENOMEM, … */
+}
+
+static int listen_on(uint16_t port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) < 0 ||
+        bind(fd, (struct sockaddr *)&at, size) < 0 || listen(fd, 64) < 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &size) < 0)
+        return -1;
+    printf("port %u\n", ntohs(at.sin_port));
+    return fflush(stdout) == 0 ? fd : -1;
+}
+
+int main(int argc, char **argv)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .flags = WEIR_OPEN_REQUIRE_CONFIG};
+    struct weir_error error = {0};
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+    int fd, e = weir_open(&w, &options, &error);
+
+    if (e == 0)
+        e = weir_pool_open(&pool, w, "clients", 0, &error);
+    if (e < 0) {
+        fprintf(stderr, "too_many: %s\n", error.code ? error.message : strerror(-e));
+        weir_close(w);
+        return 1;
+    }
+    fd = listen_on((uint16_t)(argc > 1 ? atoi(argv[1]) : 0));
+    while (fd >= 0) {
+        struct sockaddr_in from;
+        socklen_t size = sizeof(from);
+        int client = accept(fd, (struct sockaddr *)&from, &size);
+
+        if (client < 0)
+            break;
+        serve(client, pool, &from.sin_addr);
+        close(client);
+    }
+    perror("too_many");
+    return 1;
+}
