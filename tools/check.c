@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir check`: complaints about a configuration, or a summary of what was understood. */
 #include "base/units.h"
+#include "excerpt.h"
 #include "json.h"
 #include "limit_type.h"
 #include "source.h"
@@ -14,17 +15,18 @@
 #include <weir/weir.h>
 
 static const char help[] =
-    "Usage: weir check [--json | --names] [-d DIR]... [FILE]...\n"
+    "Usage: weir check [--json | --names] [--strict] [-d DIR]... [FILE]...\n"
     "\n"
     "Checks configurations, plugins included: writes the complaints about each to the standard\n"
-    "error, or a summary of what was understood. FILE may be - for the standard input; default: "
-    "the\n"
-    "file that WEIR_CONFIG names.\n"
+    "error, or a summary of what was understood and warnings. FILE may be - for the standard "
+    "input;\n"
+    "default: the file that WEIR_CONFIG names.\n"
     "\n"
     "  -j, --json             write JSON\n"
     "  -n, --names            write nothing but the names of the sets that processes share, and "
     "of\n"
     "                         pools of such sets, one a line\n"
+    "  -s, --strict           warnings count as complaints in the exit status\n"
     "  -d, --plugin-dir DIR   look for plugins in DIR first\n"
     "  -h, --help             show this text\n"
     "\n"
@@ -37,24 +39,40 @@ struct check {
     struct source source; /* plugin directories of the command line */
     enum format format;
     const char *name; /* of the file, in messages */
+    struct excerpt excerpt;
     struct json json;
-    struct complaint_count complaints;
+    struct complaint_count complaints, warnings;
+    bool is_strict; /* warnings count in the exit status */
 };
 
 /* ---- complaints ---- */
 
+static void print_complaint(struct check *check, const struct weir_error *complaint)
+{
+    const char *kind = complaint->code == 0 ? "warning: " : "";
+
+    if (complaint->line != 0)
+        fprintf(stderr, "%s:%u:%u: %s%s\n", complaint->file, complaint->line, complaint->column,
+                kind, complaint->message);
+    else
+        fprintf(stderr, "%s: %s%s\n", complaint->file, kind, complaint->message);
+    excerpt_write(&check->excerpt, stderr, complaint->line, complaint->column);
+}
+
+/* Complaints, or warnings: there are no complaints before a warning, and none after it. */
 static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
     struct check *check = userdata;
+    bool is_warning = complaint->code == 0;
 
-    complaint_count_add(&check->complaints, complaint);
+    complaint_count_add(is_warning ? &check->warnings : &check->complaints, complaint);
     if (check->format != FORMAT_JSON) {
-        if (complaint->line != 0)
-            fprintf(stderr, "%s:%u:%u: %s\n", complaint->file, complaint->line, complaint->column,
-                    complaint->message);
-        else
-            fprintf(stderr, "%s: %s\n", complaint->file, complaint->message);
+        print_complaint(check, complaint);
         return;
+    }
+    if (is_warning && check->warnings.shown == 1) {
+        json_end_array(&check->json);
+        json_array(&check->json, "warnings");
     }
     json_object(&check->json, NULL);
     json_text(&check->json, "file", complaint->file);
@@ -62,6 +80,21 @@ static void on_complaint(void *userdata, const struct weir_error *complaint)
     json_number(&check->json, "column", complaint->column);
     json_text(&check->json, "message", complaint->message);
     json_end_object(&check->json);
+}
+
+/* Ends the arrays of complaints and warnings. */
+static void end_complaints(struct check *check)
+{
+    const struct complaint_count *count =
+        check->warnings.shown != 0 ? &check->warnings : &check->complaints;
+
+    if (check->warnings.shown == 0) {
+        json_end_array(&check->json);
+        json_array(&check->json, "warnings");
+    }
+    json_end_array(&check->json);
+    json_number(&check->json, "not_shown",
+                count->all > count->shown ? count->all - count->shown : 0);
 }
 
 /* ---- standard input ---- */
@@ -128,8 +161,8 @@ static int open_input(struct check *check, struct weir_options *options, weir **
     }
     options->text = text;
     options->text_name = check->name;
+    excerpt_take(&check->excerpt, text, n);
     r = strlen(text) < n ? refuse_nul(check, text) : weir_open(ret, options, error);
-    free(text);
     return r;
 }
 
@@ -364,15 +397,17 @@ static bool is_complaint(int code, const struct weir_error *error)
 
 static enum ending report_result(struct check *check, int r, struct weir_error *error)
 {
+    if (check->format != FORMAT_JSON)
+        complaint_count_end(&check->warnings, "warnings", check->name);
     if (r == 0)
-        return ENDING_FINE;
+        return check->is_strict && check->warnings.all != 0 ? ENDING_COMPLAINTS : ENDING_FINE;
     if (check->complaints.shown == 0) { /* else it was reported already */
         if (error->file[0] == '\0')
             snprintf(error->file, sizeof(error->file), "%s", check->name);
         on_complaint(check, error);
     }
     if (check->format != FORMAT_JSON)
-        complaint_count_end(&check->complaints, check->name);
+        complaint_count_end(&check->complaints, "complaints", check->name);
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
 }
 
@@ -388,7 +423,9 @@ static int check_file(struct check *check)
     weir *w = NULL;
     int r;
 
-    check->complaints = (struct complaint_count){0};
+    if (check->format != FORMAT_NAMES)
+        options.flags |= WEIR_OPEN_WARNINGS;
+    check->complaints = check->warnings = (struct complaint_count){0};
     check->json = (struct json){.out = stdout};
     if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
@@ -400,15 +437,14 @@ static int check_file(struct check *check)
         r = open_input(check, &options, &w, &error);
     } else {
         options.file = check->file;
+        if (check->format == FORMAT_TEXT)
+            excerpt_read(&check->excerpt, check->file);
         r = weir_open(&w, &options, &error);
     }
     ending = report_result(check, r, &error);
+    excerpt_free(&check->excerpt);
     if (check->format == FORMAT_JSON) {
-        json_end_array(&check->json);
-        json_number(&check->json, "not_shown",
-                    check->complaints.all > check->complaints.shown
-                        ? check->complaints.all - check->complaints.shown
-                        : 0);
+        end_complaints(check);
         json_boolean(&check->json, "ok", r == 0);
     }
     if (r == 0 && (r = describe_everything(check, w)) < 0) {
@@ -444,22 +480,23 @@ static int check_all(struct check *check, char **files, int n)
 int run_check(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},
-        {"names", no_argument, NULL, 'n'},
-        {"plugin-dir", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"json", no_argument, NULL, 'j'},   {"names", no_argument, NULL, 'n'},
+        {"strict", no_argument, NULL, 's'}, {"plugin-dir", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},   {NULL, 0, NULL, 0},
     };
     struct check check = {0};
     int option;
 
-    while ((option = getopt_long(argc, argv, "jnd:h", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "jnsd:h", options, NULL)) != -1) {
         switch (option) {
         case 'j':
             check.format = FORMAT_JSON;
             break;
         case 'n':
             check.format = FORMAT_NAMES;
+            break;
+        case 's':
+            check.is_strict = true;
             break;
         case 'd':
             if (!source_add_plugin_dir(&check.source, optarg))

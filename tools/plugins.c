@@ -234,7 +234,7 @@ static int list(struct listing *listing, const struct source *source)
     }
     options.userdata = &count;
     r = weir_plugins(&options, on_plugin, listing, &error);
-    complaint_count_end(&count, error.file);
+    complaint_count_end(&count, "complaints", error.file);
     if (listing->as_json) {
         json_end_array(&listing->json);
         json_end_object(&listing->json);

@@ -98,10 +98,10 @@ void complaint_count_add(struct complaint_count *count, const struct weir_error 
     count->all = complaint->complaints;
 }
 
-void complaint_count_end(const struct complaint_count *count, const char *file)
+void complaint_count_end(const struct complaint_count *count, const char *what, const char *file)
 {
     if (count->all > count->shown)
-        fprintf(stderr, "%s: %u more complaints are not shown\n", file, count->all - count->shown);
+        fprintf(stderr, "%s: %u more %s are not shown\n", file, count->all - count->shown, what);
 }
 
 struct opening {
@@ -144,7 +144,7 @@ int source_open(const struct source *source, const char *only, const char *comma
     options.complaint = on_complaint;
     options.userdata = &opening;
     r = weir_open(ret, &options, &error);
-    complaint_count_end(&opening.count, opening.file);
+    complaint_count_end(&opening.count, "complaints", opening.file);
     if (r < 0 && opening.count.shown == 0 && !(r == -EUSERS && source->waits_for_place)) {
         error.code = r;
         source_complain(command, &error);

@@ -62,7 +62,8 @@ struct complaint_count {
 
 void complaint_count_add(struct complaint_count *count, const struct weir_error *complaint);
 
-/* Writes to the standard error how many complaints about `file` were not shown, if any. */
-void complaint_count_end(const struct complaint_count *count, const char *file);
+/* Writes to the standard error how many complaints (or `what`) about `file` were not shown, if any.
+ */
+void complaint_count_end(const struct complaint_count *count, const char *what, const char *file);
 
 #endif

@@ -147,19 +147,53 @@ static void instance_log_config(const weir *w, const char *file, const struct pl
         log_write(&w->log, WEIR_LOG_INFO, "no configuration: WEIR_CONFIG is not set");
 }
 
+/* Where warnings about a configuration go: to the program, and to the log. */
+struct instance_warner {
+    const struct weir_options *options;
+    const struct log_sink *log;
+};
+
+static void instance_pass_warning(void *userdata, const struct weir_error *warning)
+{
+    const struct instance_warner *warner = userdata;
+    const struct weir_options *options = warner->options;
+
+    if (options->complaint && options->flags & WEIR_OPEN_WARNINGS)
+        options->complaint(options->userdata, warning);
+    log_write(warner->log, WEIR_LOG_INFO, "%s:%u:%u: %s", warning->file, warning->line,
+              warning->column, warning->message);
+}
+
+/* Reads the configuration, and reports what is wrong with it, or else what is odd. */
+static int instance_plan(weir *w, const struct weir_options *options, struct complaints *complaints,
+                         struct plan *ret)
+{
+    struct instance_warner warner = {options, &w->log};
+    struct complaints warnings = {
+        .report = instance_pass_warning, .userdata = &warner, .are_warnings = true};
+    bool wanted = options->flags & WEIR_OPEN_WARNINGS || w->log.level_max >= WEIR_LOG_INFO;
+    struct config_ast ast;
+    int r = config_yaml_load(options, &ast, complaints);
+
+    warnings.file = complaints->file;
+    complaints->warnings = wanted ? &warnings : NULL;
+    if (r == 0)
+        r = instance_require_config(options, complaints);
+    r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, ret);
+    complaints->warnings = NULL;
+    complaints_report(&warnings);
+    instance_of(w)->configured = options->text || complaints->file[0] != '\0';
+    return r;
+}
+
 static int instance_configure(weir *w, const struct weir_options *options,
                               struct complaints *complaints)
 {
     struct instance_pool *pool;
-    struct config_ast ast;
     struct plan plan;
     struct weir_error error = {0};
-    int r = config_yaml_load(options, &ast, complaints);
+    int r = instance_plan(w, options, complaints, &plan);
 
-    if (r == 0)
-        r = instance_require_config(options, complaints);
-    r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
-    instance_of(w)->configured = options->text || complaints->file[0] != '\0';
     if (r == 0 && options->only)
         plan_select(&plan, options->only);
     if (r == 0)
@@ -225,8 +259,8 @@ static int instance_build(weir *w, const struct weir_options *options)
 
 static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
-    const uint32_t known =
-        WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER | WEIR_OPEN_REQUIRE_CONFIG;
+    const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER |
+                           WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS;
 
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,

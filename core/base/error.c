@@ -137,6 +137,11 @@ static void spec_location_write(const struct spec_location *location, char *mess
     text_append(message, size, ": ");
 }
 
+bool complaints_none(const struct complaints *complaints)
+{
+    return complaints->total == 0 && !complaints->memory_failed;
+}
+
 bool complaints_full(const struct complaints *complaints)
 {
     return complaints->items_n == COMPLAINTS_MAX;
@@ -176,6 +181,8 @@ int complaint_add(struct complaints *complaints, int code, struct mark mark, con
         spec_location_write(&complaints->location, error->message, sizeof(error->message));
     else if (code != -ENOEXEC)
         error->code = -EINVAL;
+    if (complaints->are_warnings)
+        error->code = 0;
     size_t at = strlen(error->message);
     va_list arguments;
     va_start(arguments, format);

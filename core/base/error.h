@@ -34,7 +34,9 @@ struct complaints {
     const char *file; /* file name in messages; "" for a specification in code */
     void (*report)(void *userdata, const struct weir_error *complaint); /* may be NULL */
     void *userdata;
-    struct weir_error first; /* set by complaints_report; first.complaints counts all */
+    struct weir_error first;     /* set by complaints_report; first.complaints counts all */
+    struct complaints *warnings; /* about the same configuration, if it is right; NULL: unwanted */
+    bool are_warnings;           /* these are: their codes are 0 */
 
     struct spec_location location; /* of the next complaints that have no line */
     bool memory_failed;            /* then complaints_report returns -ENOMEM */
@@ -53,6 +55,8 @@ __attribute__((format(printf, 4, 5))) int complaint_add(struct complaints *compl
                                                         struct mark mark, const char *format, ...);
 #define complain(complaints, mark, ...) complaint_add((complaints), -EINVAL, (mark), __VA_ARGS__)
 
+/* Returns whether nothing went wrong so far. */
+bool complaints_none(const struct complaints *complaints);
 /* Returns whether further complaints would only be counted; then a hint is useless. */
 bool complaints_full(const struct complaints *complaints);
 

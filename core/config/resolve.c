@@ -173,6 +173,8 @@ int plan_resolve(int r, struct config_ast *ast, struct plugin_search *plugins,
     *ret = (struct plan){0};
     if (r == 0 || r == -EINVAL)
         resolve_all(&resolver);
+    if (r == 0 && complaints->warnings && complaints_none(complaints))
+        resolve_warn(&resolver);
     str_map_free(&resolver.set_names);
     str_map_free(&resolver.pool_names);
     for (size_t i = 0; i < PLUGIN_KINDS; i++)

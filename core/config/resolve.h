@@ -71,6 +71,10 @@ void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct 
  * parameter (resolve_params.c). */
 void resolve_params_assign(struct resolver *resolver, const struct params_owner *owner);
 
+/* Adds warnings about a configuration without a complaint to `complaints->warnings`, which is not
+ * NULL (resolve_warn.c). */
+void resolve_warn(struct resolver *resolver);
+
 /*
  * Reads the values of the parameters, and makes the plugin's configuration in two calls of the
  * plugin: one for its size, one for its bytes. Returns false if a complaint was added or memory is

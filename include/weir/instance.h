@@ -87,9 +87,12 @@ enum {
                                        segment is -ENOENT. For programs that observe others */
     WEIR_OPEN_NO_HANDLER = 1u << 2, /* no handler of SIGBUS is installed for shared sets: the
                                        program's own calls weir_segment_fault (weir/segment.h) */
-    WEIR_OPEN_REQUIRE_CONFIG = 1u << 3 /* without a configuration weir_open is -ENOENT. So it is
-                                          with the environment variable WEIR_REQUIRE_CONFIG=1 (0 or
-                                          empty: no effect; ignored in a privileged process) */
+    WEIR_OPEN_REQUIRE_CONFIG = 1u << 3, /* without a configuration weir_open is -ENOENT. So it is
+                                           with the environment variable WEIR_REQUIRE_CONFIG=1 (0 or
+                                           empty: no effect; ignored in a privileged process) */
+    WEIR_OPEN_WARNINGS = 1u << 4        /* `complaint` also receives warnings: what is right and
+                                           probably not meant, as a set without limits. There are
+                                           none beside complaints; their `code` is 0 */
 };
 
 /*

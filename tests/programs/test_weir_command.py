@@ -47,6 +47,35 @@ FIVE_PLACES = [
     (10, 38, "two"),
 ]
 
+UNLIKELY = """version: 1
+sets:
+  one:
+    limits: [ { type: resource, key: r, capacity: 3 }, { type: resource, key: r, capacity: 4 } ]
+  nothing: {}
+  slow:
+    timeout: 5s
+    max_wait: 6s
+    limits: [ { type: call, algorithm: gcra, capacity: 10, window: 1s, burst: 1000 } ]
+pools:
+  p: { sets: [one, slow] }
+"""
+UNLIKELY_PLACES = ["4:56", "5:3", "5:3", "8:15", "9:79"]
+
+FINE = """version: 1
+sets:
+  one:
+    timeout: 6s
+    max_wait: 5s
+    limits: [ { type: call, algorithm: gcra, capacity: 10, window: 1s, burst: 99 } ]
+pools:
+  p: { sets: [one] }
+"""
+
+
+def messages(err):
+    """The lines of the standard error that are no excerpts."""
+    return [line for line in err.splitlines() if line[6:9] != " | "]
+
 
 def weir(*arguments, text=None, env=None, **options):
     return subprocess.run([COMMAND, *arguments], input=text, capture_output=True, timeout=60,
@@ -114,7 +143,8 @@ class Check(Directory):
     def test_good_file(self):
         path = self.write("weir.yaml", PLAIN)
         out, err = self.expect(weir("check", path), 0)
-        self.assertEqual(err, "")
+        self.assertEqual(messages(err), [path + ":11:3: warning: set `plain` has no limits: it "
+                                         "grants everything"])
         self.assertTrue(out.startswith(path + ": 2 sets, 1 pool\n"), out)
         for words in (["call", "call_count", "gcra", "capacity", "100", "window", "60s"],
                       ["rate", "tokens", "token_bucket", "90k", "60s", "burst", "7"],
@@ -128,7 +158,7 @@ class Check(Directory):
         path = self.write("weir.yaml", "version: 1\nsets:\n  stays: { backend: process }\n"
                           "  goes: { backend: process, lifetime: users, strict: true }\n")
         out, err = self.expect(weir("check", path), 0)
-        self.assertEqual(err, "")
+        self.assertEqual(len(messages(err)), 2)
         self.assertIn("set stays: no limits  backend process  lifetime boot\n", out)
         self.assertIn("set goes: no limits  backend process  lifetime users  strict\n", out)
         out, _ = self.expect(weir("check", "--json", path), 0)
@@ -176,10 +206,17 @@ class Check(Directory):
         out, err = self.expect(weir("check", path), 1)
         self.assertEqual(out, "")
         lines = err.splitlines()
-        self.assertEqual(len(lines), 5, err)
-        for line, (row, column, word) in zip(lines, FIVE_PLACES):
+        self.assertEqual(len(lines), 15, err)
+        for at, (row, column, word) in enumerate(FIVE_PLACES):
+            line, excerpt, caret = lines[3 * at:3 * at + 3]
             self.assertTrue(line.startswith(f"{path}:{row}:{column}: "), line)
             self.assertIn(word, line)
+            whole = FIVE_MISTAKES.splitlines()[row - 1]
+            self.assertEqual((excerpt[:9], caret[:9]), (f"{row:6} | ", "       | "))
+            self.assertIn(excerpt[9:].strip("…"), whole)
+            self.assertEqual(caret[9:].strip(" "), "^")
+            self.assertEqual(excerpt[len(caret) - 1:].strip("…"),
+                             whole[column - 1:][:len(excerpt[len(caret) - 1:].strip("…"))])
 
     def test_five_mistakes_as_json(self):
         path = self.write("wrong.yaml", FIVE_MISTAKES)
@@ -218,8 +255,9 @@ class Check(Directory):
         good, bad = self.write("good.yaml", PLAIN), self.write("bad.yaml", FIVE_MISTAKES)
         out, err = self.expect(weir("check", good, bad, "--", good), 1)
         self.assertEqual(out.count(f"{good}: 2 sets, 1 pool\n"), 2)
-        self.assertEqual(len(err.splitlines()), 5)
-        self.assertTrue(all(line.startswith(bad + ":") for line in err.splitlines()), err)
+        complaints = [line for line in messages(err) if "warning" not in line]
+        self.assertEqual(len(complaints), 5)
+        self.assertTrue(all(line.startswith(bad + ":") for line in complaints), err)
         out, err = self.expect(weir("check", bad, os.path.join(self.directory, "none"), good), 3)
         self.assertIn(f"{good}: 2 sets, 1 pool\n", out)
         out, _ = self.expect(weir("check", "--json", good, bad), 1)
@@ -255,7 +293,7 @@ class Check(Directory):
         path = self.write("weir.yaml", "version: 1\nsets:\n" + lines)
         more = f"{path}: 234 more complaints are not shown"
         _, err = self.expect(weir("check", path), 1)
-        self.assertEqual(len(err.splitlines()), 1001)
+        self.assertEqual(len(messages(err)), 1001)
         self.assertEqual(err.splitlines()[-1], more)
         out, err = self.expect(weir("check", "--json", path), 1)
         self.assertEqual((len(json.loads(out)["complaints"]), json.loads(out)["not_shown"], err),
@@ -270,6 +308,50 @@ class Check(Directory):
             f"field{i}: 1\n" for i in range(1234)))
         _, err = self.expect(weir("plugins", "-c", path), 1)
         self.assertEqual(err.splitlines()[-1], f"{path}: 234 more complaints are not shown")
+
+    def test_warnings(self):
+        path = self.write("weir.yaml", UNLIKELY)
+        out, err = self.expect(weir("check", path), 0)
+        self.assertTrue(out.startswith(path + ": 3 sets, 1 pool\n"), out)
+        self.assertEqual([line.split(" ", 2)[:2] for line in messages(err)],
+                         [[f"{path}:{place}:", "warning:"] for place in UNLIKELY_PLACES])
+        for options, code in ((["--strict"], 1), (["-s", "-j"], 1), (["-j"], 0), (["-s", "-n"], 0)):
+            self.expect(weir("check", *options, path), code)
+        got = json.loads(weir("check", "--json", path).stdout)
+        self.assertEqual([f"{one['line']}:{one['column']}" for one in got["warnings"]],
+                         UNLIKELY_PLACES)
+        self.assertEqual((got["complaints"], got["ok"], len(got["sets"])), ([], True, 3))
+        self.expect(weir("check", "--strict", self.write("fine.yaml", FINE)), 0)
+        bad = self.write("bad.yaml", FIVE_MISTAKES)
+        self.assertNotIn("warning", self.expect(weir("check", "-s", bad), 1)[1])
+        self.assertEqual(json.loads(weir("check", "-j", bad).stdout)["warnings"], [])
+
+    def test_warnings_of_a_program(self):
+        path = self.write("weir.yaml", UNLIKELY)
+        _, err = self.expect(weir("exec", "-f", path, "-s", "nothing", "true",
+                                  env={"WEIR_LOG": "info"}), 125)
+        self.assertIn(f"weir: info: {path}:5:3: set `nothing` has no limits", err)
+        _, err = self.expect(weir("exec", "-f", path, "-s", "nothing", "true"), 125)
+        self.assertNotIn("no limits", err)
+
+    def test_excerpts(self):
+        def excerpt(text, code=1):
+            path = self.write("weir.yaml", text)
+            return self.expect(weir("check", path), code)[1].splitlines()[1:3]
+
+        long = "version: 1\nsets: { a: { config: { x: " + "y" * 200 + " }, timeout: 3, lifetime: "
+        self.assertEqual(excerpt(long + "9" * 100 + " } }\n"),
+                         ["     2 | …" + "y" * 35 + " }, timeout: 3, lifetime: 99999999…",
+                          "       |  " + " " * 48 + "^"])
+        self.assertEqual(excerpt("version: 1\nsets:\n  a: { timeout: 3 }\r\n"),
+                         ["     3 |   a: { timeout: 3 }", "       | " + " " * 16 + "^"])
+        self.assertEqual(excerpt("version: 1\nsets:\n  é\u0085\u200b: { timeout:\t3 }"),
+                         ["     3 |   é?\u200b: { timeout:\t3 }", "       | " + " " * 17 + "\t^"])
+        fifo = os.path.join(self.directory, "fifo")
+        os.mkfifo(fifo)  # it cannot be read twice
+        writer = subprocess.Popen(["sh", "-c", 'printf "version: 2\\n" >"$0"', fifo])
+        done = weir("check", fifo)
+        self.assertEqual((writer.wait(), done.returncode, len(done.stderr.splitlines())), (0, 1, 1))
 
     def test_unreadable(self):
         for path in (os.path.join(self.directory, "nowhere"), self.directory):

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* Warnings about configurations that are right. Needs the project's plugins (WEIR_PLUGIN_PATH). */
+#include <errno.h>
+
+#include "lib/fake_os.h"
+#include "lib/plans.h"
+
+struct heard {
+    char lines[512];
+    unsigned n;
+};
+
+static void hear(void *userdata, const struct weir_error *warning)
+{
+    struct heard *heard = userdata;
+    size_t at = strlen(heard->lines);
+
+    assert_int_equal(warning->code, 0);
+    assert_string_equal(warning->file, "test");
+    snprintf(heard->lines + at, sizeof(heard->lines) - at, "%u:%u %s\n", warning->line,
+             warning->column, warning->message);
+    heard->n++;
+}
+
+/* Resolves a text, stores the warnings, and returns the result. */
+static int warn(const char *text, struct heard *heard)
+{
+    struct complaints warnings = {
+        .file = "test", .report = hear, .userdata = heard, .are_warnings = true};
+    struct complaints complaints = {.file = "test", .warnings = &warnings};
+    struct plan plan;
+    int r;
+
+    *heard = (struct heard){0};
+    r = plan_from_text(text, strlen(text), plugins, &plan, &complaints);
+    complaints_report(&warnings);
+    plan_free(&plan);
+    return r;
+}
+
+static void expect_warnings(const char *text, const char *lines)
+{
+    struct heard heard;
+
+    assert_int_equal(warn(text, &heard), 0);
+    assert_string_equal(heard.lines, lines);
+}
+
+/* Two limits of one set, and the number of the one that never refuses; 0: none. */
+static void expect_implied(const char *first, const char *second, unsigned number)
+{
+    struct heard heard;
+    char text[512], beginning[16];
+
+    snprintf(text, sizeof(text),
+             "version: 1\nsets:\n  a:\n    limits:\n      - { %s }\n      - { %s }\n", first,
+             second);
+    assert_int_equal(warn(text, &heard), 0);
+    snprintf(beginning, sizeof(beginning), "%u:9 this", 4 + number);
+    if (heard.n != (number != 0) || (number && strncmp(heard.lines, beginning, strlen(beginning))))
+        fail_msg("%s%s", text, heard.lines);
+}
+
+#define R(numbers) "type: resource, key: r, " numbers
+#define C(numbers) "type: call, algorithm: " numbers
+
+static void a_limit_that_never_binds(void **state)
+{
+    (void)state;
+    expect_implied(R("capacity: 4"), R("capacity: 3"), 1);
+    expect_implied(R("capacity: 3"), R("capacity: 4"), 2);
+    expect_implied(R("capacity: 3"), R("capacity: 3"), 2);
+    expect_implied("type: resource, key: q, capacity: 4", R("capacity: 3"), 0);
+    expect_implied(C("gcra, capacity: 100, window: 1s"),
+                   C("token_bucket, capacity: 10k, window: 60s"), 2);
+    expect_implied(C("leaky_bucket, capacity: 100, window: 1s"),
+                   C("gcra, capacity: 100, window: 1s, refund: false"), 2);
+    expect_implied(C("gcra, capacity: 100, window: 1s"), C("gcra, capacity: 5k, window: 60s"), 0);
+    expect_implied(C("gcra, capacity: 100, window: 1s"),
+                   C("gcra, capacity: 100, window: 1s, burst: 99"), 1);
+    expect_implied(C("gcra, capacity: 100, window: 1s, burst: 5"),
+                   C("gcra, capacity: 6000, window: 60s, burst: 5"), 2);
+    expect_implied(C("sliding_window, capacity: 10, window: 1s"),
+                   C("sliding_window, capacity: 9, window: 2s"), 1);
+    expect_implied(C("sliding_window, capacity: 10, window: 1s"),
+                   C("sliding_window, capacity: 11, window: 2s"), 0);
+    expect_implied(C("fixed_window, capacity: 10, window: 1s"),
+                   C("fixed_window, capacity: 11, window: 1s"), 2);
+    expect_implied(C("fixed_window, capacity: 10, window: 2s"),
+                   C("fixed_window, capacity: 11, window: 1s"), 0);
+}
+
+/* Nothing is said where the numbers alone do not decide. */
+static void limits_that_cannot_be_compared(void **state)
+{
+    (void)state;
+    expect_implied(C("gcra, capacity: 10, window: 1s"),
+                   C("gcra, capacity: 10, window: 1s, initial: 3"), 0);
+    expect_implied(C("gcra, capacity: 10, window: 1s"),
+                   C("gcra, capacity: 10, window: 1s, refund: false"), 0);
+    expect_implied(C("gcra, capacity: 10, window: 1s, refund: strict"),
+                   C("gcra, capacity: 20, window: 1s, refund: strict"), 0);
+    expect_implied(C("gcra, capacity: 10, window: 1s"),
+                   C("sliding_window, capacity: 100, window: 1s"), 0);
+    expect_implied(C("gcra, capacity: 10, window: 1s"),
+                   C("leaky_bucket, capacity: 10, window: 1s, mode: shaper"), 0);
+    expect_implied("type: rate, key: t, algorithm: gcra, capacity: 10, window: 1s",
+                   "type: rate, key: t, algorithm: gcra, capacity: 20, window: 1s, overuse: charge",
+                   0);
+}
+
+static void what_limits_nothing(void **state)
+{
+    (void)state;
+    expect_warnings("version: 1\nsets:\n  a: {}\n",
+                    "3:3 set `a` has no limits: it grants everything\n");
+    expect_warnings("version: 1\npools:\n  p: {}\n",
+                    "3:3 pool `p` has no sets: it grants everything\n");
+    expect_warnings("version: 1\n", "");
+}
+
+#define LIMITS "limits: [ { " R("capacity: 1") " } ]"
+
+static void a_set_without_a_pool(void **state)
+{
+    (void)state;
+    expect_warnings("version: 1\nsets:\n  a: { " LIMITS " }\n  b: { " LIMITS " }\n"
+                    "pools: { p: { sets: [b] }, q: { sets: [b] } }\n",
+                    "3:3 set `a` is in no pool, although there are pools\n");
+    expect_warnings("version: 1\nsets:\n  a: { " LIMITS " }\n", "");
+}
+
+static void max_wait_above_timeout(void **state)
+{
+    (void)state;
+    expect_warnings("version: 1\nsets:\n  a:\n    timeout: 5s\n    max_wait: 6s\n    " LIMITS "\n",
+                    "5:15 `max_wait` 6s is above `timeout` 5s, which ends the wait before\n");
+    expect_warnings("version: 1\nsets:\n  a: { timeout: 5s, max_wait: 5s, " LIMITS " }\n", "");
+    expect_warnings("version: 1\nsets:\n  a: { timeout: 5s, max_wait: forever, " LIMITS " }\n", "");
+    expect_warnings("version: 1\nsets:\n  a: { max_wait: 5s, " LIMITS " }\n", "");
+}
+
+static void a_burst_far_above_the_capacity(void **state)
+{
+    (void)state;
+    expect_warnings(
+        "version: 1\nsets:\n  a:\n    limits:\n      - { " C("gcra, capacity: 10, window: 1s, "
+                                                             "burst: 1009") " }\n",
+        "5:73 `burst` is 100 times `capacity`: as much can be granted at one instant\n");
+    expect_warnings(
+        "version: 1\nsets:\n  a:\n    limits:\n      - { " C("gcra, capacity: 10, window: 1s, "
+                                                             "burst: 999") " }\n",
+        "");
+}
+
+static void nothing_beside_complaints(void **state)
+{
+    struct heard heard;
+
+    (void)state;
+    assert_int_equal(warn("version: 1\nsets: { a: {}, b: { timeout: 3 } }\n", &heard), -EINVAL);
+    assert_int_equal(heard.n, 0);
+}
+
+/* A warning that cannot be stored for lack of memory is not just left out. */
+static void no_memory(void **state)
+{
+    const char *text =
+        "version: 1\nsets:\n  a: {}\n  b: { " LIMITS " }\n  c: {}\npools: { p: { sets: [b] } }\n";
+    struct heard heard;
+    int r = -ENOMEM;
+
+    (void)state;
+    for (uint64_t n = 1; r != 0; n++) {
+        fake_os_fail_at(n);
+        r = warn(text, &heard);
+        fake_os_fail_at(0);
+        assert_true(r == 0 || r == -ENOMEM);
+        assert_true(n < 1000);
+    }
+    assert_int_equal(heard.n, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_limit_that_never_binds, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(limits_that_cannot_be_compared, plans_setup,
+                                        plans_teardown),
+        cmocka_unit_test_setup_teardown(what_limits_nothing, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(a_set_without_a_pool, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(max_wait_above_timeout, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(a_burst_far_above_the_capacity, plans_setup,
+                                        plans_teardown),
+        cmocka_unit_test_setup_teardown(nothing_beside_complaints, plans_setup, plans_teardown),
+        cmocka_unit_test_setup_teardown(no_memory, plans_setup, plans_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
