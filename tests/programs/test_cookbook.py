@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The cookbook: its code blocks are the files in examples/cookbook, word for word, and each program
-prints what stands there.
+prints what stands there. README.md shows its sample word for word, too.
 
 usage: test_cookbook.py SOURCE_DIRECTORY WEIR NO_URING PROGRAM...
 """
@@ -70,6 +70,12 @@ class Cookbook(unittest.TestCase):
         self.assertEqual(sorted(shown), sorted(files))
         for name, text in files.items():
             self.assertEqual(shown[name], text, name)
+
+    def test_readme_shows_its_files(self):
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        for language in "c", "yaml":
+            shown = re.search(rf"^```{language}\n(.*?)^```$", readme, re.M | re.S)[1]
+            self.assertEqual(shown, (SOURCE / "examples" / f"readme.{language}").read_text(encoding="utf-8"))
 
     def test_documents_say_what_each_prints(self):
         for name, _, prints in blocks():

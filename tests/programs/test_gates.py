@@ -58,6 +58,15 @@ class Gates(unittest.TestCase):
             status, output = self.run_gate(gate)
             self.assertEqual(status, 0, output)
 
+    def test_claim_without_a_test(self):
+        rows = {"measured": "neither a test nor a benchmark",
+                "`test_speed_of_light.c`": "no test test_speed_of_light.c",
+                "`test_kill.c`: `at_the_speed_of_light`": "no at_the_speed_of_light",
+                "`bench/light`": "no bench/light.c"}
+        self.add("README.md", "".join(f"| It is fast. | {shown} |\n" for shown in rows),
+                 "| promise | shown by |\n| --- | --- |\n")
+        self.assert_refused(LANGUAGE, "README.md", *rows.values())
+
     def test_call_without_a_manual(self):
         self.add("include/weir/queue.h", "\nWEIR_PUBLIC int weir_queue_new(weir_queue *queue);\n",
                  "WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);\n")
