@@ -72,7 +72,7 @@ def is_public(text, match):
     if match["plain"]:
         return text.startswith(("WEIR_PUBLIC", "extern"))
     if match["define"]:
-        return not re.match(r"#define (\w+_H|WEIR_PUBLIC)\b", text)
+        return not re.match(r"#define (\w+_H|WEIR_PUBLIC|WEIR_MUST_CHECK)\b", text)
     return not re.search(r"^enum \{ \w+_\b| \w+_ \{", text)
 
 

@@ -106,6 +106,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     if (r < 0) {
         set_count_refusal(op->ctx, op->set, r, key);
         acquire_op_store_refusal(op->retref, op->set, key, WEIR_FOREVER);
+        if (r == -EINVAL && op->retref && op->retref->size >= sizeof(*op->retref))
+            op->retref->reason = request_explain(op->request, key);
     } else if (instance_is_closed(op->set->w)) {
         r = -ESHUTDOWN; /* the log callback may have closed it */
     }
@@ -125,7 +127,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->acquisition_set = NULL;
     op->request = request_validate(request);
     if (!op->request)
-        return -EINVAL;
+        return request_refuse_malformed(pool->w, request, retref);
     op->set = pool->only_set;
     if (!op->set || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))

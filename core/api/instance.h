@@ -16,6 +16,8 @@ struct instance {
     struct instance_wait wait; /* the first member: see instance_of() */
     bool configured;           /* without a configuration every name opens an empty set */
 
+    _Atomic bool malformed_reported; /* a malformed request was logged */
+
     /* Under the instance's lock. */
     struct plugin_search *plugins;
     struct stable_array pools; /* of struct instance_pool */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests: resolving keys to amounts, and warnings about unknown keys. */
 #include "api/request.h"
+#include "api/instance.h"
 #include "api/set_object.h"
 
 #include "base/invariant.h"
@@ -9,6 +10,43 @@
 #include <errno.h>
 
 const struct weir_request request_default = {.size = sizeof(request_default)};
+
+static const char *request_explain_malformed(const struct weir_request *request)
+{
+    if (!request->size)
+        return "the request's `size` is 0: set it to sizeof(struct weir_request)";
+    if (!request_size_is_known(request))
+        return "the request's `size` is not that of a struct weir_request";
+    if (request->amounts_n && !request->amounts)
+        return "the request's `amounts` is NULL, and `amounts_n` is not 0";
+    return "the request has a flag that is not known, or `reserved` is not 0";
+}
+
+int request_refuse_malformed(weir *w, const struct weir_request *request,
+                             struct weir_refusal *retref)
+{
+    const char *reason = request_explain_malformed(request);
+
+    if (retref && retref->size >= sizeof(*retref))
+        *retref = (struct weir_refusal){retref->size, "", "", WEIR_FOREVER, reason};
+    if (!atomic_exchange_explicit(&instance_of(w)->malformed_reported, true, memory_order_seq_cst))
+        log_write(&w->log, WEIR_LOG_WARNING, "a request is refused: %s", reason);
+    return -EINVAL;
+}
+
+const char *request_explain(const struct weir_request *request, const char *key)
+{
+    size_t named = 0;
+
+    if (!key)
+        return "an amount of the request has no key";
+    if (!request->amounts_n)
+        return "the request names nothing, and a rate has no default";
+    for (size_t i = 0; i < request->amounts_n; i++)
+        named += request->amounts[i].key && request_key_equal(request->amounts[i].key, key);
+    return named > 1 ? "the request names a key twice"
+                     : "a resource must be left out of this call, with the amount 0";
+}
 
 /* Returns the set's warnings, made if there are none yet. NULL: out of memory. */
 static struct warnings *request_warnings(weir_set *set)

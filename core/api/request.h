@@ -16,13 +16,18 @@ extern const struct weir_request request_default;
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 #define REQUEST_SIZE_NO_TOKEN   offsetof(struct weir_request, token)
 
+static inline bool request_size_is_known(const struct weir_request *request)
+{
+    return request->size >= sizeof(*request) || request->size == REQUEST_SIZE_NO_SUBJECT ||
+           request->size == REQUEST_SIZE_NO_TOKEN;
+}
+
 /* Returns the caller's request, request_default for NULL, or NULL if it is malformed. */
 static inline const struct weir_request *request_validate(const struct weir_request *request)
 {
     if (!request)
         return &request_default;
-    if (request->size < sizeof(*request) && request->size != REQUEST_SIZE_NO_SUBJECT &&
-        request->size != REQUEST_SIZE_NO_TOKEN)
+    if (!request_size_is_known(request))
         return NULL;
     if (request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
         (request->amounts_n && !request->amounts))
@@ -37,6 +42,10 @@ static inline weir_token *request_token(const struct weir_request *request)
 
     return request->size >= with_token ? request->token : NULL;
 }
+
+/* Refuses a malformed request: says why in `retref`, and in the log once. Returns -EINVAL. */
+int request_refuse_malformed(weir *w, const struct weir_request *request,
+                             struct weir_refusal *retref);
 
 enum purpose {
     PURPOSE_ACQUIRE,
@@ -69,6 +78,9 @@ static inline uint64_t request_limits_named(const struct limits *limits, const c
  * `*ret_key` the key at fault. */
 int request_resolve(weir_set *set, const struct weir_request *request, enum purpose purpose,
                     uint64_t *amounts, const char **ret_key);
+
+/* Returns why request_resolve() returned -EINVAL with this key. */
+const char *request_explain(const struct weir_request *request, const char *key);
 
 /* Resolves a valid request with at most one key. False: request_resolve() has to look at it. */
 bool request_resolve_simple(const weir_set *set, const struct weir_request *request,

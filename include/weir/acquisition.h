@@ -71,9 +71,9 @@ struct weir_request {
 
 /*
  * The limit that refused a request, and when to try again. Filled on -EAGAIN, -ENOBUFS, -ERANGE,
- * -ENOENT and -ETIMEDOUT, and where a single key causes an -EINVAL. Untouched on success, and if
- * `size` is too small. The strings live as long as the set (as long as any handle of the instance);
- * an unknown key is the caller's own string.
+ * -ENOENT and -ETIMEDOUT, and where the request itself causes an -EINVAL. Untouched on success, and
+ * if `size` is too small. The strings live as long as the set (as long as any handle of the
+ * instance); an unknown key is the caller's own string.
  */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
@@ -82,6 +82,8 @@ struct weir_refusal {
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* forecast from now, a lower bound; 0: no forecast, a resource is
                                 short; WEIR_FOREVER: never by the passing of time */
+    const char *reason;      /* only set on -EINVAL: what is wrong with the request, in words. A
+                                constant; not the program's */
 };
 
 /*
@@ -90,13 +92,15 @@ struct weir_refusal {
  * -EAGAIN (would have to wait), or an error of weir_acquire; timeout_ns and max_wait_ns do not
  * matter. Any thread.
  */
-WEIR_PUBLIC int weir_take(weir_pool *pool, const struct weir_request *request,
-                          struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_take(weir_pool *pool, const struct weir_request *request,
+                                          struct weir_refusal *retref);
 
 /* Acquires without waiting. Returns 0, -EAGAIN (would have to wait), or an error of weir_acquire;
  * timeout_ns and max_wait_ns do not matter. Any thread. */
-WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *request,
-                                 weir_acquisition **ret, struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
+                                                 const struct weir_request *request,
+                                                 weir_acquisition **ret,
+                                                 struct weir_refusal *retref);
 
 /*
  * Acquires, blocking the calling thread in the set's wait queue if necessary. `request` may be
@@ -128,8 +132,8 @@ WEIR_PUBLIC int weir_try_acquire(weir_pool *pool, const struct weir_request *req
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it; weir_token_cancel does.
  */
-WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request,
-                             weir_acquisition **ret, struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_acquire(weir_pool *pool, const struct weir_request *request,
+                                             weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
  * Acquires without blocking. Returns 0 (granted), 1 (pending: wait for weir_acquisition_fd, or poll
@@ -139,8 +143,8 @@ WEIR_PUBLIC int weir_acquire(weir_pool *pool, const struct weir_request *request
  * thread cannot be started, or cannot receive events of the other processes of a shared set or
  * steps of the clock; nothing is taken then, and `retref` is untouched. Any thread.
  */
-WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
-                            weir_acquisition **ret, struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_submit(weir_pool *pool, const struct weir_request *request,
+                                            weir_acquisition **ret, struct weir_refusal *retref);
 
 /*
  * Grants in advance (a reservation), for programs that send at given times rather than wait.
@@ -162,9 +166,9 @@ WEIR_PUBLIC int weir_submit(weir_pool *pool, const struct weir_request *request,
  * overtake; or the time would be further away than max_wait; or there is no forecast (`retref` says
  * when to try again, or wait with weir_submit). timeout_ns does not matter. Any thread.
  */
-WEIR_PUBLIC int weir_reserve(weir_pool *pool, const struct weir_request *request,
-                             weir_acquisition **ret, uint64_t *ret_at_ns,
-                             struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_reserve(weir_pool *pool, const struct weir_request *request,
+                                             weir_acquisition **ret, uint64_t *ret_at_ns,
+                                             struct weir_refusal *retref);
 
 /*
  * Returns an eventfd that becomes readable once the acquisition is decided. It is so (POLLIN) at

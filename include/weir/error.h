@@ -32,6 +32,13 @@ extern "C" {
 
 #define WEIR_PUBLIC __attribute__((visibility("default")))
 
+/* Of calls that grant or open something: compilers warn if the result is not looked at. */
+#ifdef __GNUC__
+#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define WEIR_MUST_CHECK
+#endif
+
 /* An instant or a span that never ends, in every field that is in nanoseconds. */
 #define WEIR_FOREVER UINT64_MAX
 

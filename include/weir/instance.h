@@ -114,8 +114,8 @@ enum {
  * -EBUSY (other processes keep removing it), -ENOENT (WEIR_OPEN_EXISTING, and there is none), or
  * the system's error (-ENOSPC, -EMFILE, …).
  */
-WEIR_PUBLIC int weir_open(weir **ret, const struct weir_options *options,
-                          struct weir_error *reterr);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options *options,
+                                          struct weir_error *reterr);
 
 /*
  * Closes an instance. Its pending waiters end with -ESHUTDOWN (those of other processes go on), and

@@ -41,8 +41,8 @@ struct weir_pool_spec {
  * NULL), -ENOMEM, -ESHUTDOWN, -ECHILD; `reterr`, if not NULL, says why. Without any configuration
  * every name opens one empty set, and the log warns of it. Any thread.
  */
-WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker,
-                               struct weir_error *reterr);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_open(weir_pool **ret, weir *w, const char *name,
+                                               uint32_t worker, struct weir_error *reterr);
 
 /*
  * Defines sets and a pool in code and opens it. All or nothing; everything is copied. A pool of one
@@ -51,8 +51,9 @@ WEIR_PUBLIC int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint3
  * -ENOMEM, -ESHUTDOWN, -ECHILD, or for a shared set one of the errors of weir_open; `reterr`, if
  * not NULL, says why. Any thread.
  */
-WEIR_PUBLIC int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
-                              struct weir_error *reterr);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_new(weir_pool **ret, weir *w,
+                                              const struct weir_pool_spec *spec,
+                                              struct weir_error *reterr);
 
 /*
  * Closes a pool handle, which no other thread may be using; its sets and acquisitions live on. NULL

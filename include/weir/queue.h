@@ -68,7 +68,7 @@ struct weir_completion {
  * thread receives the events of the other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE,
  * -ENFILE, -ESHUTDOWN, -ECHILD. Any thread.
  */
-WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
 /*
  * Submits a request to a completion queue. One completion with `user_data` follows, even if the
@@ -88,9 +88,10 @@ WEIR_PUBLIC int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
  *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
  *                other processes that share the set, or the timer thread those of the clock
  */
-WEIR_PUBLIC int weir_queue_submit(weir_queue *queue, weir_pool *pool,
-                                  const struct weir_request *request, uint64_t user_data,
-                                  weir_acquisition **ret, struct weir_refusal *retref);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_submit(weir_queue *queue, weir_pool *pool,
+                                                  const struct weir_request *request,
+                                                  uint64_t user_data, weir_acquisition **ret,
+                                                  struct weir_refusal *retref);
 
 /*
  * Cancels every submission with this user_data; each still completes, with -ECANCELED. A grant that

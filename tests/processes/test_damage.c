@@ -347,12 +347,14 @@ static void be_victim(void *argument)
     struct weir_request request = ask(amounts, 1, 1, WEIR_FOREVER);
     weir_acquisition *a = NULL, *b = NULL;
     weir_pool *pool;
+    int r;
 
     shared_hear(&victim->begins);
     pool = shared_pool(shared_open(shape->text), "s");
     require(weir_submit(pool, &request, &a, NULL) >= 0);
     request.amounts = NULL;
-    (void)weir_submit(pool, &request, &b, NULL);
+    r = weir_submit(pool, &request, &b, NULL);
+    require((r >= 0) == (b != NULL));
     shared_tell(&victim->ready);
     for (;;)
         pause();

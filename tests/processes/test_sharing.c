@@ -249,6 +249,7 @@ static void hold_or_wait(void *argument)
     struct shared_request memory;
     weir_acquisition *acquisition = NULL;
     weir_queue *queue;
+    int r = -ECANCELED;
 
     if (child->how == 0)
         require(weir_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) == 0);
@@ -261,10 +262,12 @@ static void hold_or_wait(void *argument)
     }
     shared_tell(&child->ready);
     if (child->how == 1 || child->how == 3)
-        weir_acquire(pool, shared_ask(&memory, "slot", 2, child->how == 1 ? WEIR_FOREVER : 30 * MS),
-                     &acquisition, NULL);
+        r = weir_acquire(pool,
+                         shared_ask(&memory, "slot", 2, child->how == 1 ? WEIR_FOREVER : 30 * MS),
+                         &acquisition, NULL);
     if (child->how == 5)
-        weir_acquire(pool, shared_ask(&memory, "n", 1, WEIR_FOREVER), &acquisition, NULL);
+        r = weir_acquire(pool, shared_ask(&memory, "n", 1, WEIR_FOREVER), &acquisition, NULL);
+    require(child->how == 0 || (r == 0) == (acquisition != NULL));
     shared_hear(&child->go);
     weir_release(&acquisition);
     weir_pool_close(pool);

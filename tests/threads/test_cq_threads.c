@@ -787,14 +787,16 @@ static void *churn(void *argument)
         int set = (int)random_below(&random, SETS);
         weir_acquisition *acquisition = NULL;
         struct want want;
+        int r;
 
         ask_for(&want, set, random_below(&random, 20), 1, WEIR_FOREVER);
         if (random_below(&random, 4) == 0)
             want.request.timeout_ns = 1 + random_below(&random, 100 * US);
         if (random_below(&random, 2))
-            weir_submit(pools[set], &want.request, &acquisition, NULL);
+            r = weir_submit(pools[set], &want.request, &acquisition, NULL);
         else
-            weir_acquire(pools[set], &want.request, &acquisition, NULL);
+            r = weir_acquire(pools[set], &want.request, &acquisition, NULL);
+        require((r >= 0) == (acquisition != NULL));
         give_back(acquisition);
         if (random_below(&random, 4) == 0)
             weir_tick(w);

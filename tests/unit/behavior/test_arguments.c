@@ -300,6 +300,60 @@ static void wrong_requests_are_refused(void **state)
     unmake_right();
 }
 
+/* Every call that refuses a request as -EINVAL says why, and the log does once. */
+static void expect_reason(const struct weir_request *request, const char *reason)
+{
+    struct weir_refusal refusals[3] = {{.size = sizeof(refusals[0])},
+                                       {.size = sizeof(refusals[0])},
+                                       {.size = sizeof(refusals[0])}};
+
+    assert_int_equal(weir_take(world.pool, request, &refusals[0]), -EINVAL);
+    assert_int_equal(weir_acquire(world.pool, request, &made.acquisition, &refusals[1]), -EINVAL);
+    assert_int_equal(
+        weir_queue_submit(right.queue, world.pool, request, 1, &made.acquisition, &refusals[2]),
+        -EINVAL);
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(refusals[i].reason);
+        assert_non_null(strstr(refusals[i].reason, reason));
+        assert_true(refusals[i].key && refusals[i].set);
+        assert_true(refusals[i].retry_after_ns == WEIR_FOREVER);
+    }
+}
+
+static void a_wrong_request_says_why(void **state)
+{
+    const struct weir_amount no_key = {NULL, 1}, twice[] = {{"c", 1}, {"c", 1}};
+    const size_t size = sizeof(struct weir_request);
+    struct weir_refusal refused = {.size = sizeof(refused)}, small = {.size = sizeof(small) - 1};
+
+    (void)state;
+    make_right();
+    assert_int_equal(world.logged, 0);
+    expect_reason(&(struct weir_request){.amounts_n = 0}, "`size` is 0: set it to sizeof");
+    assert_int_equal(world.logged, 1);
+    assert_non_null(strstr(world.log[0], "a request is refused: the request's `size` is 0"));
+    expect_reason(&(struct weir_request){.size = 3}, "`size` is not that of");
+    expect_reason(&(struct weir_request){.size = size, .amounts_n = 1}, "`amounts` is NULL");
+    expect_reason(&(struct weir_request){.size = size, .flags = 1u << 31}, "a flag");
+    expect_reason(&(struct weir_request){.size = size, .amounts = &no_key, .amounts_n = 1},
+                  "no key");
+    expect_reason(&(struct weir_request){.size = size, .amounts = twice, .amounts_n = 2}, "twice");
+    assert_int_equal(world.logged, 1);
+    assert_int_equal(weir_take(world.pool, &(struct weir_request){.size = 0}, &small), -EINVAL);
+    assert_null(small.reason);
+    assert_int_equal(weir_take(world.pool, ASK({"c", 100}), &refused), -EAGAIN);
+    assert_null(refused.reason);
+    unmake_right();
+
+    world_limits("{ type: resource, key: r, capacity: 3 }, "
+                 "{ type: rate, key: t, algorithm: gcra, capacity: 3, window: 1s }");
+    assert_int_equal(weir_take(world.pool, ASK({"r", 1}), &refused), -EINVAL);
+    assert_non_null(strstr(refused.reason, "a resource must be left out"));
+    assert_int_equal(weir_take(world.pool, NULL, &refused), -EINVAL);
+    assert_non_null(strstr(refused.reason, "names nothing"));
+    world_close();
+}
+
 static void wrong_sizes_of_results_are_refused(void **state)
 {
     static const size_t wrong[] = {0, 1, 8};
@@ -530,6 +584,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         leak_checked_test(each_pointer_may_be_null),
         leak_checked_test(wrong_requests_are_refused),
+        leak_checked_test(a_wrong_request_says_why),
         leak_checked_test(wrong_sizes_of_results_are_refused),
         leak_checked_test(wrong_options_are_refused),
         leak_checked_test(wrong_limits_are_refused),
