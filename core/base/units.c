@@ -126,3 +126,38 @@ const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS
     snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64 "%s", value / at->factor, at->name);
     return buffer;
 }
+
+/* More digits than these are not read as a number. */
+enum { UNITS_DIGITS_MAX = 7 };
+
+/* Writes "about 9.2 × 10^18". */
+static void units_format_power(uint64_t value, char buffer[UNITS_TEXT_MAX])
+{
+    unsigned exponent = 1;
+    for (; value >= 100; value /= 10)
+        exponent++;
+    snprintf(buffer, UNITS_TEXT_MAX, "about %u.%u × 10^%u", (unsigned)(value / 10),
+             (unsigned)(value % 10), exponent);
+}
+
+const char *units_format_about(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX])
+{
+    const uint64_t year = UINT64_C(31556952) * 1000000000; /* the mean one of the calendar */
+    const struct unit *at = units_of[kind];
+    units_format(kind, value, buffer);
+    if (strspn(buffer, "0123456789") <= UNITS_DIGITS_MAX) {
+        if (kind == UNITS_SIZE && value % 1024 != 0)
+            strcat(buffer, " bytes");
+        return buffer;
+    }
+    while (at->factor > value)
+        at++;
+    if (kind == UNITS_DURATION && value >= year)
+        snprintf(buffer, UNITS_TEXT_MAX, "about %" PRIu64 " years", value / year);
+    else if (value / at->factor < 10000)
+        snprintf(buffer, UNITS_TEXT_MAX, "about %u.%u%s", (unsigned)(value / at->factor),
+                 (unsigned)(value % at->factor * 10 / at->factor), at->name);
+    else
+        units_format_power(value, buffer);
+    return buffer;
+}

@@ -186,6 +186,7 @@ static void resolve_set_check_room(struct resolver *resolver, const struct ast_s
                                    const struct set_plan *plan)
 {
     bool shared = plan->backend == BACKEND_PROCESS;
+    char texts[2][UNITS_TEXT_MAX];
     uint32_t block_class = set_plan_block_class(plan), room = key_sets_room(block_class, shared);
     if (!plan->limits || plan->keyed.memory != 0 || plan->keyed.max_keys <= room)
         return;
@@ -193,9 +194,10 @@ static void resolve_set_check_room(struct resolver *resolver, const struct ast_s
         (!shared || plan->limits->type != WEIR_LIMIT_RESOURCE))
         return;
     complain(resolver->complaints, ast->subjects.max.mark,
-             "`max` is %llu: with these limits each subject takes %llu bytes of its own, and there "
-             "is room for %u: lower `max`, or bound `memory`",
-             (unsigned long long)plan->keyed.max_keys, 1ULL << block_class, room);
+             "`max` is %s: with these limits each subject takes %s of its own, and there is "
+             "room for %u: lower `max`, or bound `memory`",
+             units_format_about(UNITS_AMOUNT, plan->keyed.max_keys, texts[0]),
+             units_format_about(UNITS_SIZE, UINT64_C(1) << block_class, texts[1]), room);
 }
 
 static void resolve_set_limits(struct resolver *resolver, const struct ast_set *ast,

@@ -110,7 +110,7 @@ bool value_read_number(struct complaints *complaints, const char *field,
                  units_format(kind, min, bound), error_text(value->text).text);
     else if (r == -ERANGE || number > max)
         complain(complaints, value->mark, "`%s` must be at most %s, not %s", field,
-                 units_format(kind, max, bound), error_text(value->text).text);
+                 units_format_about(kind, max, bound), error_text(value->text).text);
     else {
         *ret = number;
         return true;

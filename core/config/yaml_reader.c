@@ -2,6 +2,7 @@
 /* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
 #include "base/invariant.h"
+#include "config/yaml_unclosed.h"
 #include <libfyaml.h>
 #include <string.h>
 
@@ -17,15 +18,40 @@ void yaml_reader_abort(struct yaml_reader *yaml, int r)
 }
 
 /* Reports libfyaml's first error only: others are often its consequences. */
+/* Returns the line and column of a byte; columns count characters. */
+static struct mark yaml_mark_at(const char *text, size_t at)
+{
+    struct mark mark = {1, 1};
+    for (size_t i = 0; i < at; i++) {
+        if (text[i] == '\n')
+            mark = (struct mark){mark.line + 1, 1};
+        else if (((unsigned char)text[i] & 0xc0) != 0x80)
+            mark.column++;
+    }
+    return mark;
+}
+
+static bool yaml_mark_is_before(struct mark mark, struct mark other)
+{
+    return mark.line < other.line || (mark.line == other.line && mark.column <= other.column);
+}
+
+/* Complains about an error of syntax, where a bracket or quote was opened if that is the cause. */
 static void yaml_complain_syntax(struct yaml_reader *yaml)
 {
     void *iterator = NULL;
     const struct fy_diag_error *error = fy_diag_errors_iterate(yaml->diag, &iterator);
-    struct mark mark = yaml->mark;
+    struct mark mark = yaml->mark, opened;
+    size_t unclosed = yaml_find_unclosed(yaml->text, yaml->length);
     if (error && error->line > 0 && error->column > 0)
         mark = (struct mark){(uint32_t)error->line, (uint32_t)error->column};
-    complain(yaml->complaints, mark, "not YAML: %s",
-             error && error->msg ? error->msg : "it cannot be read beyond this point");
+    opened = yaml_mark_at(yaml->text, unclosed);
+    if (unclosed < yaml->length && yaml_mark_is_before(opened, mark))
+        complain(yaml->complaints, opened, "not YAML: this `%c` is never closed",
+                 yaml->text[unclosed]);
+    else
+        complain(yaml->complaints, mark, "not YAML: %s",
+                 error && error->msg ? error->msg : "it cannot be read beyond this point");
     yaml_reader_abort(yaml, -EBADMSG);
 }
 
@@ -243,19 +269,6 @@ bool yaml_pair_read(struct yaml_reader *yaml, struct config_value *ret_key,
 
 /* ---- the document ---- */
 
-/* Returns the line and column of a byte; columns count characters. */
-static struct mark yaml_mark_at(const char *text, size_t at)
-{
-    struct mark mark = {1, 1};
-    for (size_t i = 0; i < at; i++) {
-        if (text[i] == '\n')
-            mark = (struct mark){mark.line + 1, 1};
-        else if (((unsigned char)text[i] & 0xc0) != 0x80)
-            mark.column++;
-    }
-    return mark;
-}
-
 /* Returns where an explicit key, "? name", may begin, or `length`. Explicit keys are refused before
  * libfyaml sees them: release 0.7.12 frees a part of its parser twice when an error follows one. */
 static size_t yaml_find_explicit_key(const char *text, size_t length)
@@ -338,7 +351,8 @@ static int yaml_create_parser(struct yaml_reader *yaml, const char *text, size_t
 void yaml_reader_open(struct yaml_reader *yaml, const char *text, size_t length,
                       struct config_ast *ast, struct yaml_node *ret)
 {
-    *yaml = (struct yaml_reader){.ast = ast, .complaints = ast->complaints, .mark = {1, 1}};
+    *yaml = (struct yaml_reader){
+        .ast = ast, .complaints = ast->complaints, .text = text, .length = length, .mark = {1, 1}};
     *ret = (struct yaml_node){.kind = YAML_NULL, .value.mark = yaml->mark};
     yaml->r = yaml_check_text(text, length, yaml->complaints) < 0
                   ? -EBADMSG

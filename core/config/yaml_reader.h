@@ -13,6 +13,8 @@ struct yaml_reader {
     struct fy_event *event; /* the current one; NULL once `r` is set */
     struct config_ast *ast; /* owns the texts that are read */
     struct complaints *complaints;
+    const char *text;
+    size_t length;
     struct mark mark; /* of the last thing read, for things without one */
     unsigned depth;
     int r; /* why the reading ended early: -EBADMSG or -ENOMEM */

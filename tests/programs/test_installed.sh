@@ -46,6 +46,7 @@ installed_files()
         "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c} \
         "$plugindir"/{fixed_window,gcra,leaky_bucket,sliding_window,token_bucket}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
+        "$prefix/share/weir/weir.schema.json" \
         "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7} \
         "$prefix"/share/man/man3/weir_{acquire,pools,uring_settle}.3; do
         [ -e "$file" ] || {

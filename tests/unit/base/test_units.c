@@ -210,12 +210,41 @@ static void test_random(void **state)
     }
 }
 
+static void test_writes_for_readers(void **state)
+{
+    static const struct {
+        enum units_kind kind;
+        uint64_t value;
+        const char *text;
+    } rows[] = {
+        {UNITS_AMOUNT, 0, "0"},
+        {UNITS_AMOUNT, 100000000, "100M"},
+        {UNITS_AMOUNT, 1048576, "1048576"},
+        {UNITS_AMOUNT, UINT32_MAX, "about 4.2G"},
+        {UNITS_AMOUNT, INT64_MAX, "about 9.2 × 10^18"},
+        {UNITS_AMOUNT, UINT64_MAX, "about 1.8 × 10^19"},
+        {UNITS_DURATION, UINT64_C(60000000000), "1m"},
+        {UNITS_DURATION, 12345678, "about 12.3ms"},
+        {UNITS_DURATION, UINT64_C(31556951999999999), "about 365.2d"},
+        {UNITS_DURATION, UINT64_C(31556952000000001), "about 1 years"},
+        {UNITS_DURATION, UINT64_C(1) << 62, "about 146 years"},
+        {UNITS_DURATION, UINT64_MAX, "about 584 years"},
+        {UNITS_SIZE, 8, "8 bytes"},
+        {UNITS_SIZE, 4096, "4KiB"},
+        {UNITS_SIZE, 67108736, "about 63.9MiB"},
+    };
+    char buffer[UNITS_TEXT_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(units_format_about(rows[i].kind, rows[i].value, buffer), rows[i].text);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         leak_checked_test(test_amounts),     leak_checked_test(test_durations),
         leak_checked_test(test_suggestions), leak_checked_test(test_writes),
-        leak_checked_test(test_random),
+        leak_checked_test(test_random),      leak_checked_test(test_writes_for_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,8 +164,8 @@ static void test_one_order(void **state)
            "there is no set `x`");
     expect("version: 1\nsetz: {}\npools:\n  p: { sets: [x] }\n", -EINVAL, 2, 1,
            "unknown field `setz` (did you mean `sets`?)");
-    expect("version: 1\npools:\n  p: { sets: [x] }\nsets: [\n", -EINVAL, 5, 1,
-           "not YAML: flow sequence without a closing bracket");
+    expect("version: 1\npools:\n  p: { sets: [x] }\nsets: [\n", -EINVAL, 4, 7,
+           "not YAML: this `[` is never closed");
 }
 
 static const char text_of_all[] =
