@@ -16,7 +16,7 @@ import sys
 import tempfile
 import unittest
 
-SOURCE, WEIR, NO_URING = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+SOURCE, WEIR, NO_URING = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
 PROGRAMS = {pathlib.Path(path).name: path for path in sys.argv[4:]}
 FILES = SOURCE / "examples" / "cookbook"
 DOCUMENTS = [SOURCE / "docs" / name for name in ("cookbook.md", "waiting.md")]
