@@ -93,8 +93,8 @@ _weir_options()
         echo --set --name --file --limit --amount --subject --timeout --max-wait --exit-code \
             --retry-after --verbose --process-dir --plugin-dir --help
         ;;
-    stat) echo --json --prometheus --file --process-dir --plugin-dir --help ;;
-    top) echo --interval --file --process-dir --plugin-dir --help ;;
+    stat) echo --json --prometheus --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
+    top) echo --interval --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --plugin-dir --help ;;
@@ -128,6 +128,13 @@ _weir()
     *:--process-dir | *:--plugin-dir | *:-d)
         compopt -o nospace -o dirnames
         mapfile -t COMPREPLY < <(compgen -d -S / -- "$current")
+        return
+        ;;
+    stat:-s | top:-s | *:--sort)
+        mapfile -t COMPREPLY < <(compgen -W "name waiting" -- "$current")
+        return
+        ;;
+    stat:-m | top:-m | *:--match)
         return
         ;;
     rm:-f) ;;

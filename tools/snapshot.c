@@ -11,8 +11,7 @@
 struct snapshot_request {
     struct snapshot *snapshot;
     const struct source *source;
-    const char *const *names;
-    size_t names_n;
+    const struct snapshot_names *names;
     bool *found; /* by name */
     void (*refuse)(void *userdata, const struct weir_error *error);
     void *userdata;
@@ -78,20 +77,18 @@ static int copy_limits(struct snapshot_set *ret, weir_set *set)
     return r;
 }
 
-/* Reads the kernel's name of a process; empty if it is gone. */
-static void read_command(uint32_t process, char *ret, size_t size)
+/* Describes the process of a holder. Copies what is known of the same process from the one before.
+ */
+static void describe_process(struct snapshot_holder *holder, const struct snapshot_holder *before)
 {
-    char path[32];
-    FILE *file;
-
-    ret[0] = '\0';
-    snprintf(path, sizeof(path), "/proc/%u/comm", process);
-    file = fopen(path, "re");
-    if (!file)
+    if (before && before->holder.process == holder->holder.process) {
+        memcpy(holder->name, before->name, sizeof(holder->name));
+        memcpy(holder->command_line, before->command_line, sizeof(holder->command_line));
+        holder->has_command_line = before->has_command_line;
         return;
-    if (fgets(ret, (int)size, file))
-        ret[strcspn(ret, "\n")] = '\0';
-    fclose(file);
+    }
+    process_text_name(holder->holder.process, holder->name);
+    holder->has_command_line = process_text_read(holder->holder.process, holder->command_line);
 }
 
 /* Orders holders before waiters, the longest first. */
@@ -118,7 +115,7 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
         if (weir_set_holder_amounts(set, &all[i], holder->amounts, WEIR_LIMITS_MAX) < 0)
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
-        read_command(all[i].process, holder->command, sizeof(holder->command));
+        describe_process(holder, ret->holders_n > 0 ? holder - 1 : NULL);
         ret->held_n += !all[i].waiting;
         ret->holders_n++;
     }
@@ -280,15 +277,16 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
 static int on_segment(void *userdata, const struct weir_segment *segment)
 {
     struct snapshot_request *request = userdata;
-    bool is_wanted = request->names_n == 0;
+    const struct snapshot_names *names = request->names;
+    bool is_named = names->n == 0;
 
-    for (size_t i = 0; i < request->names_n; i++) {
-        if (strcmp(request->names[i], segment->name) == 0) {
+    for (size_t i = 0; i < names->n; i++) {
+        if (strcmp(names->items[i], segment->name) == 0) {
             request->found[i] = true;
-            is_wanted = true;
+            is_named = true;
         }
     }
-    if (is_wanted)
+    if (is_named && (!names->match || strstr(segment->name, names->match)))
         request->code = read_segment(request, segment);
     return request->code != 0;
 }
@@ -298,9 +296,9 @@ static int read_segments(struct snapshot_request *request, struct weir_error *re
     struct weir_options options = source_options(request->source);
     int r = weir_segments(&options, on_segment, request, reterr);
 
-    for (size_t i = 0; i < request->names_n && r >= 0; i++)
+    for (size_t i = 0; i < request->names->n && r >= 0; i++)
         if (!request->found[i])
-            refuse_set(request, request->names[i], -ENOENT, "there is no such set");
+            refuse_set(request, request->names->items[i], -ENOENT, "there is no such set");
     if (r >= 0 && request->code != 0) {
         reterr->code = request->code;
         snprintf(reterr->message, sizeof(reterr->message), "%s", strerror(-request->code));
@@ -309,16 +307,17 @@ static int read_segments(struct snapshot_request *request, struct weir_error *re
     return r < 0 ? r : 0;
 }
 
-int snapshot_take(struct snapshot *ret, const struct source *source, const char *const *names,
-                  size_t names_n, void (*refuse)(void *userdata, const struct weir_error *error),
-                  void *userdata, struct weir_error *reterr)
+int snapshot_take(struct snapshot *ret, const struct source *source,
+                  const struct snapshot_names *names,
+                  void (*refuse)(void *userdata, const struct weir_error *error), void *userdata,
+                  struct weir_error *reterr)
 {
-    struct snapshot_request request = {ret, source, names, names_n, NULL, refuse, userdata, 0};
+    struct snapshot_request request = {ret, source, names, NULL, refuse, userdata, 0};
     struct timespec now;
     int r;
 
     *ret = (struct snapshot){0};
-    request.found = calloc(names_n + 1, sizeof(*request.found));
+    request.found = calloc(names->n + 1, sizeof(*request.found));
     if (!request.found) {
         *reterr = (struct weir_error){.code = -ENOMEM, .message = "out of memory"};
         return -ENOMEM;

@@ -3,6 +3,7 @@
 #ifndef WEIR_TOOLS_SNAPSHOT_H
 #define WEIR_TOOLS_SNAPSHOT_H
 
+#include "process_text.h"
 #include "source.h"
 
 struct snapshot_limit {
@@ -16,8 +17,10 @@ struct snapshot_limit {
 /* An acquisition that is held or waits. */
 struct snapshot_holder {
     struct weir_holder holder;
-    uint64_t age_ns;                   /* since it was granted or enqueued */
-    char command[64];                  /* name of the process; empty: it is gone */
+    uint64_t age_ns;                     /* since it was granted or enqueued */
+    char name[PROCESS_TEXT_MAX];         /* of the process; empty: it is gone */
+    char command_line[PROCESS_TEXT_MAX]; /* of the process, or why it is not known */
+    bool has_command_line;
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
 };
 
@@ -37,19 +40,27 @@ struct snapshot_set {
 
 struct snapshot {
     uint64_t at_ns;            /* CLOCK_MONOTONIC */
-    struct snapshot_set *sets; /* by name */
+    struct snapshot_set *sets; /* by name at first */
     size_t sets_n;
     unsigned refused; /* segments that could not be inspected */
 };
 
+/* Which sets a snapshot is of. All zero: of all that are usable. */
+struct snapshot_names {
+    const char *const *items; /* these, if `n` is not 0 */
+    size_t n;
+    const char *match; /* those with this text in their names, or NULL */
+};
+
 /*
- * Takes a snapshot of the sets named, or of all usable ones if `names_n` is 0. Calls `refuse`, if
+ * Takes a snapshot of the sets named. Calls `refuse`, if
  * not NULL, for each that could not be inspected, unknown names included. Returns 0, or a negative
  * errno and the reason if the directory cannot be read or memory is lacking; then `*ret` is empty.
  */
-int snapshot_take(struct snapshot *ret, const struct source *source, const char *const *names,
-                  size_t names_n, void (*refuse)(void *userdata, const struct weir_error *error),
-                  void *userdata, struct weir_error *reterr);
+int snapshot_take(struct snapshot *ret, const struct source *source,
+                  const struct snapshot_names *names,
+                  void (*refuse)(void *userdata, const struct weir_error *error), void *userdata,
+                  struct weir_error *reterr);
 
 /* Returns the set with this name, or NULL. */
 const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name);

@@ -3,21 +3,30 @@
 #include "json.h"
 #include "limit_type.h"
 #include "prometheus.h"
+#include "selection.h"
 #include "snapshot.h"
 #include "time_text.h"
 #include "usage.h"
 #include "weir.h"
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 static const char help[] =
-    "Usage: weir stat [--json | --prometheus] [-f FILE] [--process-dir DIR] [NAME]...\n"
+    "Usage: weir stat [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
     "Shows the state of shared sets, or of those named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -p, --prometheus        write the text format of Prometheus\n"
+    "  -s, --sort ORDER        sort sets by name (default) or waiting: the most waiters first\n"
+    "  -m, --match TEXT        only sets with TEXT in their names\n"
+    "  -n, --no-idle           leave out sets of which nothing is held, waited for or used up\n"
     "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"
     "                          default: the file that WEIR_CONFIG names\n"
     "      --process-dir DIR   where shared sets are\n"
@@ -30,54 +39,97 @@ static const char help[] =
 
 /* ---- text output ---- */
 
+#define COLUMNS 80 /* lines are broken before, but for a word that is longer */
+
+/* Column in which the next word of the line begins. */
+static int column;
+
+static void end_line(void)
+{
+    putchar('\n');
+    column = 0;
+}
+
+/* Writes a few words that stay together, two blanks behind what is on the line. */
+__attribute__((format(printf, 1, 2))) static void print_words(const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    int n;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    n = (int)strlen(text);
+    if (column > 4 && column + 2 + n > COLUMNS) {
+        end_line();
+        column = printf("  ");
+    }
+    column += printf("%s%s", column > 0 ? "  " : "", text);
+}
+
 static void print_definition(const struct snapshot_set *set)
 {
-    printf("set %s  lifetime %s  users %" PRIu32, set->name, set->lifetime, set->users);
+    print_words("set %s", set->name);
+    print_words("lifetime %s", set->lifetime);
+    print_words("users %" PRIu32, set->users);
     if (set->info.max_waiters != 0)
-        printf("  max_waiters %u", set->info.max_waiters);
+        print_words("max_waiters %u", set->info.max_waiters);
     if (set->info.flags & WEIR_SET_UNFAIR)
-        printf("  unfair");
+        print_words("unfair");
     if (set->info.flags & WEIR_SET_BOOTTIME)
-        printf("  clock boottime");
-    putchar('\n');
+        print_words("clock boottime");
+    end_line();
+}
+
+/* Begins a line of a set. */
+static void begin_line(const char *word)
+{
+    column = printf("  %s", word);
 }
 
 static void print_subjects(const struct weir_subjects_stats *subjects)
 {
-    printf("  subjects  known %" PRIu64 "  live %" PRIu64 "  room %" PRIu64 "  memory %" PRIu64,
-           subjects->known, subjects->live, subjects->room, subjects->memory);
-    printf("  forgotten %" PRIu64 "  evicted %" PRIu64 "  refused %" PRIu64 "\n",
-           subjects->forgotten, subjects->evicted, subjects->refused);
+    begin_line("subjects");
+    print_words("known %" PRIu64, subjects->known);
+    print_words("live %" PRIu64, subjects->live);
+    print_words("room %" PRIu64, subjects->room);
+    print_words("memory %" PRIu64, subjects->memory);
+    print_words("forgotten %" PRIu64, subjects->forgotten);
+    print_words("evicted %" PRIu64, subjects->evicted);
+    print_words("refused %" PRIu64, subjects->refused);
+    end_line();
 }
 
 static void print_limit(const struct snapshot_limit *limit)
 {
-    printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
+    column = printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
     if (limit->algorithm)
-        printf("  %s", limit->algorithm);
+        print_words("%s", limit->algorithm);
     for (size_t i = 0; i < limit->settings_n; i++)
-        printf("  %s %s", limit->settings[i].name, limit->settings[i].value);
+        print_words("%s %s", limit->settings[i].name, limit->settings[i].value);
     if (!limit->algorithm)
-        printf("  held %" PRIu64, limit->stats.held);
-    printf("  available %" PRIu64 "\n", limit->stats.available);
+        print_words("held %" PRIu64, limit->stats.held);
+    print_words("available %" PRIu64, limit->stats.available);
+    end_line();
 }
 
 static void print_counter(const char *name, uint64_t n)
 {
     if (n != 0)
-        printf("  %s %" PRIu64, name, n);
+        print_words("%s %" PRIu64, name, n);
 }
 
 static void print_counters(const struct weir_set_stats *stats)
 {
-    char text[TIME_TEXT_MAX];
+    char mean[TIME_TEXT_MAX], most[TIME_TEXT_MAX];
 
-    printf("  granted %" PRIu64, stats->granted);
+    begin_line("granted");
+    column += printf(" %" PRIu64, stats->granted);
     if (stats->granted_waited != 0)
-        printf("  after waiting %" PRIu64 " (%s on average", stats->granted_waited,
-               time_text_age(stats->wait_ns_sum / stats->granted_waited, text));
-    if (stats->granted_waited != 0)
-        printf(", %s at most)", time_text_age(stats->wait_ns_max, text));
+        print_words("after waiting %" PRIu64 " (%s on average, %s at most)", stats->granted_waited,
+                    time_text_age(stats->wait_ns_sum / stats->granted_waited, mean),
+                    time_text_age(stats->wait_ns_max, most));
     print_counter("busy", stats->refused_busy);
     print_counter("beyond max_wait", stats->refused_max_wait);
     print_counter("queue full", stats->refused_full);
@@ -88,7 +140,30 @@ static void print_counters(const struct weir_set_stats *stats)
     print_counter("refunded", stats->refunded);
     print_counter("overused", stats->overused);
     print_counter("missing update", stats->missing_update);
-    putchar('\n');
+    end_line();
+}
+
+/* Returns the columns of the terminal; if the output goes elsewhere, any number. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+
+    if (!isatty(STDOUT_FILENO))
+        return INT_MAX;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : COLUMNS;
+}
+
+/* Writes a command line, on a terminal only what has room on the line. */
+static void print_command_line(const char *text)
+{
+    int columns = terminal_columns(), most = columns > column + 2 ? columns - column - 2 : 0;
+    const char *end = text;
+
+    for (int n = 0; *end != '\0' && n < most; n++)
+        do
+            end++;
+        while (((unsigned char)*end & 0xc0) == 0x80);
+    printf("  %.*s", (int)(end - text), text);
 }
 
 static void print_holder(const struct snapshot_set *set, const struct snapshot_holder *holder)
@@ -96,15 +171,16 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
     char text[TIME_TEXT_MAX];
 
     if (holder->holder.waiting)
-        printf("  waits %4" PRIu32, holder->holder.position);
+        column = printf("  waits %4" PRIu32, holder->holder.position);
     else
-        printf("  holds     ");
-    printf("  pid %-7" PRIu32 "  %-15s  %6s", holder->holder.process,
-           holder->command[0] != '\0' ? holder->command : "-", time_text_age(holder->age_ns, text));
+        column = printf("  holds     ");
+    column += printf("  pid %-7" PRIu32 "  %6s", holder->holder.process,
+                     time_text_age(holder->age_ns, text));
     for (size_t i = 0; i < set->limits_n; i++)
         if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
-            printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
-    putchar('\n');
+            column += printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
+    print_command_line(holder->command_line);
+    end_line();
 }
 
 static void print_set(const struct snapshot_set *set)
@@ -193,7 +269,8 @@ static void json_holder(struct json *json, const struct snapshot_set *set,
         json_number(json, "position", holder->holder.position);
     json_number(json, "process", holder->holder.process);
     json_number(json, "thread", holder->holder.thread);
-    json_text(json, "command", holder->command[0] != '\0' ? holder->command : NULL);
+    json_text(json, "command", holder->name[0] != '\0' ? holder->name : NULL);
+    json_text(json, "command_line", holder->has_command_line ? holder->command_line : NULL);
     json_number(json, "since_ns", holder->holder.since_ns);
     json_number(json, "age_ns", holder->age_ns);
     json_object(json, "amounts");
@@ -255,27 +332,54 @@ static void complain(void *userdata, const struct weir_error *error)
     source_complain(userdata, error);
 }
 
-static int show(char *title, const struct source *source, enum format format, char **names, int n)
+struct wish {
+    enum format format;
+    struct selection selection;
+    struct snapshot_names names;
+};
+
+static void write_snapshot(const struct snapshot *snapshot, enum format format)
+{
+    if (format == FORMAT_JSON)
+        json_snapshot(snapshot);
+    else if (format == FORMAT_PROMETHEUS)
+        prometheus_write(stdout, snapshot);
+    else
+        for (size_t i = 0; i < snapshot->sets_n; i++)
+            print_set(&snapshot->sets[i]);
+}
+
+static int show(char *title, const struct source *source, const struct wish *wish)
 {
     struct weir_error error = {0};
-    struct snapshot snapshot;
+    struct snapshot snapshot, shown;
     unsigned refused;
 
-    if (snapshot_take(&snapshot, source, (const char *const *)names, (size_t)n, complain, title,
-                      &error) < 0) {
+    if (snapshot_take(&snapshot, source, &wish->names, complain, title, &error) < 0) {
         source_complain(title, &error);
         return ENDING_SYSTEM;
     }
-    if (format == FORMAT_JSON)
-        json_snapshot(&snapshot);
-    else if (format == FORMAT_PROMETHEUS)
-        prometheus_write(stdout, &snapshot);
-    else
-        for (size_t i = 0; i < snapshot.sets_n; i++)
-            print_set(&snapshot.sets[i]);
+    shown = snapshot;
+    shown.sets_n = selection_apply(&wish->selection, &snapshot);
+    write_snapshot(&shown, wish->format);
     refused = snapshot.refused;
     snapshot_free(&snapshot);
     return refused != 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+}
+
+/* Takes an option. Returns 0, or the exit code. */
+static int read_option(struct wish *wish, struct source *source, int option, const char *title)
+{
+    int known;
+
+    if (option == 'j' || option == 'p') {
+        wish->format = option == 'j' ? FORMAT_JSON : FORMAT_PROMETHEUS;
+        return 0;
+    }
+    known = selection_option(&wish->selection, &wish->names, option, optarg, title);
+    if (known < 0 || (known == 0 && !source_option(source, option, optarg, title)))
+        return usage_hint(title);
+    return 0;
 }
 
 int run_stat(int argc, char **argv)
@@ -283,32 +387,28 @@ int run_stat(int argc, char **argv)
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'},
         {"prometheus", no_argument, NULL, 'p'},
+        SELECTION_OPTIONS,
         SOURCE_OPTIONS,
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     struct source source = {0};
-    enum format format = FORMAT_TEXT;
+    struct wish wish = {.format = FORMAT_TEXT};
     int option, ending;
 
-    while ((option = getopt_long(argc, argv, "jph" SOURCE_LETTERS, options, NULL)) != -1) {
-        switch (option) {
-        case 'j':
-            format = FORMAT_JSON;
-            break;
-        case 'p':
-            format = FORMAT_PROMETHEUS;
-            break;
-        case 'h':
+    while ((option = getopt_long(argc, argv, "jph" SELECTION_LETTERS SOURCE_LETTERS, options,
+                                 NULL)) != -1) {
+        if (option == 'h')
             return usage_help(help);
-        default:
-            if (!source_option(&source, option, optarg, argv[0]))
-                return usage_hint(argv[0]);
-        }
+        ending = read_option(&wish, &source, option, argv[0]);
+        if (ending != 0)
+            return ending;
     }
+    wish.names.items = (const char *const *)(argv + optind);
+    wish.names.n = (size_t)(argc - optind);
     if (!source_find_plugin_dirs(&source, argv[0]))
         return ENDING_SYSTEM;
-    ending = show(argv[0], &source, format, argv + optind, argc - optind);
+    ending = show(argv[0], &source, &wish);
     source_free(&source);
     return ending;
 }

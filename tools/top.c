@@ -17,11 +17,14 @@
 #include <unistd.h>
 
 static const char help[] =
-    "Usage: weir top [--interval DURATION] [-f FILE] [--process-dir DIR] [NAME]...\n"
+    "Usage: weir top [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
     "Shows shared sets live: limits, holders, waiters, and rates per second.\n"
     "\n"
     "  -i, --interval DURATION   look again so often; default: 1s\n"
+    "  -s, --sort ORDER          sort sets by name (default) or waiting: the most waiters first\n"
+    "  -m, --match TEXT          only sets with TEXT in their names\n"
+    "  -n, --no-idle             leave out sets of which nothing is held, waited for or used up\n"
     "  -f, --file FILE           a configuration that says where shared sets are; default: the "
     "file\n"
     "                            that WEIR_CONFIG names\n"
@@ -29,20 +32,24 @@ static const char help[] =
     "  -d, --plugin-dir DIR      look for plugins in DIR first\n"
     "  -h, --help                show this text\n"
     "\n"
-    "Keys: j, k and the arrows select a set, p pauses, q quits.\n"
+    "Keys: j, k and the arrows select a set; s sorts by waiting, or by name again; i hides idle\n"
+    "sets, or shows them again; / and a text show only sets with it in their names; p pauses;\n"
+    "q quits.\n"
     "\n"
     "Exit status: 0 fine, 2 wrong usage, 3 no terminal, or the directory cannot be read.\n";
 
+#define MATCH_MAX       64 /* bytes that can be typed */
 #define INTERVAL_MIN_NS UINT64_C(50000000)
 
 struct top {
     const struct source *source;
-    const char *const *names;
-    size_t names_n;
+    struct snapshot_names names;
     struct top_view view;
     struct snapshot now, before;
-    char selected[256]; /* name of the selected set; its position may change */
-    char message[512];  /* first complaint of the latest snapshot */
+    char selected[256];        /* name of the selected set; its position may change */
+    char match[MATCH_MAX + 1]; /* as it was typed */
+    bool is_stale;             /* the snapshot is of another match */
+    char message[512];         /* first complaint of the latest snapshot */
     struct weir_error error;
 };
 
@@ -69,17 +76,25 @@ static void find_selected(struct top *top)
 {
     const struct snapshot_set *set = snapshot_find(&top->now, top->selected);
 
-    if (set)
+    if (set && (size_t)(set - top->now.sets) < top->view.shown_n)
         top->view.selected = (size_t)(set - top->now.sets);
-    else if (top->view.selected >= top->now.sets_n)
-        top->view.selected = top->now.sets_n > 0 ? top->now.sets_n - 1 : 0;
+    else if (top->view.selected >= top->view.shown_n)
+        top->view.selected = top->view.shown_n > 0 ? top->view.shown_n - 1 : 0;
 }
 
 static void keep_selected(struct top *top)
 {
-    if (top->view.selected < top->now.sets_n)
+    if (top->view.selected < top->view.shown_n)
         snprintf(top->selected, sizeof(top->selected), "%s",
                  top->now.sets[top->view.selected].name);
+}
+
+/* Orders the sets anew; the selected one stays selected, if it is shown. */
+static void select_sets(struct top *top)
+{
+    top->view.shown_n = selection_apply(&top->view.selection, &top->now);
+    find_selected(top);
+    keep_selected(top);
 }
 
 static int refresh_snapshot(struct top *top)
@@ -88,14 +103,14 @@ static int refresh_snapshot(struct top *top)
     int r;
 
     top->message[0] = '\0';
-    r = snapshot_take(&snapshot, top->source, top->names, top->names_n, complain, top, &top->error);
+    r = snapshot_take(&snapshot, top->source, &top->names, complain, top, &top->error);
     if (r < 0)
         return r;
     snapshot_free(&top->before);
     top->before = top->now;
     top->now = snapshot;
-    find_selected(top);
-    keep_selected(top);
+    top->is_stale = false;
+    select_sets(top);
     return 0;
 }
 
@@ -123,6 +138,7 @@ static int draw(struct top *top)
 
     top->view.rows = LINES > 0 ? (unsigned)LINES : 1;
     top->view.columns = COLS > 0 ? (unsigned)COLS : 1;
+    top->view.match = top->view.is_typing ? top->match : top->names.match;
     top->view.message = top->message[0] != '\0' ? top->message : NULL;
     lines = calloc(top->view.rows, sizeof(*lines));
     if (!lines)
@@ -138,30 +154,73 @@ static int draw(struct top *top)
 
 /* ---- keys ---- */
 
-/* Handles a key. Returns whether to go on. */
+static void end_typing(struct top *top)
+{
+    top->view.is_typing = false;
+    top->names.match = top->match[0] != '\0' ? top->match : NULL;
+    top->is_stale = true;
+}
+
+/* Removes the last character, with all its bytes. */
+static void remove_last(char *text)
+{
+    size_t n = strlen(text);
+
+    while (n > 0 && ((unsigned char)text[n - 1] & 0xc0) == 0x80)
+        n--;
+    text[n > 0 ? n - 1 : 0] = '\0';
+}
+
+/* Handles a key while the text to match is typed: Enter ends it, Escape clears it. */
+static void type_key(struct top *top, int key)
+{
+    size_t n = strlen(top->match);
+
+    if (key == 27)
+        top->match[0] = '\0';
+    if (key == 27 || key == '\n' || key == '\r' || key == KEY_ENTER)
+        end_typing(top);
+    else if (key == KEY_BACKSPACE || key == 127 || key == '\b')
+        remove_last(top->match);
+    else if (key >= ' ' && key < 256 && n < MATCH_MAX)
+        memcpy(top->match + n, (char[]){(char)key, '\0'}, 2);
+}
+
+/* Handles a key that changes what is shown. */
+static void view_key(struct top *top, int key)
+{
+    struct top_view *view = &top->view;
+
+    if ((key == 'j' || key == KEY_DOWN) && view->selected + 1 < view->shown_n)
+        view->selected++;
+    else if ((key == 'k' || key == KEY_UP) && view->selected > 0)
+        view->selected--;
+    keep_selected(top);
+    if (key == 's')
+        view->selection.order =
+            view->selection.order == SELECTION_BY_NAME ? SELECTION_BY_WAITING : SELECTION_BY_NAME;
+    else if (key == 'i')
+        view->selection.no_idle = !view->selection.no_idle;
+    else if (key == 'p')
+        view->paused = !view->paused;
+    else if (key == '/')
+        view->is_typing = true;
+    if (key == '/')
+        top->match[0] = '\0';
+    if (key == 's' || key == 'i')
+        select_sets(top);
+}
+
+/* Handles a key. Returns whether to go on. KEY_RESIZE needs nothing: the screen is redrawn anyway.
+ */
 static bool handle_key(struct top *top, int key)
 {
-    switch (key) {
-    case 'q':
-    case 'Q':
+    if (top->view.is_typing)
+        type_key(top, key);
+    else if (key == 'q' || key == 'Q')
         return false;
-    case 'j':
-    case KEY_DOWN:
-        if (top->view.selected + 1 < top->now.sets_n)
-            top->view.selected++;
-        break;
-    case 'k':
-    case KEY_UP:
-        if (top->view.selected > 0)
-            top->view.selected--;
-        break;
-    case 'p':
-        top->view.paused = !top->view.paused;
-        break;
-    default: /* KEY_RESIZE: the screen is redrawn anyway */
-        break;
-    }
-    keep_selected(top);
+    else
+        view_key(top, key);
     return true;
 }
 
@@ -196,7 +255,7 @@ static int run(struct top *top)
     for (;;) {
         int r = 0, ready;
 
-        if (!top->view.paused && clock_ns() >= due_ns) {
+        if (top->is_stale || (!top->view.paused && clock_ns() >= due_ns)) {
             r = refresh_snapshot(top);
             due_ns = clock_ns() + top->view.interval_ns;
         }
@@ -256,28 +315,39 @@ static int read_interval(struct top *top, const char *argument, const char *titl
     return usage_hint(title);
 }
 
+/* Returns 0, or the exit code. */
+static int read_option(struct top *top, struct source *source, int option, const char *title)
+{
+    int known;
+
+    if (option == 'i')
+        return read_interval(top, optarg, title);
+    known = selection_option(&top->view.selection, &top->names, option, optarg, title);
+    if (known < 0 || (known == 0 && !source_option(source, option, optarg, title)))
+        return usage_hint(title);
+    return 0;
+}
+
 int run_top(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"interval", required_argument, NULL, 'i'},
-        SOURCE_OPTIONS,
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"interval", required_argument, NULL, 'i'}, SELECTION_OPTIONS,  SOURCE_OPTIONS,
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     struct source source = {0};
     struct top top = {.source = &source, .view.interval_ns = 1000000000};
     int option, ending;
 
-    while ((option = getopt_long(argc, argv, "i:h" SOURCE_LETTERS, options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "i:h" SELECTION_LETTERS SOURCE_LETTERS, options,
+                                 NULL)) != -1) {
         if (option == 'h')
             return usage_help(help);
-        if (option == 'i' && (ending = read_interval(&top, optarg, argv[0])) != 0)
+        ending = read_option(&top, &source, option, argv[0]);
+        if (ending != 0)
             return ending;
-        if (option != 'i' && !source_option(&source, option, optarg, argv[0]))
-            return usage_hint(argv[0]);
     }
-    top.names = (const char *const *)(argv + optind);
-    top.names_n = (size_t)(argc - optind);
+    top.names.items = (const char *const *)(argv + optind);
+    top.names.n = (size_t)(argc - optind);
     if (!source_find_plugin_dirs(&source, argv[0]))
         return ENDING_SYSTEM;
     ending = show(&top, argv[0]);

@@ -106,13 +106,33 @@ static void end_line(struct pen *pen, enum top_style style)
 
 /* ---- numbers ---- */
 
-/* Writes the growth of a counter per second; "-" if unknown. */
-static void put_rate(struct pen *pen, uint64_t now, const uint64_t *before, uint64_t ns)
+/* Writes the growth of a counter per second, in so many columns; "-" if unknown. */
+static void put_rate(struct pen *pen, int width, uint64_t now, const uint64_t *before, uint64_t ns)
 {
     if (!before || *before > now || ns == 0)
-        put_format(pen, "%9s", "-");
+        put_format(pen, "%*s", width, "-");
     else
-        put_format(pen, "%9.1f", (double)(now - *before) * 1e9 / (double)ns);
+        put_format(pen, "%*.1f", width, (double)(now - *before) * 1e9 / (double)ns);
+}
+
+/* Writes an amount in at most 6 columns: rounded down, with a unit, if it has more digits. */
+static void put_amount(struct pen *pen, uint64_t amount)
+{
+    static const char units[] = " kMGTPE";
+    uint64_t divisor = 1, tenths;
+    size_t unit = 0;
+
+    if (amount < 100000) {
+        put_format(pen, "%" PRIu64, amount);
+        return;
+    }
+    for (; amount / divisor >= 1000; unit++)
+        divisor *= 1000;
+    tenths = amount / (divisor / 10) % 10;
+    if (tenths != 0)
+        put_format(pen, "%" PRIu64 ".%" PRIu64 "%c", amount / divisor, tenths, units[unit]);
+    else
+        put_format(pen, "%" PRIu64 "%c", amount / divisor, units[unit]);
 }
 
 static uint64_t refused(const struct weir_set_stats *stats)
@@ -128,21 +148,49 @@ static uint64_t since(const struct snapshot *now, const struct snapshot *before)
 
 /* ---- the list of sets ---- */
 
-#define NAME_COLUMNS 26u
+/* Returns the column behind the names of sets: the numbers need 44 columns. */
+static unsigned names_end(const struct pen *pen)
+{
+    return pen->columns < 70 ? 26 : pen->columns < 104 ? pen->columns - 44 : 60;
+}
+
+/* Writes the keys at the right end, in the longest form that there is room for. */
+static void put_keys(struct pen *pen)
+{
+    static const char *const forms[] = {"j/k set  s sort  i idle  / match  p pause  q quit",
+                                        "s sort  i idle  / match  p pause  q quit", "q quit"};
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (pen->column + strlen(forms[i]) + 2 > pen->columns)
+            continue;
+        put_blanks(pen, pen->columns - (unsigned)strlen(forms[i]));
+        put_text(pen, forms[i]);
+        return;
+    }
+}
 
 static void put_title(struct pen *pen, const struct snapshot *now, const struct top_view *view)
 {
-    static const char keys[] = "j/k select  p pause  q quit";
     char text[TIME_TEXT_MAX];
 
-    put_format(pen, "weir top  %zu %s  every %ss%s", now->sets_n, now->sets_n == 1 ? "set" : "sets",
-               time_text_seconds(view->interval_ns, text), view->paused ? "  paused" : "");
+    put_text(pen, "weir top  ");
+    if (view->is_typing) {
+        put_format(pen, "match: %s_", view->match);
+        end_line(pen, TOP_TITLE);
+        return;
+    }
+    if (view->shown_n < now->sets_n)
+        put_format(pen, "%zu of ", view->shown_n);
+    put_format(pen, "%zu %s", now->sets_n, now->sets_n == 1 ? "set" : "sets");
+    if (view->match)
+        put_format(pen, " like `%s`", view->match);
+    if (view->selection.order == SELECTION_BY_WAITING)
+        put_text(pen, " by waiting");
+    put_format(pen, "  every %ss%s", time_text_seconds(view->interval_ns, text),
+               view->paused ? "  paused" : "");
     if (now->refused != 0)
         put_format(pen, "  %u refused", now->refused);
-    if (pen->column + sizeof(keys) + 1 <= pen->columns) {
-        put_blanks(pen, pen->columns - (unsigned)sizeof(keys) + 1);
-        put_text(pen, keys);
-    }
+    put_keys(pen);
     end_line(pen, TOP_TITLE);
 }
 
@@ -153,30 +201,36 @@ static void put_set(struct pen *pen, const struct snapshot_set *set, const struc
     char text[TIME_TEXT_MAX];
 
     put_text(pen, is_selected ? "> " : "  ");
-    put_within(pen, set->name, NAME_COLUMNS);
-    put_blanks(pen, NAME_COLUMNS + 1);
+    put_within(pen, set->name, names_end(pen));
+    put_blanks(pen, names_end(pen) + 1);
     put_format(pen, "%5" PRIu32 "%6" PRIu64 "%6" PRIu64 "%8s", set->users, set->stats.held,
                set->stats.waiting,
                set->held_n < set->holders_n ? time_text_age(set->holders[set->held_n].age_ns, text)
                                             : "-");
-    put_rate(pen, set->stats.granted, old ? &old->stats.granted : NULL, ns);
-    put_rate(pen, refused_now, old ? &refused_old : NULL, ns);
+    put_rate(pen, 9, set->stats.granted, old ? &old->stats.granted : NULL, ns);
+    put_rate(pen, 9, refused_now, old ? &refused_old : NULL, ns);
     end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
 }
 
-/* Writes at most `rows` lines, with the selected set among them. */
+/* Writes at most `rows` lines, with the selected set among them, and then how many others there
+ * are. */
 static void put_sets(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
                      const struct top_view *view, size_t rows)
 {
-    size_t n = now->sets_n < rows ? now->sets_n : rows;
+    size_t n = view->shown_n < rows ? view->shown_n : rows;
     size_t first = view->selected < n ? 0 : view->selected - n + 1;
 
-    for (size_t i = first; i < first + n && i < now->sets_n; i++) {
+    for (size_t i = first; i < first + n && i < view->shown_n; i++) {
         const struct snapshot_set *set = &now->sets[i];
 
         put_set(pen, set, before ? snapshot_find(before, set->name) : NULL, since(now, before),
                 i == view->selected);
     }
+    if (!has_room(pen, 1))
+        return;
+    if (n < view->shown_n)
+        put_format(pen, "  and %zu more", view->shown_n - n);
+    end_line(pen, TOP_PLAIN);
 }
 
 /* ---- the selected set ---- */
@@ -198,46 +252,109 @@ static void put_bar(struct pen *pen, uint64_t used, uint64_t capacity, unsigned 
     put(pen, "]", 1, 1);
 }
 
+static const char *setting_of(const struct snapshot_limit *limit, const char *name)
+{
+    for (size_t i = 0; i < limit->settings_n; i++)
+        if (strcmp(limit->settings[i].name, name) == 0)
+            return limit->settings[i].value;
+    return NULL;
+}
+
+/* Writes what is used of what: "63/100 per 60s". */
+static void put_use(struct pen *pen, const struct snapshot_limit *limit, uint64_t used)
+{
+    const char *window = setting_of(limit, "window");
+
+    put_amount(pen, used);
+    put_text(pen, "/");
+    put_amount(pen, limit->stats.capacity);
+    if (window) {
+        put_text(pen, " per ");
+        put_text(pen, window);
+    }
+}
+
+#define WIDE_COLUMNS 110u /* from here on the other settings of a limit have room */
+
 static void put_limit(struct pen *pen, const struct snapshot_limit *limit, const uint64_t *before,
                       uint64_t ns)
 {
-    uint64_t capacity = limit->stats.capacity;
+    const bool is_wide = pen->columns >= WIDE_COLUMNS;
+    const uint64_t capacity = limit->stats.capacity;
     uint64_t left = limit->stats.available < capacity ? limit->stats.available : capacity;
 
     put_text(pen, "  ");
-    put_within(pen, limit->key, 20);
-    put_blanks(pen, 21);
-    put_format(pen, "%-8s", limit_type_name(limit->stats.type));
-    put_blanks(pen, 30);
-    put_bar(pen, capacity - left, capacity, pen->columns >= 100 ? 30 : 16);
-    put_format(pen, " %" PRIu64 "/%" PRIu64, capacity - left, capacity);
-    put_blanks(pen, pen->columns >= 100 ? 78 : 62);
-    put_rate(pen, limit->stats.granted, before, ns);
+    put_within(pen, limit->key, 18);
+    put_blanks(pen, 19);
+    put_within(pen, limit->algorithm ? limit->algorithm : limit_type_name(limit->stats.type), 33);
+    put_blanks(pen, 34);
+    put_bar(pen, capacity - left, capacity, is_wide ? 30 : 10);
+    put_text(pen, " ");
+    put_use(pen, limit, capacity - left);
+    put_blanks(pen, is_wide ? 88 : 69);
+    put_rate(pen, 8, limit->stats.granted, before, ns);
     put_text(pen, "/s");
-    for (size_t i = 0; i < limit->settings_n; i++)
-        put_format(pen, "  %s %s", limit->settings[i].name, limit->settings[i].value);
+    for (size_t i = 0; i < limit->settings_n && is_wide; i++)
+        if (strcmp(limit->settings[i].name, "capacity") != 0 &&
+            strcmp(limit->settings[i].name, "window") != 0)
+            put_format(pen, "  %s %s", limit->settings[i].name, limit->settings[i].value);
     end_line(pen, left == 0 ? TOP_EXHAUSTED : TOP_PLAIN);
 }
 
-static void put_holder(struct pen *pen, const struct snapshot_set *set,
-                       const struct snapshot_holder *holder)
+/* Writes the amounts of a holder, "slots=1 calls=7". */
+static void put_amounts(struct pen *pen, const struct snapshot_set *set,
+                        const struct snapshot_holder *holder)
 {
+    bool is_first = true;
+
+    for (size_t i = 0; i < set->limits_n; i++) {
+        if (holder->amounts[i] == 0 || !snapshot_is_first_of_key(set, i))
+            continue;
+        put_text(pen, is_first ? "" : " ");
+        put_text(pen, set->limits[i].key);
+        put_text(pen, "=");
+        put_amount(pen, holder->amounts[i]);
+        is_first = false;
+    }
+}
+
+#define HOLDER_COLUMNS 22u /* in front of the amounts */
+
+/* Returns how many columns the amounts of all holders need, at most three eighths of the screen. */
+static unsigned amounts_width(const struct pen *pen, const struct snapshot_set *set)
+{
+    static const char title[] = "AMOUNTS";
+    unsigned most = pen->columns / 8 * 3, width = sizeof(title) - 1;
+
+    for (size_t i = 0; i < set->holders_n && width < most; i++) {
+        struct top_line line;
+        struct pen measure = {.line = &line, .end = &line + 1, .columns = most};
+
+        put_amounts(&measure, set, &set->holders[i]);
+        if (measure.column > width)
+            width = measure.column;
+    }
+    return width;
+}
+
+static void put_holder(struct pen *pen, const struct snapshot_set *set,
+                       const struct snapshot_holder *holder, unsigned width)
+{
+    unsigned columns = pen->columns;
     char text[TIME_TEXT_MAX];
 
     if (holder->holder.waiting)
-        put_format(pen, "%6" PRIu32, holder->holder.position);
+        put_format(pen, "%5" PRIu32, holder->holder.position);
     else
-        put_format(pen, "%6s", "");
-    put_format(pen, "  %7" PRIu32 "  %6s  ", holder->holder.process,
+        put_format(pen, "%5s", "");
+    put_format(pen, " %7" PRIu32 " %6s  ", holder->holder.process,
                time_text_age(holder->age_ns, text));
-    put_text(pen, holder->command[0] != '\0' ? holder->command : "-");
-    put_blanks(pen, 41);
-    for (size_t i = 0; i < set->limits_n; i++)
-        if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i)) {
-            put_text(pen, " ");
-            put_text(pen, set->limits[i].key);
-            put_format(pen, "=%" PRIu64, holder->amounts[i]);
-        }
+    if (columns > HOLDER_COLUMNS + width)
+        pen->columns = HOLDER_COLUMNS + width;
+    put_amounts(pen, set, holder);
+    pen->columns = columns;
+    put_blanks(pen, HOLDER_COLUMNS + width + 2);
+    put_text(pen, holder->command_line);
     end_line(pen, TOP_PLAIN);
 }
 
@@ -245,14 +362,16 @@ static void put_holder(struct pen *pen, const struct snapshot_set *set,
 static void put_holders(struct pen *pen, const struct snapshot_set *set, const char *title,
                         size_t first, size_t n, size_t rows)
 {
+    const unsigned width = amounts_width(pen, set);
     size_t shown = n <= rows ? n : rows > 0 ? rows - 1 : 0;
 
     if (n == 0 || !has_room(pen, 1))
         return;
-    put_format(pen, " %-5s  %7s  %6s  %-16s %s", title, "PID", "SINCE", "COMMAND", "AMOUNTS");
+    put_format(pen, " %-4s %7s %6s  %-*s  %s", title, "PID", "SINCE", (int)width, "AMOUNTS",
+               "COMMAND");
     end_line(pen, TOP_HEADING);
     for (size_t i = first; i < first + shown && has_room(pen, 1); i++)
-        put_holder(pen, set, &set->holders[i]);
+        put_holder(pen, set, &set->holders[i], width);
     if (shown < n && has_room(pen, 1)) {
         put_format(pen, "        and %zu more", n - shown);
         end_line(pen, TOP_PLAIN);
@@ -301,12 +420,12 @@ static void put_message(struct pen *pen, const char *message)
     end_line(pen, TOP_HEADING);
 }
 
-/* Returns the rows of the list: a third of the screen, at least one. */
-static size_t list_rows(const struct snapshot *now, const struct top_view *view)
+/* Returns the rows of the list: five twelfths of the screen, at least one. */
+static size_t list_rows(const struct top_view *view)
 {
-    size_t rows = view->rows > 6 ? view->rows / 3 : 1;
+    size_t rows = view->rows > 6 ? view->rows * 5 / 12 : 1;
 
-    return now->sets_n < rows ? now->sets_n : rows;
+    return view->shown_n < rows ? view->shown_n : rows;
 }
 
 void top_layout(const struct snapshot *now, const struct snapshot *before,
@@ -323,13 +442,14 @@ void top_layout(const struct snapshot *now, const struct snapshot *before,
     if (has_room(&pen, 1))
         put_title(&pen, now, view);
     put_message(&pen, view->message);
-    if (now->sets_n == 0 || !has_room(&pen, 2))
+    if (view->shown_n == 0 || !has_room(&pen, 2))
         return;
-    put_text(&pen, "  SET                      USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
+    put_text(&pen, "  SET");
+    put_blanks(&pen, names_end(&pen) + 1);
+    put_text(&pen, "USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
     end_line(&pen, TOP_HEADING);
-    put_sets(&pen, now, before, view, list_rows(now, view));
-    if (!has_room(&pen, 2) || view->selected >= now->sets_n)
+    put_sets(&pen, now, before, view, list_rows(view));
+    if (!has_room(&pen, 1) || view->selected >= view->shown_n)
         return;
-    end_line(&pen, TOP_PLAIN);
     put_details(&pen, now, before, &now->sets[view->selected]);
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_TOOLS_TOP_LAYOUT_H
 #define WEIR_TOOLS_TOP_LAYOUT_H
 
+#include "selection.h"
 #include "snapshot.h"
 
 #define TOP_COLUMNS_MAX 512u
@@ -17,7 +18,11 @@ struct top_line {
 
 struct top_view {
     unsigned rows, columns;
-    size_t selected; /* index of a set in the snapshot */
+    size_t shown_n;  /* sets that are shown, the first of the snapshot: see selection_apply() */
+    size_t selected; /* index of one of them */
+    struct selection selection;
+    const char *match; /* only sets with this text in their names are in the snapshot, or NULL */
+    bool is_typing;    /* `match` is being typed */
     uint64_t interval_ns;
     bool paused;
     const char *message; /* to be shown, or NULL */

@@ -74,6 +74,10 @@ class Bash(Completions):
                                                     "--process-dir"])
         self.assertEqual(self.complete("hold", "-s", "x", "--f"), ["--fd", "--file"])
         self.assertEqual(self.complete("exec", "--exit"), ["--exit-code"])
+        self.assertEqual(self.complete("stat", "--no"), ["--no-idle"])
+        self.assertEqual(self.complete("top", "-s", "w"), ["waiting"])
+        self.assertEqual(self.complete("stat", "--sort", ""), ["name", "waiting"])
+        self.assertEqual(self.complete("stat", "-m", ""), [])
         self.assertEqual(self.complete("hold", "--fd", ""), [])
         for part in ("exec", "hold", "stat", "top", "ls", "rm", "check", "plugins"):
             self.assertIn("--help", self.complete(part, "--"))
@@ -128,6 +132,7 @@ class Zsh(Completions):
         self.assertIn("--retry-after", self.complete("weir exec --retr"))
         self.assertIn("--exit-code", self.complete("weir exec --exi"))
         self.assertIn("--retry-after", self.complete("weir hold --retr"))
+        self.assertIn("--sort waiting", self.complete("weir top --sort w"))
         self.assertIn("--prometheus", self.complete("weir stat --pro"))
 
     def test_names(self):

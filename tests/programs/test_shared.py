@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""weir stat, top, ls and rm: what they say of sets that processes share.
+"""weir stat, ls and rm: what they say of sets that processes share.
 
 Argument: the command.
 """
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 import unittest
 
@@ -25,64 +19,6 @@ PATIENCE = 60  # seconds that a busy machine may take for anything
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABELS = r"\{(?:[a-zA-Z_][a-zA-Z0-9_]*=\"(?:[^\"\\\n]|\\[\"\\n])*\"(?:,|(?=\})))*\}"
 SAMPLE = re.compile(rf"^({NAME})({LABELS})? (-?[0-9]+(?:\.[0-9]+)?|\+Inf|-Inf|NaN)$")
-
-
-class Vt52:
-    """A terminal that is simple enough to see what is on it."""
-    def __init__(self, rows, columns):
-        self.kept = ""
-        self.resize(rows, columns)
-
-    def resize(self, rows, columns):
-        self.rows, self.columns = rows, columns
-        self.cells = [[" "] * columns for _ in range(rows)]
-        self.row = self.column = 0
-
-    def clear(self, row, column, rows):
-        for i in range(row, rows):
-            for k in range(column if i == row else 0, self.columns):
-                self.cells[i][k] = " "
-
-    def escape(self, text):
-        """What follows an escape; how many characters that were."""
-        if text[0] == "Y":
-            self.row = min(ord(text[1]) - 32, self.rows - 1)
-            self.column = min(ord(text[2]) - 32, self.columns - 1)
-            return 3
-        if text[0] == "H":
-            self.row = self.column = 0
-        elif text[0] in "JK":
-            self.clear(self.row, self.column, self.rows if text[0] == "J" else self.row + 1)
-        elif text[0] in "ABCD":
-            self.row = min(max(self.row + {"A": -1, "B": 1}.get(text[0], 0), 0), self.rows - 1)
-            self.column = min(max(self.column + {"C": 1, "D": -1}.get(text[0], 0), 0),
-                              self.columns - 1)
-        elif text[0] == "I":
-            self.row = max(self.row - 1, 0)
-        return 1
-
-    def write(self, text):
-        text, at = self.kept + text, 0
-        while at < len(text):
-            if text[at] == "\x1b":
-                if at + 4 > len(text):
-                    break  # its end may be still to come
-                at += 1 + self.escape(text[at + 1:])
-                continue
-            if text[at] == "\r":
-                self.column = 0
-            elif text[at] == "\n":
-                self.row = min(self.row + 1, self.rows - 1)
-            elif text[at] == "\b":
-                self.column = max(self.column - 1, 0)
-            elif text[at] >= " " and self.column < self.columns:
-                self.cells[self.row][self.column] = text[at]
-                self.column += 1
-            at += 1
-        self.kept = text[at:]
-
-    def __str__(self):
-        return "\n".join("".join(row).rstrip() for row in self.cells)
 
 
 class Shared(unittest.TestCase):
@@ -180,10 +116,56 @@ class Stat(Shared):
         self.assertRegex(out, r"(?m)^set other ")
         self.assertRegex(out, r"(?m)^set t  lifetime boot  users 5$")
         self.assertRegex(out, r"(?m)^  resource  slots .* capacity 2 .*held 2  available 0$")
-        self.assertRegex(out, rf"(?m)^  holds +pid {pids[0]} +sleep +[0-9.ms]+  slots=1  calls=1$")
-        self.assertRegex(out, rf"(?m)^  waits +3  pid {pids[4]} ")
+        self.assertRegex(out, rf"(?m)^  holds +pid {pids[0]} +[0-9.ms]+  slots=1  calls=1  sleep 1000$")
+        self.assertRegex(out, rf"(?m)^  waits +3  pid {pids[4]} .*  slots=1  calls=1  sleep 1000$")
         out, _ = self.expect(0, "stat", "other")
         self.assertNotIn("set t", out)
+
+    def test_what_is_shown(self):
+        self.expect(0, "exec", "-l", "slots:1", "-s", "idle", "true")
+        self.hold("busy", "slots:1")
+        self.until("busy", 1, 0)
+        self.queue("crowd")
+
+        def names(*arguments):
+            out, _ = self.expect(0, "stat", *arguments)
+            return re.findall("(?m)^set ([a-z]+) ", out)
+
+        self.assertEqual(names(), ["busy", "crowd", "idle"])
+        self.assertEqual(names("--sort", "waiting"), ["crowd", "busy", "idle"])
+        self.assertEqual(names("-s", "waiting", "--no-idle"), ["crowd", "busy"])
+        self.assertEqual(names("-n", "-s", "name"), ["busy", "crowd"])
+        self.assertEqual(names("--match", "d"), ["crowd", "idle"])
+        self.assertEqual(names("-m", "d", "idle", "busy"), ["idle"])
+        self.assertEqual(names("-m", "nothing"), [])
+        out, _ = self.expect(0, "stat", "-n", "-s", "waiting", "--json")
+        self.assertEqual([one["name"] for one in json.loads(out)["sets"]], ["crowd", "busy"])
+        out, _ = self.expect(0, "stat", "-m", "row", "--prometheus")
+        self.assertIn('weir_held{set="crowd"} 2', out)
+        self.assertNotIn('set="busy"', out)
+        _, err = self.expect(2, "stat", "--sort", "size")
+        self.assertIn("`size`: sets are sorted by name or waiting", err)
+
+    def test_command_lines(self):
+        self.children.append(subprocess.Popen(
+            [COMMAND, "exec", "-l", "slots:1", "-s", "t", "--", sys.executable, "-c",
+             "import time\nprint('\033[2J'); time.sleep(1000)", "x" * 10000], env=self.env(),
+            stdout=subprocess.DEVNULL))
+        self.children.append(subprocess.Popen(
+            [COMMAND, "exec", "-l", "slots:1", "-s", "t", "-v", "--", "echo", "-s", "waits"],
+            env=self.env(), stderr=subprocess.DEVNULL))
+        end = time.monotonic() + PATIENCE
+        while True:
+            (found,) = json.loads(self.weir("stat", "--json", "t").stdout)["sets"] or [None]
+            if found and found["holders"] and found["waiters"]:
+                break
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        texts = sorted(one["command_line"] for one in found["holders"] + found["waiters"])
+        python = next(text for text in texts if text != "echo -s waits")
+        self.assertIn("-c import time print('?[2J'); time.sleep(1000) xxx", python)
+        self.assertEqual(len(python), 255)
+        self.assertIn("echo -s waits", texts)  # not `weir exec`
 
     def test_prometheus(self):
         self.queue("a\"b\\c d")
@@ -247,7 +229,7 @@ class Stat(Shared):
         self.assertEqual(got["limits"][0]["available"], 1)  # for a new subject
         out, _ = self.expect(0, "stat", "clients")
         self.assertRegex(out, r"(?m)^  subjects  known [23]  live [123]  room 1[0-9]*  memory [0-9]+  "
-                              r"forgotten [01]  evicted 0  refused 0$")
+                              r"forgotten [01]  evicted 0\s+refused 0$")
         out, _ = self.expect(0, "stat", "--prometheus")
         self.assertRegex(out, r'(?m)^weir_subjects{set="clients"} [23]$')
         self.assertRegex(out, r'(?m)^weir_subjects_live{set="clients"} [123]$')
@@ -401,122 +383,6 @@ class Remove(Shared):
         self.expect(123, *once)
         self.expect(0, "rm", "t")
         self.expect(0, *once)
-
-
-class Top(Shared):
-    def setUp(self):
-        super().setUp()
-        if "without ncurses" in self.weir("top").stderr:
-            self.skipTest("built without ncurses")
-
-    def start(self, *arguments, rows=24, columns=80, **env):
-        pid, self.terminal = pty.fork()
-        if pid == 0:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent of the test may ignore it
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(COMMAND, [COMMAND, "top", *arguments],
-                      {**self.env(), "TERM": "vt52", **env})
-        self.addCleanup(os.close, self.terminal)
-        self.screen = Vt52(rows, columns)
-        return pid
-
-    def resize(self, rows, columns):
-        """After this everything is drawn anew."""
-        self.screen.resize(rows, columns)
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def until_shown(self, pattern):
-        end = time.monotonic() + PATIENCE
-        while not re.search(pattern, str(self.screen), re.MULTILINE):
-            self.assertLess(time.monotonic(), end, f"{pattern}\n{self.screen}")
-            if select.select([self.terminal], [], [], 1)[0]:
-                self.screen.write(os.read(self.terminal, 65536).decode(errors="replace"))
-
-    def ended(self, pid):
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            try:
-                if select.select([self.terminal], [], [], 0.1)[0]:
-                    os.read(self.terminal, 65536)
-            except OSError:
-                pass
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        return self.fail("weir top does not end")
-
-    def test_it_shows_and_quits(self):
-        pids = self.queue()
-        self.hold("another", "slots:1")
-        self.until("another", 1, 0)
-        pid = self.start("--interval", "100ms")
-        self.until_shown(r"^weir top  2 sets  every 0\.1s +j/k select  p pause  q quit")
-        self.until_shown(r"^> another +1 +1 +0 +- ")
-        os.write(self.terminal, b"j")
-        self.until_shown(r"^> t +5 +2 +3 +[0-9.ms]+ +0\.0 +0\.0$")
-        self.until_shown(r"^  slots +resource \[#{16}\] 2/2 ")
-        self.until_shown(r"^  calls +rate +\[#-{15}\] 2/100 ")
-        self.until_shown(rf"^ HOLD .*\n +{pids[0]} +[0-9.ms]+  sleep +slots=1 calls=1\n"
-                         rf" +{pids[1]} .*\n WAIT .*\n +1 +{pids[2]} .*  weir .*\n"
-                         rf" +2 +{pids[3]} .*\n +3 +{pids[4]} ")
-        self.resize(30, 120)
-        self.until_shown(r"^  slots +resource \[#{30}\] 2/2 ")  # there is room for longer bars
-        os.write(self.terminal, b"p")
-        self.until_shown("every 0.1s  paused")
-        os.write(self.terminal, b"kkk")
-        self.until_shown(r"^> another ")
-        os.write(self.terminal, b"jjxp")
-        self.until_shown(r"^> t .*\n(.*\n)* HOLD")
-        os.write(self.terminal, b"q")
-        self.assertEqual(self.ended(pid), 0)
-
-    def test_every_size(self):
-        self.queue()
-        pid = self.start("--interval", "50ms", rows=3, columns=20)
-        self.until_shown("^weir top  1 set")
-        for rows, columns, pattern in ((1, 1, "^w"), (2, 200, "^weir top .*quit$"), (200, 2, "^we$"),
-                                       (24, 80, "^ WAIT"), (5, 10, "^> t")):
-            self.resize(rows, columns)
-            self.until_shown(pattern)
-        os.write(self.terminal, b"q")
-        self.assertEqual(self.ended(pid), 0)
-
-    def test_sets_come_and_go(self):
-        pid = self.start("--interval", "50ms")
-        self.until_shown("  0 sets")
-        self.expect(0, "exec", "-l", "slots:1", "-s", "new", "true")
-        self.until_shown("^> new ")
-        self.expect(0, "rm", "-f", "new")
-        self.until_shown("  0 sets")
-        os.write(self.terminal, b"q")
-        self.assertEqual(self.ended(pid), 0)
-
-    def test_the_terminal_is_hung_up(self):
-        pid = self.start("--interval", "50ms")
-        self.until_shown("weir top")
-        os.write(self.terminal, b"\x04")  # no end of file for a reader of keys
-        os.kill(pid, signal.SIGHUP)
-        self.assertEqual(self.ended(pid), -signal.SIGHUP)
-
-    def test_no_terminal(self):
-        _, err = self.expect(3, "top")
-        self.assertIn("needs a terminal", err)
-        pid = self.start(TERM="no-such-terminal")
-        self.until_shown("is not known")
-        self.assertEqual(self.ended(pid), 3)
-
-    def test_a_directory_that_is_refused(self):
-        os.chmod(self.directory, 0o755)
-        pid = self.start()
-        self.until_shown("mode 0755")
-        self.assertEqual(self.ended(pid), 3)
-
-    def test_wrong_usage(self):
-        for interval in ("0s", "49ms", "2h", "1", "forever"):
-            _, err = self.expect(2, "top", "-i", interval)
-            self.assertIn("weir top --help", err)
 
 
 if __name__ == "__main__":

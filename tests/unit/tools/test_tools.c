@@ -3,10 +3,13 @@
 #include "lib/clock.h"
 #include "lib/world.h"
 #include "limit_option.h"
+#include "process_text.h"
 #include "prometheus.h"
+#include "selection.h"
 #include "time_text.h"
 #include "top_layout.h"
 #include <locale.h>
+#include <unistd.h>
 #include <wchar.h>
 
 /* ---- limits, amounts, durations ---- */
@@ -172,10 +175,13 @@ static struct snapshot_limit limit_of(enum weir_limit_type type, char *key, char
 static struct snapshot make(size_t n, size_t held, size_t waiting)
 {
     static char slots[] = "slots", calls[] = "calls", gcra[] = "gcra";
+    static struct weir_setting window[] = {{"capacity", "100"}, {"window", "60s"}};
 
     memset(people, 0, sizeof(people));
     limits[0] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 4, 0);
     limits[1] = limit_of(WEIR_LIMIT_RATE, calls, gcra, 100, 37);
+    limits[1].settings = window;
+    limits[1].settings_n = 2;
     limits[2] = limit_of(WEIR_LIMIT_RESOURCE, slots, NULL, 1000, 999);
     for (size_t i = 0; i < held + waiting; i++) {
         struct snapshot_holder *holder = &people[i];
@@ -186,7 +192,7 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
         holder->age_ns = (200 - i) * SECOND;
         holder->amounts[0] = holder->amounts[2] = 1;
         holder->amounts[1] = 7;
-        snprintf(holder->command, sizeof(holder->command), "make");
+        snprintf(holder->command_line, sizeof(holder->command_line), "make -j3 all");
     }
     for (size_t i = 0; i < n; i++) {
         snprintf(names[i], sizeof(names[i]), "set%02zu", i);
@@ -310,8 +316,11 @@ static struct top_line screen[200];
 static void lay_out(const struct snapshot *now, const struct snapshot *before, unsigned rows,
                     unsigned columns, size_t selected)
 {
-    struct top_view view = {
-        .rows = rows, .columns = columns, .selected = selected, .interval_ns = SECOND};
+    struct top_view view = {.rows = rows,
+                            .columns = columns,
+                            .selected = selected,
+                            .shown_n = now->sets_n,
+                            .interval_ns = SECOND};
 
     memset(screen, 0xff, sizeof(screen));
     top_layout(now, before, &view, screen);
@@ -343,28 +352,55 @@ static void a_screen(void **state)
     assert_has(screen[0].text, "weir top  2 sets  every 1s ");
     assert_has(screen[0].text, "q quit");
     assert_int_equal(screen[0].style, TOP_TITLE);
-    assert_string_equal(screen[1].text,
-                        "  SET                      USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
-    assert_string_equal(screen[2].text,
-                        "> set00                        9     4     2   3m16s        -        -");
+    assert_string_equal(
+        screen[1].text,
+        "  SET                                USERS  HELD  WAIT  OLDEST  GRANT/s REFUSE/s");
+    assert_string_equal(
+        screen[2].text,
+        "> set00                                  9     4     2   3m16s        -        -");
     assert_int_equal(screen[2].style, TOP_SELECTED);
-    assert_string_equal(screen[3].text,
-                        "  set01                        9     0     0       -        -        -");
+    assert_string_equal(
+        screen[3].text,
+        "  set01                                  9     0     0       -        -        -");
     assert_string_equal(screen[4].text, "");
-    assert_has(screen[5].text, "  slots              resource [################] 4/4");
+    assert_string_equal(
+        screen[5].text,
+        "  slots            resource       [##########] 4/4                          -/s");
     assert_int_equal(screen[5].style, TOP_EXHAUSTED);
-    assert_has(screen[6].text, "  calls              rate     [##########------] 63/100");
+    assert_string_equal(
+        screen[6].text,
+        "  calls            gcra           [######----] 63/100 per 60s               -/s");
     assert_int_equal(screen[6].style, TOP_PLAIN);
-    assert_has(screen[7].text, "  slots              resource [#---------------] 1/1000");
-    assert_string_equal(screen[8].text, " HOLD       PID   SINCE  COMMAND          AMOUNTS");
-    assert_string_equal(screen[9].text,
-                        "           1000   3m20s  make             slots=1 calls=7");
-    assert_string_equal(screen[13].text, " WAIT       PID   SINCE  COMMAND          AMOUNTS");
-    assert_string_equal(screen[14].text,
-                        "     1     1004   3m16s  make             slots=1 calls=7");
-    assert_string_equal(screen[15].text,
-                        "     2     1005   3m15s  make             slots=1 calls=7");
+    assert_has(screen[7].text, "  slots            resource       [#---------] 1/1000");
+    assert_string_equal(screen[8].text, " HOLD     PID  SINCE  AMOUNTS          COMMAND");
+    assert_string_equal(screen[9].text, "         1000  3m20s  slots=1 calls=7  make -j3 all");
+    assert_string_equal(screen[13].text, " WAIT     PID  SINCE  AMOUNTS          COMMAND");
+    assert_string_equal(screen[14].text, "    1    1004  3m16s  slots=1 calls=7  make -j3 all");
+    assert_string_equal(screen[15].text, "    2    1005  3m15s  slots=1 calls=7  make -j3 all");
     assert_string_equal(screen[16].text, "");
+}
+
+/* Numbers that are too long for their columns are cut to what they nearly are. */
+static void large_amounts(void **state)
+{
+    static const struct {
+        uint64_t capacity, available;
+        const char *text;
+    } cases[] = {
+        {99999, 0, "] 99999/99999 "},      {100000, 1, "] 99999/100k "},
+        {123456, 0, "] 123.4k/123.4k "},   {1000000, 999, "] 999k/1M "},
+        {UINT64_MAX, 0, "] 18.4E/18.4E "}, {UINT64_MAX, UINT64_MAX, "] 0/18.4E "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct snapshot now = make(1, 0, 0);
+
+        limits[0].stats.capacity = cases[i].capacity;
+        limits[0].stats.available = cases[i].available;
+        lay_out(&now, NULL, 24, 80, 0);
+        assert_has(screen[4].text, cases[i].text);
+    }
 }
 
 static void rates_come_from_two_looks(void **state)
@@ -388,7 +424,7 @@ static void rates_come_from_two_looks(void **state)
     lay_out(&now, &before, 24, 80, 0);
     assert_has(screen[2].text, "     12.5      2.0");
     assert_has(screen[3].text, "        -      0.0");
-    assert_has(screen[6].text, "      0.5/s");
+    assert_has(screen[6].text, "     0.5/s");
     before.sets_n = 0; /* it was not there */
     lay_out(&now, &before, 24, 80, 0);
     assert_has(screen[2].text, "        -        -");
@@ -415,7 +451,7 @@ static void what_does_not_fit_is_counted(void **state)
     lay_out(&now, NULL, 28, 80, 0);
     assert_int_equal(line_of(28, " WAIT"), 24);
     assert_string_equal(screen[23].text, "        and 45 more");
-    assert_has(screen[27].text, "     3     1062");
+    assert_has(screen[27].text, "    3    1062");
 }
 
 static void the_selected_set_is_in_sight(void **state)
@@ -428,8 +464,151 @@ static void the_selected_set_is_in_sight(void **state)
 
         snprintf(start, sizeof(start), "> set%02zu ", selected);
         lay_out(&now, NULL, 24, 80, selected);
-        assert_in_range(line_of(24, start), 2, 9);
+        assert_in_range(line_of(24, start), 2, 11);
+        assert_string_equal(screen[12].text, "  and 20 more");
     }
+}
+
+static void the_title_says_what_is_shown(void **state)
+{
+    struct snapshot now = make(3, 1, 0);
+    struct top_view view = {.rows = 24,
+                            .columns = 120,
+                            .shown_n = 2,
+                            .interval_ns = SECOND,
+                            .selection = {SELECTION_BY_WAITING, true},
+                            .match = "et",
+                            .paused = true};
+
+    (void)state;
+    top_layout(&now, NULL, &view, screen);
+    assert_has(screen[0].text, "weir top  2 of 3 sets like `et` by waiting  every 1s  paused    ");
+    assert_has(screen[0].text, "s sort  i idle  / match  p pause  q quit");
+    assert_has(screen[3].text, "  set01 ");
+    assert_string_equal(screen[4].text, ""); /* the third is not shown */
+    view.is_typing = true;
+    top_layout(&now, NULL, &view, screen);
+    assert_string_equal(screen[0].text, "weir top  match: et_");
+}
+
+/* ---- what is shown ---- */
+
+static void sets_in_order(void **state)
+{
+    static const char *const by_waiting[] = {"set03", "set01", "set04", "set00", "set02"};
+    static const uint64_t waiting[] = {0, 2, 0, 2, 1};
+    struct selection selection = {.order = SELECTION_BY_WAITING};
+    struct snapshot now = make(5, 0, 0);
+
+    (void)state;
+    people[0].age_ns = 5 * SECOND;
+    people[1].age_ns = 6 * SECOND;
+    for (size_t i = 0; i < 5; i++) {
+        sets[i].stats.waiting = waiting[i];
+        sets[i].holders = &people[i == 3];
+        sets[i].holders_n = waiting[i] != 0;
+    }
+    assert_int_equal(selection_apply(&selection, &now), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(now.sets[i].name, by_waiting[i]);
+    selection.order = SELECTION_BY_NAME;
+    assert_int_equal(selection_apply(&selection, &now), 5);
+    assert_string_equal(now.sets[0].name, "set00");
+    assert_string_equal(now.sets[4].name, "set04");
+    selection.no_idle = true; /* of the first a limit is used; the third is idle */
+    assert_int_equal(selection_apply(&selection, &now), 4);
+    assert_string_equal(now.sets[0].name, "set00");
+    assert_string_equal(now.sets[3].name, "set04");
+    assert_string_equal(now.sets[4].name, "set02"); /* and not lost */
+}
+
+static void idle_sets(void **state)
+{
+    struct snapshot_limit limit = {.stats = {.capacity = 5, .available = 5}};
+    struct snapshot_set set = {.limits = &limit, .limits_n = 1};
+
+    (void)state;
+    assert_true(selection_is_idle(&set));
+    limit.stats.available = 4;
+    assert_false(selection_is_idle(&set));
+    limit.stats.available = 6; /* a burst above the capacity */
+    assert_true(selection_is_idle(&set));
+    set.stats.waiting = 1;
+    assert_false(selection_is_idle(&set));
+    set.stats.waiting = 0;
+    set.stats.held = 1;
+    assert_false(selection_is_idle(&set));
+    set.stats.held = 0;
+    set.has_subjects = true;
+    assert_true(selection_is_idle(&set));
+    set.subjects.known = 1;
+    assert_false(selection_is_idle(&set));
+}
+
+/* ---- command lines of processes ---- */
+
+#define WORDS(text) text, sizeof(text) /* with the last NUL */
+
+static void command_lines(void **state)
+{
+    static const struct {
+        const char *words;
+        size_t n;
+        const char *text;
+    } cases[] = {
+        {WORDS("make\0-j3\0all"), "make -j3 all"},
+        {WORDS("sleep"), "sleep"},
+        {"sleep", 5, "sleep"}, /* cut */
+        {WORDS("weir\0exec\0-l\0a:1\0-s\0x\0--\0make\0-j3"), "make -j3"},
+        {WORDS("/usr/bin/weir\0exec\0--set=x\0-v\0-E\0"
+               "0\0make\0-s"),
+         "make -s"},
+        {WORDS("weir\0exec\0-s\0x"), "weir exec -s x"}, /* without a command */
+        {WORDS("weir\0exec\0--bogus\0x\0make"), "weir exec --bogus x make"},
+        {WORDS("weir\0exec\0-s"), "weir exec -s"},
+        {WORDS("weir\0exec"), "weir exec"},
+        {WORDS("weir\0hold\0--fd\0"
+               "9\0-s\0x"),
+         "weir hold --fd 9 -s x"},
+        {WORDS("weird\0exec\0-s\0x\0make"), "weird exec -s x make"},
+        {WORDS("a\0\0b"), "a  b"},
+        {WORDS("\033[2J\n\ttwo\177 \xc2\x9b\xff\xc3\xa4"), "?[2J  two? ??\xc3\xa4"},
+        {WORDS(""), ""},
+        {"", 0, ""},
+    };
+    char many[4096], text[PROCESS_TEXT_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char words[256] = "";
+
+        memcpy(words, cases[i].words, cases[i].n);
+        process_text_join(words, cases[i].n, text);
+        assert_string_equal(text, cases[i].text);
+    }
+    for (size_t i = 0; i < sizeof(many); i++)
+        many[i] = i % 3 == 2 ? '\0' : i % 3 == 0 ? '\xc3' : '\xa4';
+    many[sizeof(many) - 1] = '\0';
+    process_text_join(many, sizeof(many), text);
+    assert_in_range(strlen(text), PROCESS_TEXT_MAX - 3, PROCESS_TEXT_MAX - 1);
+    assert_int_not_equal((unsigned char)text[strlen(text) - 1], 0xc3); /* half of a character */
+}
+
+static void this_process(void **state)
+{
+    char text[PROCESS_TEXT_MAX];
+
+    (void)state;
+    assert_true(process_text_read((uint32_t)getpid(), text));
+    assert_has(text, "test_tools");
+    process_text_name((uint32_t)getpid(), text);
+    assert_string_equal(text, "test_tools");
+    assert_false(process_text_read(UINT32_MAX, text));
+    assert_string_equal(text, "(gone)");
+    assert_false(process_text_read(2, text)); /* a thread of the kernel, or there is none */
+    assert_true(text[0] == '[' || text[0] == '(');
+    process_text_name(UINT32_MAX, text);
+    assert_string_equal(text, "");
 }
 
 /* Whatever the size, nothing is written beyond it. */
@@ -442,7 +621,7 @@ static void every_size(void **state)
 
     (void)state;
     sets[0].name = limits[1].key = strange;
-    snprintf(people[0].command, sizeof(people[0].command), "%s", strange);
+    snprintf(people[0].command_line, sizeof(people[0].command_line), "%s", strange);
     for (unsigned rows = 0; rows < 60; rows++)
         for (unsigned columns = 0; columns < 150; columns++)
             lay_out(&now, &now, rows, columns, rows % 10);
@@ -463,9 +642,15 @@ int main(void)
         cmocka_unit_test(metrics_of_subjects),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(a_screen),
+        cmocka_unit_test(large_amounts),
         cmocka_unit_test(rates_come_from_two_looks),
         cmocka_unit_test(what_does_not_fit_is_counted),
         cmocka_unit_test(the_selected_set_is_in_sight),
+        cmocka_unit_test(the_title_says_what_is_shown),
+        cmocka_unit_test(sets_in_order),
+        cmocka_unit_test(idle_sets),
+        cmocka_unit_test(command_lines),
+        cmocka_unit_test(this_process),
         cmocka_unit_test(every_size),
     };
 
