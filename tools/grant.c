@@ -30,7 +30,7 @@ const char grant_help[] =
     "  -r, --retry-after        if it was not granted, write when to try again: seconds from now,\n"
     "                           or unknown, or never\n"
     "  -v, --verbose            say what is requested and when it was granted\n"
-    "      --process-dir DIR    where shared sets are\n"
+    "      --process-dir DIR    where shared sets are; made if it is missing\n"
     "  -d, --plugin-dir DIR     look for plugins in DIR first\n"
     "  -h, --help               show this text\n";
 
@@ -207,6 +207,8 @@ static int attach(struct grant *grant)
 {
     int r;
 
+    if (!source_make_process_dir(&grant->source, grant->title))
+        return EXEC_FAILED;
     grant->begun_ns = now_ns();
     grant->source.waits_for_place = true;
     grant->source.needs_no_config = grant->limits_n != 0;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir rm`: removes shared sets with all their counts. */
+#include "process_text.h"
 #include "source.h"
 #include "usage.h"
 #include "weir.h"
+#include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <weir/segment.h>
 
@@ -11,7 +14,7 @@ static const char help[] =
     "Usage: weir rm [-f] [--file FILE] [--process-dir DIR] NAME...\n"
     "\n"
     "Removes shared sets, and all that was counted in them. One that a living process uses is\n"
-    "refused.\n"
+    "refused, and the processes are shown.\n"
     "\n"
     "  -f, --force             remove it also if it is in use, or cannot be used: its users\n      "
     "                    go on with it, apart from all later ones\n"
@@ -21,6 +24,23 @@ static const char help[] =
     "  -h, --help              show this text\n"
     "\n"
     "Exit status: 0 fine, 1 a set was not removed, 2 wrong usage.\n";
+
+enum { USERS_SHOWN = 10 };
+
+/* Writes which processes use a set. Those that end meanwhile are left out. */
+static void show_users(const char *title, const struct weir_options *options, const char *name)
+{
+    uint32_t users[USERS_SHOWN];
+    char text[PROCESS_TEXT_MAX];
+    int n = weir_segment_users(options, name, users, USERS_SHOWN, NULL);
+
+    for (int i = 0; i < n && i < USERS_SHOWN; i++) {
+        process_text_read(users[i], text);
+        fprintf(stderr, "%s:   process %" PRIu32 ": %s\n", title, users[i], text);
+    }
+    if (n > USERS_SHOWN)
+        fprintf(stderr, "%s:   and %d more\n", title, n - USERS_SHOWN);
+}
 
 static int remove_all(const char *title, const struct source *source, char **names, int n,
                       uint32_t flags)
@@ -36,6 +56,8 @@ static int remove_all(const char *title, const struct source *source, char **nam
             continue;
         error.code = r;
         source_complain(title, &error);
+        if (r == -EBUSY)
+            show_users(title, &options, names[i]);
         ending = ENDING_COMPLAINTS;
     }
     return ending;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 bool source_add_plugin_dir(struct source *source, const char *directory)
 {
@@ -70,6 +71,16 @@ void source_free(struct source *source)
     for (int i = 0; source->owns_dirs && i < source->plugin_dirs_n; i++)
         free((void *)(uintptr_t)source->plugin_dirs[i]);
     *source = (struct source){0};
+}
+
+bool source_make_process_dir(const struct source *source, const char *command)
+{
+    const char *path = source->process_dir;
+
+    if (!path || path[0] != '/' || mkdir(path, S_IRWXU) == 0 || errno == EEXIST)
+        return true; /* a relative path is for the library to refuse */
+    fprintf(stderr, "%s: directory `%s` cannot be made: %s\n", command, path, strerror(errno));
+    return false;
 }
 
 struct weir_options source_options(const struct source *source)

@@ -44,6 +44,10 @@ bool source_add_plugin_dir(struct source *source, const char *directory);
 bool source_find_plugin_dirs(struct source *source, const char *command);
 void source_free(struct source *source);
 
+/* Makes the segment directory of the command line, mode 0700, if it is missing and its parent is
+ * there. Returns false, reported, if it cannot. */
+bool source_make_process_dir(const struct source *source, const char *command);
+
 /* Returns the options for weir_open. They borrow from `source`. */
 struct weir_options source_options(const struct source *source);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Administration of segments: weir_segments, weir_segment_remove and weir_segment_fault. */
+/* Administration of segments: weir_segments, weir_segment_users, weir_segment_remove and
+ * weir_segment_fault. */
 #include "config/value.h"
 #include "os/os.h"
 #include "shm/doorbell.h"
@@ -54,8 +55,10 @@ static int segment_admin_choose_dir(const struct weir_options *options, const ch
 
 /* ---- users ---- */
 
-/* Counts the living processes with these peer ids; a process may have several. */
-static uint32_t segment_admin_count_users(const uint64_t *peer_ids, uint32_t n)
+/* Counts the living processes with these peer ids; a process may have several. Writes the ids of
+ * the first `room` of them. */
+static uint32_t segment_admin_list_users(const uint64_t *peer_ids, uint32_t n, uint32_t *ret,
+                                         size_t room)
 {
     uint32_t users = 0;
 
@@ -64,8 +67,11 @@ static uint32_t segment_admin_count_users(const uint64_t *peer_ids, uint32_t n)
 
         for (uint32_t k = 0; k < i && !is_known; k++)
             is_known = peer_id_same_process(peer_ids[i], peer_ids[k]);
-        if (!is_known && peer_id_pid(peer_ids[i]) != 0 && !peer_id_is_dead(peer_ids[i]))
-            users++;
+        if (is_known || peer_id_pid(peer_ids[i]) == 0 || peer_id_is_dead(peer_ids[i]))
+            continue;
+        if (users < room)
+            ret[users] = peer_id_pid(peer_ids[i]);
+        users++;
     }
     return users;
 }
@@ -156,7 +162,7 @@ static void segment_admin_describe(struct segment_entry *entry)
     segment->created_ns = summary->identity.created_ns;
     segment->bytes = summary->real_size;
     segment->creator = (uint32_t)summary->identity.creator_pid;
-    segment->users = segment_admin_count_users(summary->peer_ids, summary->peers_n);
+    segment->users = segment_admin_list_users(summary->peer_ids, summary->peers_n, NULL, 0);
 }
 
 /* Inspects one segment. Returns 0, or -ENOENT if it is gone or about to go. */
@@ -294,6 +300,39 @@ int weir_segments(const struct weir_options *options,
     r = report.entry ? segment_admin_report_all(&report, reterr)
                      : error_set(reterr, -ENOMEM, "out of memory");
     os_free(report.entry);
+    os_free(dir);
+    return r;
+}
+
+/* ---- the users of one ---- */
+
+static int segment_admin_read_users(const char *dir, const char *name, uint32_t *ret, size_t n,
+                                    struct weir_error *reterr)
+{
+    struct segment_summary *summary = os_alloc(1, sizeof(*summary));
+    int r = summary ? segment_inspect(dir, name, summary, reterr)
+                    : error_set(reterr, -ENOMEM, "out of memory");
+
+    if (r == 0 && summary->state == SEGMENT_REMOVED)
+        r = error_set(reterr, -ENOENT, "the segment of the set `%s` is gone",
+                      error_text(name).text);
+    if (r == 0)
+        r = segment_admin_refuse_state(name, summary->state, reterr);
+    if (r == 0)
+        r = (int)segment_admin_list_users(summary->peer_ids, summary->peers_n, ret, n);
+    os_free(summary);
+    return r;
+}
+
+int weir_segment_users(const struct weir_options *options, const char *name, uint32_t *ret,
+                       size_t n, struct weir_error *reterr)
+{
+    const char *wrong = !name || (!ret && n > 0) ? "there is no name, or no place for ids" : NULL;
+    char *dir;
+    int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
+
+    if (r == 0)
+        r = segment_admin_read_users(dir, name, ret, n, reterr);
     os_free(dir);
     return r;
 }

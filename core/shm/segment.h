@@ -84,7 +84,7 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
  *   -EINVAL, -E2BIG, -ENAMETOOLONG   invalid shape or name
  *   -ENOENT       there is none, and `must_exist` is set
  *   -EPERM        the directory or file is not the user's alone, or is not a regular file
- *   -EEXIST       the segment has another definition; the message shows both
+ *   -EEXIST       the segment has another definition; the message says what differs
  *   -EPROTONOSUPPORT  it was made by another version of weir
  *   -EXDEV        it belongs to another pid or time namespace
  *   -EUCLEAN      it is damaged

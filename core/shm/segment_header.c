@@ -6,6 +6,7 @@
 #include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
+#include "shm/definition_diff.h"
 #include "shm/key_table.h"
 #include "shm/segment_file.h"
 #include <errno.h>
@@ -221,8 +222,15 @@ static struct definition_excerpt definition_excerpt(const char *definition, size
 
 static int segment_error_differs(struct segment_file *file, const char *there, const char *here)
 {
+    const struct definition_diff diff = definition_diff(there, here);
     size_t at = 0;
 
+    if (diff.text[0] != '\0')
+        return error_set(&file->error, -EEXIST,
+                         "the segment has another definition of the set: %s; define it alike, or "
+                         "remove it with `weir rm` once it is not in use (segment `%s` in `%s`)",
+                         diff.text, error_text(file->segment->file_name).text,
+                         error_text(file->directory).text);
     while (there[at] != '\0' && there[at] == here[at])
         at++;
     return error_set(&file->error, -EEXIST,

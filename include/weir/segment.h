@@ -67,6 +67,17 @@ WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const ch
                                     uint32_t flags, struct weir_error *reterr);
 
 /*
+ * Lists the living processes that are attached to the segment of a set. These are holders, waiters,
+ * and those that only have it open. Writes the ids of at most `n` of them to `ret`, which may be
+ * NULL if `n` is 0. Any thread. Returns how many there are in all, -ENOENT (there is no such
+ * segment), -EINVAL (there is no name, or no place for the ids), another code of struct
+ * weir_segment (it is not usable), or an error of weir_segments; then `reterr`, if not NULL, says
+ * why.
+ */
+WEIR_PUBLIC int weir_segment_users(const struct weir_options *options, const char *name,
+                                   uint32_t *ret, size_t n, struct weir_error *reterr);
+
+/*
  * Handles a fault in a segment, in the program's own handler of SIGBUS. The kernel sends this
  * signal to a thread that uses memory behind the end of a file: another program of the user may
  * truncate a segment. Where the library handles that, the set is damaged for this process

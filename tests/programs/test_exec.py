@@ -336,9 +336,29 @@ class Amounts(Exec):
     def test_definitions_must_agree(self):
         self.expect(0, "-l", "slots:4", "-s", "x", "true")
         _, err = self.expect(125, "-l", "slots:5", "-s", "x", "true")
-        self.assertIn("capacity: 4", err)
-        self.assertIn("capacity: 5", err)
+        self.assertIn("`capacity` of limit 1 (`slots`) is 4 there, 5 here; define it alike, or remove "
+                      "it with `weir rm`", err)
+        _, err = self.expect(125, "-l", "slots:4", "-l", "calls:1/s", "-s", "x", "true")
+        self.assertIn("definition of the set: limit 2 (`calls`) is here only;", err)
         self.expect(0, "-l", "slots:4", "-s", "x", "true")
+
+    def test_the_directory_is_made(self):
+        made = os.path.join(self.directory, "a b")
+        self.expect(0, "--process-dir", made, *SLOT, "true")
+        self.assertEqual(os.stat(made).st_mode & 0o7777, 0o700)
+        self.assertEqual(os.listdir(made), ["one.weir"])
+        self.expect(0, "--process-dir", made + "//", *SLOT, "true")
+        _, err = self.expect(125, "--process-dir", made + "/b/c", *SLOT, "true")
+        self.assertEqual(err, f"weir exec: directory `{made}/b/c` cannot be made: No such file or "
+                              "directory\n")
+        link = os.path.join(self.directory, "link")
+        os.symlink(os.path.join(self.directory, "elsewhere"), link)
+        self.expect(125, "--process-dir", link, *SLOT, "true")
+        self.assertEqual(os.listdir(self.directory), sorted(os.listdir(self.directory)))
+        self.assertFalse(os.path.exists(link))
+        _, err = self.expect(125, "--process-dir", "relative", *SLOT, "true")
+        self.assertIn("not an absolute path", err)
+        self.assertFalse(os.path.exists("relative"))
 
     def test_rates(self):
         for algorithm in ("", "/gcra", "/token_bucket", "/sliding_window", "/fixed_window"):

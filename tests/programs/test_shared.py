@@ -146,21 +146,27 @@ class Stat(Shared):
         _, err = self.expect(2, "stat", "--sort", "size")
         self.assertIn("`size`: sets are sorted by name or waiting", err)
 
+    def until_there(self, key):
+        """Waits until one holds, or waits, and all holders have become their commands."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            sets = json.loads(self.weir("stat", "--json", "t").stdout)["sets"]
+            if sets and sets[0][key] and not any(one["command"] == "weir" for one in
+                                                 sets[0]["holders"]):
+                return sets[0]
+            self.assertLess(time.monotonic(), end, sets)
+            time.sleep(0.01)
+
     def test_command_lines(self):
         self.children.append(subprocess.Popen(
             [COMMAND, "exec", "-l", "slots:1", "-s", "t", "--", sys.executable, "-c",
              "import time\nprint('\033[2J'); time.sleep(1000)", "x" * 10000], env=self.env(),
             stdout=subprocess.DEVNULL))
+        self.until_there("holders")
         self.children.append(subprocess.Popen(
             [COMMAND, "exec", "-l", "slots:1", "-s", "t", "-v", "--", "echo", "-s", "waits"],
             env=self.env(), stderr=subprocess.DEVNULL))
-        end = time.monotonic() + PATIENCE
-        while True:
-            (found,) = json.loads(self.weir("stat", "--json", "t").stdout)["sets"] or [None]
-            if found and found["holders"] and found["waiters"]:
-                break
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        found = self.until_there("waiters")
         texts = sorted(one["command_line"] for one in found["holders"] + found["waiters"])
         python = next(text for text in texts if text != "echo -s waits")
         self.assertIn("-c import time print('?[2J'); time.sleep(1000) xxx", python)
@@ -329,17 +335,28 @@ class Remove(Shared):
     def test_removing(self):
         _, err = self.expect(1, "rm", "nobody")
         self.assertIn("nobody", err)
-        self.hold("t", "slots:1")
+        pid = self.hold("t", "slots:1")
         self.until("t", 1, 0)
         self.expect(0, "exec", "-l", "slots:1", "-s", "idle", "true")
         _, err = self.expect(1, "rm", "t", "idle")
         self.assertIn("in use", err)
+        self.assertIn(f"weir rm:   process {pid}: sleep 1000\n", err)
         self.assertEqual(self.expect(0, "ls", "-n")[0], "t\n")
         self.expect(123, "exec", "-l", "slots:1", "-s", "t", "-w", "0s", "true")
         self.assertEqual(self.expect(0, "rm", "-f", "t"), ("", ""))
         self.expect(0, "exec", "-l", "slots:7", "-s", "t", "-w", "0s", "true")  # anew
         self.expect(0, "rm", "t")
         self.assertEqual(os.listdir(self.directory), [])
+
+    def test_users_are_shown(self):
+        for i in range(12):
+            self.hold("t", "slots:11")
+        self.until("t", 11, 1)
+        _, err = self.expect(1, "rm", "t")
+        shown = re.findall(r"(?m)^weir rm:   process ([0-9]+): sleep 1000$", err)
+        self.assertEqual(len(set(shown)), 10)
+        self.assertLessEqual(set(map(int, shown)), {child.pid for child in self.children})
+        self.assertTrue(err.endswith("\nweir rm:   and 2 more\n"), err)
 
     def expect_nameless(self, name, pid, why):
         """A set of the name is there, and another that only this process knows."""

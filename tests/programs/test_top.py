@@ -194,7 +194,7 @@ class Top(Shared):
         """Ten sets with forty holders and waiters on 80 columns and 24 lines."""
         for i in range(9):
             self.many(f"set-of-machines-{i}", 3, "slots:2", f"requests:{1000 * (i + 1)}/h/sliding_window")
-        self.many("convert-images-for-the-web", 13, "slots:4", "requests:250000/24h/token_bucket")
+        self.many("convert-images-for-the-web", 13, "slots:4", "requests:250000/1000d/token_bucket")
         for i in range(9):
             self.until(f"set-of-machines-{i}", 2, 1)
         self.until("convert-images-for-the-web", 4, 9)
@@ -210,7 +210,7 @@ class Top(Shared):
         for i in range(9):
             self.assertRegex(picture, rf"(?m)^  set-of-machines-{i} +3 +2 +1 ")
         self.assertRegex(picture, r"(?m)^  slots +resource +\[#{10}\] 4/4 +")
-        self.assertRegex(picture, r"(?m)^  requests +token_bucket +\[#-{9}\] [34]/250k per 1d +[-0-9.]+/s$")
+        self.assertRegex(picture, r"(?m)^  requests +token_bucket +\[#-{9}\] 4/250k per 1000d +[-0-9.]+/s$")
         self.assertRegex(picture, r"(?m)^ HOLD +PID +SINCE  AMOUNTS +COMMAND$")
         shown = re.findall(r"(?m)^ +[0-9]* +[0-9]+ +[0-9.ms]+  slots=1 requests=1 +sleep 1000$", picture)
         hidden = re.findall(r"(?m)^ +and ([0-9]+) more$", picture)

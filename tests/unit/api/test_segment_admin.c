@@ -148,7 +148,7 @@ static void segments_come_by_name(void **state)
 static void users_are_counted_once(void **state)
 {
     struct segment *segment = make("set");
-    uint32_t slots[3];
+    uint32_t slots[3], users[2] = {7, 7};
     uint64_t lives[3];
     pid_t child;
 
@@ -163,12 +163,19 @@ static void users_are_counted_once(void **state)
     assert_int_equal(child_wait(child), 0);
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 1); /* and not the dead one */
+    assert_int_equal(weir_segment_users(&options, "set", NULL, 0, &error), 1);
+    assert_int_equal(weir_segment_users(&options, "set", users, 2, &error), 1);
+    assert_int_equal(users[0], getpid());
+    assert_int_equal(users[1], 7);
+    assert_int_equal(weir_segment_users(&options, "other", users, 2, &error), -ENOENT);
+    assert_int_equal(error.code, -ENOENT);
     assert_int_equal(remove_set("set", 0), -EBUSY);
     assert_non_null(strstr(error.message, "in use"));
     for (unsigned i = 0; i < 2; i++)
         assert_true(peer_slot_free(segment_peer(segment, slots[i]), lives[i]));
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].users, 0);
+    assert_int_equal(weir_segment_users(&options, "set", users, 2, &error), 0);
     segment_close(segment);
     assert_int_equal(remove_set("set", 0), 0); /* the dead do not count */
 }
@@ -195,6 +202,7 @@ static void the_unusable_say_why(void **state)
     fake_os_set_namespaces(77, 78);
     assert_int_equal(list(), 1);
     assert_int_equal(seen.items[0].code, -EXDEV);
+    assert_int_equal(weir_segment_users(&options, "namespace", NULL, 0, NULL), -EXDEV);
     assert_non_null(strstr(seen.items[0].refusal, "namespace"));
     assert_string_equal(seen.items[0].definition, "NULL");
     assert_string_equal(seen.items[0].lifetime, "NULL");
@@ -453,6 +461,11 @@ static void every_call_may_fail(void **state)
         int r;
         bool has_failed;
 
+        fake_os_fail_at(n);
+        r = weir_segment_users(&options, "one", NULL, 0, &error);
+        has_failed = fake_os_has_failed();
+        fake_os_reset();
+        assert_true(r == 0 || (has_failed && error.code == r));
         fake_os_fail_at(n);
         r = weir_segment_remove(&options, "one", 0, &error);
         has_failed = fake_os_has_failed();

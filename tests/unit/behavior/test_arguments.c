@@ -26,6 +26,7 @@ static struct {
     struct weir_request request;
     struct weir_refusal refusal;
     struct weir_error error;
+    uint32_t users[1];
     struct weir_set_info info;
     struct weir_set_stats stats;
     struct weir_limit_stats limit_stats;
@@ -139,6 +140,9 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_segments,                                                                            \
          (P(0, &right.admin), P(1, stop_at_segment), P(2, &right), P(3, &right.error)), 0,         \
          -EINVAL, 0, 0)                                                                            \
+    CALL(weir_segment_users,                                                                       \
+         (P(0, &right.admin), P(1, "none"), P(2, right.users), 1, P(3, &right.error)), -ENOENT,    \
+         -EINVAL, -EINVAL, -ENOENT)                                                                \
     CALL(weir_segment_remove, (P(0, &right.admin), P(1, "none"), 0, P(2, &right.error)), -ENOENT,  \
          -EINVAL, -ENOENT)                                                                         \
     CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
@@ -377,6 +381,7 @@ static void wrong_sizes_of_results_are_refused(void **state)
     assert_int_equal(weir_acquisition_attach(right.held, INT_MAX), -EBADF);
     assert_int_equal(weir_segment_remove(&right.admin, "none", 2, NULL), -EINVAL);
     assert_int_equal(weir_segment_remove(&right.admin, "none", UINT32_MAX, NULL), -EINVAL);
+    assert_int_equal(weir_segment_users(&right.admin, "none", NULL, 1, NULL), -EINVAL);
     unmake_right();
 }
 

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* Compares the texts of two definitions. A definition is a mapping of YAML on one line; its fields
+ * have names of their own, but for those of limits, which are told apart by the limit's number. */
+#include "shm/definition_diff.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+struct definition_span {
+    const char *at;
+    size_t n;
+};
+
+struct definition_field {
+    struct definition_span key, value;
+    unsigned limit; /* from 1; 0: of the set */
+};
+
+struct definition_reader {
+    const char *at;
+    unsigned limits_n; /* begun so far */
+    bool in_list;
+};
+
+/* Reads a name or a value: a text in quotes, or up to the next sign of the mapping. */
+static struct definition_span definition_scalar(struct definition_reader *reader)
+{
+    struct definition_span span = {.at = reader->at};
+    bool is_quoted = *reader->at == '"';
+
+    if (!is_quoted)
+        reader->at += strcspn(reader->at, ":,{}[]");
+    for (reader->at += is_quoted; is_quoted && *reader->at != '\0'; reader->at++) {
+        if (*reader->at == '"')
+            break;
+        reader->at += *reader->at == '\\' && reader->at[1] != '\0';
+    }
+    reader->at += is_quoted && *reader->at == '"';
+    span.n = (size_t)(reader->at - span.at);
+    return span;
+}
+
+/* Skips signs between fields, and counts the limits. */
+static void definition_skip(struct definition_reader *reader)
+{
+    for (; *reader->at != '\0' && strchr(" ,{}[]:", *reader->at); reader->at++) {
+        if (*reader->at == '[')
+            reader->in_list = true;
+        else if (*reader->at == ']')
+            reader->in_list = false;
+        else if (*reader->at == '{')
+            reader->limits_n += reader->in_list;
+    }
+}
+
+/* Reads the next field with a single value. Returns false at the end. */
+static bool definition_next(struct definition_reader *reader, struct definition_field *ret)
+{
+    for (;;) {
+        definition_skip(reader);
+        if (*reader->at == '\0')
+            return false;
+        ret->key = definition_scalar(reader);
+        if (reader->at[0] != ':' || reader->at[1] != ' ' || strchr("{[", reader->at[2]))
+            continue;
+        reader->at += 2;
+        ret->value = definition_scalar(reader);
+        ret->limit = reader->in_list ? reader->limits_n : 0;
+        return true;
+    }
+}
+
+static bool definition_span_equal(struct definition_span a, struct definition_span b)
+{
+    return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
+}
+
+/* Finds the field of the same limit with the same key. */
+static bool definition_find(const char *definition, const struct definition_field *field,
+                            struct definition_field *ret)
+{
+    struct definition_reader reader = {.at = definition};
+
+    while (definition_next(&reader, ret))
+        if (ret->limit == field->limit && definition_span_equal(ret->key, field->key))
+            return true;
+    return false;
+}
+
+static bool definition_parse(enum units_kind kind, struct definition_span value, uint64_t *ret)
+{
+    char text[UNITS_TEXT_MAX];
+
+    if (value.n >= sizeof(text))
+        return false;
+    memcpy(text, value.at, value.n);
+    text[value.n] = '\0';
+    return units_parse(kind, text, ret) == 0;
+}
+
+static bool definition_same_value(struct definition_span a, struct definition_span b)
+{
+    static const enum units_kind kinds[] = {UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE};
+    uint64_t x, y;
+
+    if (definition_span_equal(a, b))
+        return true;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (definition_parse(kinds[i], a, &x) && definition_parse(kinds[i], b, &y))
+            return x == y;
+    return false;
+}
+
+static unsigned definition_limits_n(const char *definition)
+{
+    struct definition_reader reader = {.at = definition};
+    struct definition_field field;
+
+    while (definition_next(&reader, &field))
+        ;
+    return reader.limits_n;
+}
+
+/* A span for a message, cut if it is long. */
+struct definition_text {
+    char text[40];
+};
+
+static struct definition_text definition_text(struct definition_span span)
+{
+    enum { SHOWN_MAX = 32 };
+    struct definition_text ret;
+    size_t n = span.n;
+
+    if (n > SHOWN_MAX)
+        for (n = SHOWN_MAX; n > 0 && ((unsigned char)span.at[n] & 0xc0) == 0x80; n--)
+            ;
+    snprintf(ret.text, sizeof(ret.text), "%.*s%s", (int)n, span.at, n < span.n ? "…" : "");
+    return ret;
+}
+
+/* Appends a difference. One that has no room is left out, unless it is the first. */
+__attribute__((format(printf, 2, 3))) static void definition_append(struct definition_diff *diff,
+                                                                    const char *format, ...)
+{
+    struct definition_diff grown = *diff;
+    char text[sizeof(grown.text)];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    text_append(grown.text, sizeof(grown.text), "%s%s", diff->text[0] != '\0' ? "; " : "", text);
+    if (strlen(grown.text) < sizeof(grown.text) - 1 || diff->text[0] == '\0')
+        *diff = grown;
+}
+
+/* Describes a field that is `there` in one definition and `here`, with another value or as NULL, in
+ * the other one. */
+static void definition_append_field(struct definition_diff *diff, const char *definition,
+                                    const struct definition_field *there,
+                                    const struct definition_field *here)
+{
+    const struct definition_field *field = there ? there : here;
+    const struct definition_field wanted = {.key = {"key", 3}, .limit = field->limit};
+    struct definition_field key;
+    char limit[80] = "";
+
+    if (field->limit != 0 && definition_find(definition, &wanted, &key))
+        snprintf(limit, sizeof(limit), " of limit %u (`%s`)", field->limit,
+                 definition_text(key.value).text);
+    definition_append(diff, "`%s`%s is %s there, %s here", definition_text(field->key).text, limit,
+                      there ? definition_text(there->value).text : "not set",
+                      here ? definition_text(here->value).text : "not set");
+}
+
+/* Describes what only one definition has: a limit once, by its key. */
+static void definition_append_only(struct definition_diff *diff, const char *definition,
+                                   const char *other, const struct definition_field *field,
+                                   bool is_there)
+{
+    if (field->limit <= definition_limits_n(other))
+        definition_append_field(diff, definition, is_there ? field : NULL, is_there ? NULL : field);
+    else if (definition_span_equal(field->key, (struct definition_span){"key", 3}))
+        definition_append(diff, "limit %u (`%s`) is %s only", field->limit,
+                          definition_text(field->value).text, is_there ? "there" : "here");
+}
+
+struct definition_diff definition_diff(const char *there, const char *here)
+{
+    struct definition_reader reader = {.at = there};
+    struct definition_diff diff = {""};
+    struct definition_field field, other;
+
+    while (definition_next(&reader, &field)) {
+        if (!definition_find(here, &field, &other))
+            definition_append_only(&diff, there, here, &field, true);
+        else if (!definition_same_value(field.value, other.value))
+            definition_append_field(&diff, there, &field, &other);
+    }
+    for (reader = (struct definition_reader){.at = here}; definition_next(&reader, &field);)
+        if (!definition_find(there, &field, &other))
+            definition_append_only(&diff, here, there, &field, false);
+    return diff;
+}
