@@ -175,16 +175,6 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
         request_warn(acquisition->set, limit->key, "was used beyond the amount acquired");
 }
 
-/* Updates no limit: the set has none with this key. */
-WEIR_NOINLINE int acquisition_skip_update(weir_acquisition *acquisition, const char *key)
-{
-    if (acquisition->strict || acquisition->set->strict)
-        return -ENOENT;
-    request_warn(acquisition->set, key, "is unknown and was skipped");
-    acquisition_mark_observed(acquisition);
-    return 0;
-}
-
 /* Updates an acquisition of any set; `key` is not NULL. A function of its own, so that the common
  * case needs few registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
@@ -199,7 +189,7 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
     else
         matching = request_limits_named(&acquisition->set->limits, key);
     if (!matching)
-        return acquisition_skip_update(acquisition, key);
+        return acquisition_skip_key(acquisition, key);
     for (uint64_t left = matching; left; left &= left - 1) {
         int r = acquisition_check_update(acquisition, (uint32_t)__builtin_ctzll(left), used);
 

@@ -63,6 +63,8 @@ weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const u
 /* Makes an acquisition of a filled record with waiter id `waiter`. NULL: out of memory. */
 weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                           uint32_t waiter);
+/* Updates or returns nothing: the set has no limit with this key. Warns, or returns -ENOENT. */
+int acquisition_skip_key(weir_acquisition *acquisition, const char *key);
 /* Returns the state of its record, or the one that an acquisition without a record would have. */
 enum record_state acquisition_state(const weir_acquisition *acquisition);
 /* Releases an acquisition of any set: the slow path of weir_release. */

@@ -113,6 +113,7 @@ const struct set_ops keyed_set_ops = {
     .fill_record = keyed_fill_record,
     .acquire = keyed_acquire,
     .release = keyed_release,
+    .return_part = keyed_return_part,
     .cancel_wait = set_keyed_cancel_wait,
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,

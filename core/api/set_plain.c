@@ -151,6 +151,7 @@ const struct set_ops plain_set_ops = {
     .lease = set_lease,
     .release = set_release,
     .return_units = set_return_units,
+    .return_part = set_return_part,
     .cancel_wait = set_cancel_wait,
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,

@@ -84,6 +84,10 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                    bool is_owner, const struct release_args *args);
 
+/* Returns a part of what such a record holds, as set_return_part() specifies. */
+void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                       const struct release_args *args);
+
 /* Forecasts as set_ops.forecast specifies. */
 void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
 

@@ -15,6 +15,7 @@ struct keyed_release_op {
     weir_set *set; /* the template set */
     uint32_t record;
     uint64_t word; /* of the record while it is HELD */
+    uint32_t rest; /* as in struct release_op; only in a key set */
     struct release_args args;
     bool record_freed; /* the record is free; only the key's state is still to be changed */
 };
@@ -69,7 +70,9 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
     struct release_op op = {.args = &rel->args,
                             .record = rel->record,
                             .record_word = rel->word,
-                            .record_freed = rel->record_freed};
+                            .is_owner = rel->rest != 0,
+                            .record_freed = rel->record_freed,
+                            .rest = rel->rest};
 
     if (!set->is_robust && !set_release_uses_algorithm(set, &rel->args)) {
         enum try_result r = try_now_release(rel->slot.ctx, set, &op);
@@ -122,7 +125,7 @@ static bool keyed_release_find(struct keyed_release_op *rel)
 
     if (keyed_slot_find(&rel->slot))
         return true;
-    if (!keyed_claim_record(rel) || !keyed_release_charges(rel->set, &rel->args))
+    if (rel->rest || !keyed_claim_record(rel) || !keyed_release_charges(rel->set, &rel->args))
         return false;
     at = clock_instant(&rel->set->w->clock, rel->set->limits.clock_needs);
     return keyed_slot_claim(&rel->slot, &at);
@@ -136,10 +139,23 @@ static enum release_result keyed_release_once(struct keyed_release_op *rel)
         return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
     if (keyed_slot_is_bound(&rel->slot))
         return keyed_release_bound(rel);
+    if (rel->rest) /* held units bind a key, unless the segment is damaged */
+        return RELEASE_LOST;
     if (!rel->slot.is_claim || keyed_of(rel->set)->fits_inline)
         return keyed_release_word(rel);
     r = key_set_bind(&rel->slot);
     return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
+}
+
+/* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST. */
+static enum release_result keyed_release_run(struct keyed_release_op *rel)
+{
+    enum release_result result;
+    unsigned turn = 0;
+
+    while ((result = keyed_release_once(rel)) == RELEASE_AGAIN)
+        spin_backoff(&turn);
+    return result;
 }
 
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
@@ -152,16 +168,30 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
                                    .record = record,
                                    .word = word,
                                    .args = *args};
-    enum release_result result;
-    unsigned turn = 0;
 
     (void)is_owner; /* the record's word is claimed in any case */
     rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
-    while ((result = keyed_release_once(&rel)) == RELEASE_AGAIN)
-        spin_backoff(&turn);
-    if (result == RELEASE_LOST)
+    if (keyed_release_run(&rel) == RELEASE_LOST)
         return false;
     if (!set_is_broken(template))
         set_count_release(ctx, template, args);
     return true;
+}
+
+void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                       const struct release_args *args)
+{
+    weir_set *template = key_set_template(set);
+    const struct key_digest key = keyed_record_key(template, record);
+    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
+                                   .set = template,
+                                   .record = record,
+                                   .word = record_load(&record_at(set->region, record)->word),
+                                   .rest = rest,
+                                   .args = *args,
+                                   .record_freed = !rest};
+
+    WEIR_INVARIANT(!rest || set_is_shared(template));
+    if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
+        set_count_return(ctx, template, args);
 }

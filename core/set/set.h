@@ -160,6 +160,17 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
 /* Returns units that no record holds to the set. Counts nothing and cannot fail. */
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
 
+/*
+ * Returns a part of what a HELD record of the caller holds: `args` has the amounts of that part,
+ * and when they were granted. `rest` 0: the record stays HELD, and the caller has stored in it what
+ * is left. Otherwise, of a shared set: `rest` is FREE and filled with what is left. In one version
+ * it becomes HELD, the record FREE, and the units go back, so that a death loses and doubles none.
+ * If it is not HELD afterwards, the set is broken or the units have nowhere to go, and nothing has
+ * changed.
+ */
+void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                     const struct release_args *args);
+
 /* Makes a WAITING record `state`, out of the wait queue, and grants waiters behind it that become
  * ready. Returns false if it was decided before, or if `expected` is neither 0 nor its word. */
 bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
@@ -202,6 +213,9 @@ void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, en
                        const struct limit *limiting);
 void set_count_release(struct thread_ctx *ctx, const weir_set *set,
                        const struct release_args *args);
+
+/* Counts a part that was returned before the release. */
+void set_count_return(struct thread_ctx *ctx, const weir_set *set, const struct release_args *args);
 
 /* Applies a release to the `state` of limit `i`. Returns true if a rate or call has changed. */
 bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,

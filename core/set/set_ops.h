@@ -64,11 +64,13 @@ struct set_ops {
     /* As set_lease(); only for sets with limits.has_lease. */
     int (*lease)(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t lease,
                  struct decision *ret);
-    /* As set_release(), set_return_units(), set_cancel_wait(): they cannot fail. `set` of
-     * cancel_wait may also be the one that programs know. */
+    /* As set_release(), set_return_units(), set_return_part(), set_cancel_wait(): they cannot fail.
+     * `set` of cancel_wait may also be the one that programs know. */
     bool (*release)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                     bool is_owner, const struct release_args *args);
     void (*return_units)(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
+    void (*return_part)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                        const struct release_args *args);
     bool (*cancel_wait)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                         enum record_state state);
     /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */

@@ -49,9 +49,10 @@ static void set_release_count(struct counters *counters, const struct release_ar
         counter_add(&counters->canceled, 1);
 }
 
-void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct release_args *args)
+/* Counts what went back to rates and calls, and what was used beyond the amounts. */
+static void set_count_usage(struct counters *counters, const weir_set *set,
+                            const struct release_args *args)
 {
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
     uint64_t refunded = 0, overused = 0;
 
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -70,11 +71,23 @@ void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct
             overused = 1;
         }
     }
-    set_release_count(counters, args);
     if (refunded | overused) {
         counter_add(&counters->refunded, refunded);
         counter_add(&counters->overused, overused);
     }
+}
+
+void set_count_release(struct thread_ctx *ctx, const weir_set *set, const struct release_args *args)
+{
+    struct counters *counters = thread_ctx_counters(ctx, set->number);
+
+    set_count_usage(counters, set, args);
+    set_release_count(counters, args);
+}
+
+void set_count_return(struct thread_ctx *ctx, const weir_set *set, const struct release_args *args)
+{
+    set_count_usage(thread_ctx_counters(ctx, set->number), set, args);
 }
 
 /* Applies a release to all limits. Returns true if a rate or call has changed. */
@@ -91,7 +104,8 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
     return is_changed;
 }
 
-/* Makes the record FREE with the version, unless it is FREE already. */
+/* Makes the record FREE with the version, unless it is FREE already, and the one with the rest
+ * HELD. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
     uint64_t word = rel->record_word;
@@ -100,6 +114,19 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
         return;
     WEIR_INVARIANT(rel->record && (txn->set->is_robust || record_state(word) == RECORD_HELD));
     version_defer_state(&txn->version, rel->record, word, RECORD_FREE, rel->is_owner);
+    if (rel->rest)
+        version_defer_state(&txn->version, rel->rest,
+                            record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD, true);
+}
+
+/* Grants waiters after a release: the head with this version. A version that exchanges a record has
+ * no room for the writes of a grant; then waiters are granted after the commit. */
+static void set_release_grant(struct txn *txn, const struct release_op *rel)
+{
+    if (rel->rest)
+        txn->grant_again = waitq_head(&txn->version) != 0;
+    else
+        txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
 }
 
 /* Makes one attempt on the slow path. Returns an enum try_result, TRY_SLOW if another thread
@@ -120,7 +147,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     txn_save_states(txn);
     is_changed = set_release_limits(txn, args, granted_ns);
     set_release_record(txn, rel);
-    txn_grant_waiters(txn, HEAD_WATCH_AS_READ);
+    set_release_grant(txn, rel);
     if (is_changed || txn->granted_record)
         forecast_invalidate(txn);
     return txn_commit(txn) ? TRY_DONE : TRY_SLOW;
@@ -130,11 +157,15 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
  * Results as set_release_once(). */
 static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
+    if (rel->rest && !version_is_inflated(&txn->version)) {
+        set_inflate(txn->ctx, txn->set, txn->version.state_word); /* a state word has no writes */
+        return TRY_SLOW;
+    }
     /* The record's word says whether it was released only once announced writes are complete. */
     if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS &&
         version_is_inflated(&txn->version))
         dcas_complete(txn->set, &txn->version, rel->record);
-    else if (set_become_inline(txn))
+    else if (!rel->rest && set_become_inline(txn))
         return try_now_release(txn->ctx, txn->set, rel);
     return set_release_once(txn, rel);
 }
@@ -250,4 +281,25 @@ void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct releas
         .args = args, .is_owner = true, .record_freed = true, .use_algorithm = true};
 
     set_release_inflated(ctx, set, &rel);
+}
+
+void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                     const struct release_args *args)
+{
+    struct release_op rel = {
+        .args = args, .is_owner = true, .record_freed = !rest, .use_algorithm = true, .rest = rest};
+    int r = TRY_SLOW;
+
+    WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
+    WEIR_INVARIANT(!rest || set_is_shared(set));
+    if (rest) {
+        rel.record = record;
+        rel.record_word = record_load(&set_record(set, record)->word);
+    } else {
+        r = try_now_release(ctx, set, &rel);
+    }
+    if (r == TRY_SLOW)
+        set_release_inflated(ctx, set, &rel);
+    if (!set_is_broken(set))
+        set_count_return(ctx, set, args);
 }

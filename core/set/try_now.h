@@ -62,7 +62,10 @@ struct release_op {
     bool is_owner;        /* the caller holds it; no other thread releases it */
     bool record_freed;    /* the record is FREE, before or after the call, or there is none */
     bool use_algorithm;   /* an algorithm may decide what is returned */
-    uint64_t word;        /* result for shared sets, as in struct try_grant */
+    /* FREE, becomes HELD in the same version in which `record` becomes FREE, and holds what is not
+     * returned; 0: nothing is left. Only of shared sets, on the slow path. */
+    uint32_t rest;
+    uint64_t word; /* result for shared sets, as in struct try_grant */
 };
 
 WEIR_ALWAYS_INLINE bool try_now_has_record(const struct try_grant *grant)

@@ -5,7 +5,7 @@
  * States of an acquisition:
  *
  *     submit ──► granted ───────────────────────────► release
- *        └─────► pending ──► granted ───────────────► release
+ *        └─────► pending ──► granted (── return)* ──► release
  *                   ├──────► timed out, refused, canceled, shut down ──► release (frees only)
  *                   └──────► release (cancels and frees)
  *     reserve ─► granted as of a later time ─────────► release
@@ -250,6 +250,26 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
  * A refused update changes nothing.
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
+
+/*
+ * Returns `n` units of each limit with this key before the release, and keeps the rest. Units of a
+ * resource are free at once, and the waiters that become ready are granted. Units of a rate or call
+ * must not be used: they are refunded as weir_update and weir_release do, by the rule of the limit
+ * (not at all with `refund: false`), as of now. What is left is treated as if no more had been
+ * acquired: weir_acquisition_amount says it, a later weir_update counts against it, and without one
+ * that is required -EPROTO comes back and all of it counts as used. Of an amount of 0 nothing is
+ * left to update or to release.
+ *
+ * After a weir_update no more can be returned than was left unused by it. The grant cannot be
+ * canceled any more. In weir_set_holders a resource of a shared set gets another id.
+ *
+ * Returns 0; -ERANGE (more than it has, or than was left unused), -EINVAL (it is not granted, or an
+ * argument is NULL), -ENOENT (unknown key, and strict; else it warns once and returns 0), -EBUSY (a
+ * completion queue has yet to hand out its completion), -ENOMEM (a resource of a shared set: no
+ * memory or room for another record), -EUCLEAN (the segment of the set is damaged), -ECHILD. An
+ * error other than -EUCLEAN has changed nothing.
+ */
+WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n);
 
 /*
  * Releases the acquisition, in any state, exactly once, and sets `*acquisition` to NULL. A pending

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Death and stops at every step, in a keyed set that processes share. One process asks for a key,
- * gives it back, waits for another in vain, and asks for a third that there is room for only if the
- * first goes. It is killed, or stopped, at its first step, its second, and so on. Another process
- * goes on meanwhile, and finds afterwards that nothing is lost: all of each key, as many keys at a
- * time as there is room for, and a wait queue for each.
+ * returns a part of it and gives the rest back, waits for another in vain, and asks for a third
+ * that there is room for only if the first goes. It is killed, or stopped, at its first step, its
+ * second, and so on. Another process goes on meanwhile, and finds afterwards that nothing is lost:
+ * all of each key, as many keys at a time as there is room for, and a wait queue for each.
  *
  * Each step is tried in a segment of its own. WEIR_ROUNDS: all steps; if it is not set, of some
  * sets every eighth. WEIR_STRIDE: no more than every so many-th step of any set. Exits with 77
@@ -134,6 +134,8 @@ static void live(void *argument)
     shared_hear(&stepped->go);
     stepping_begin(stepped->n, stepped->signal, STEPS_OF_CALLER);
     acquisition = have(pool, FIRST, 1);
+    if (shape->slots)
+        require(weir_return(acquisition, "slot", 1) == 0);
     give_back(&acquisition);
     ask(&want, TAKEN, 1);
     want.request.timeout_ns = MS / 5;

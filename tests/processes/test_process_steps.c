@@ -193,6 +193,31 @@ static void do_release(struct tried *tried)
     require(weir_release(&tried->acquisition) == 0);
 }
 
+/* One of two, and then the other. */
+static void do_return(struct tried *tried)
+{
+    require(weir_return(tried->acquisition, "slot", 1) == 0);
+    require(weir_return(tried->acquisition, "slot", 2) == -ERANGE);
+}
+
+/* Of what was waited for, with a timer thread that knows the record. */
+static void have_two_after_a_wait(struct tried *tried)
+{
+    weir_acquisition *waited = NULL;
+    struct shared_request memory;
+    struct pollfd fd = {.events = POLLIN};
+
+    release_in(tried);
+    try_for(tried, 1);
+    require(tried->acquisition);
+    require(weir_submit(tried->pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), &waited, NULL) >=
+            0);
+    fd.fd = weir_acquisition_fd(waited);
+    require(weir_release(&tried->acquisition) == 0);
+    require(poll(&fd, 1, 10000) == 1);
+    tried->acquisition = waited;
+}
+
 static void do_try_and_release(struct tried *tried)
 {
     do_try(tried);
@@ -359,6 +384,13 @@ static const struct act acts[] = {
                 {"one waits in a queue", 1, "", "q", 1},
                 {"three wait", 1, "", "bkq", 1},
                 {"three wait, each for all of it", 1, "", "qkb", 2}}},
+    {.name = "a part that is returned early",
+     .deed = {have_two, do_return, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"none waits", 1, "", "", 0},
+                {"one is blocked", 1, "", "b", 1},
+                {"three wait", 1, "", "kqb", 1},
+                {"three wait, each for all of it", 1, "", "bkq", 2}}},
     {.name = "leaving the head of the wait queue",
      .deed = {wait_for_two, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
@@ -413,6 +445,14 @@ static const struct act acts_of_one[] = {
      .deed = {have_two_again, do_release, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"none waits", 1, "", "", 0}, {"three wait", 1, "", "bkq", 1}}},
+    {.name = "a part of what a state word says that is returned early",
+     .deed = {have_two_again, do_return, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"none waits", 1, "", "", 0}, {"two wait", 1, "", "kb", 1}}},
+    {.name = "a part of what was waited for that is returned early",
+     .deed = {have_two_after_a_wait, do_return, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"none waits", 1, "", "", 0}}},
 };
 
 /* ---- one round ---- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Threads that acquire from one limit with strict refunds, hold what they got until the bucket is
- * full again, use some or nothing of it, or never look at their grant. What was used keeps the
- * bound of the limit between any two instants, by a clock around the calls: wherever the state is,
- * whatever the clock, and whichever threads meet. Long form: WEIR_ROUNDS.
+ * full again, use some or nothing of it, return parts early, or never look at their grant. What was
+ * used keeps the bound of the limit between any two instants, by a clock around the calls: wherever
+ * the state is, whatever the clock, and whichever threads meet. Long form: WEIR_ROUNDS.
  */
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -84,6 +84,20 @@ static int acquire(struct worker *worker, const struct weir_request *request,
                                               : weir_acquire(pool, request, ret, NULL);
 }
 
+/* In parts, each as of its own time. Something is left to be updated. */
+static void return_some(struct worker *worker, weir_acquisition *acquisition, uint64_t unused)
+{
+    while (unused > 1) {
+        uint64_t n = random_below(&worker->random, unused);
+
+        require(weir_return(acquisition, "k", n) == 0);
+        unused -= n;
+        if (random_chance(&worker->random, 50))
+            return;
+        pause_ns(random_below(&worker->random, MS));
+    }
+}
+
 static void turn(struct worker *worker)
 {
     const struct weir_amount amount = {"k", 1 + random_below(&worker->random, BURST)};
@@ -108,6 +122,8 @@ static void turn(struct worker *worker)
     event.amounts[0] = (uint32_t)used;
     if (random_chance(&worker->random, 50))
         pause_ns(random_below(&worker->random, 3 * MS));
+    if (random_chance(&worker->random, 30))
+        return_some(worker, acquisition, amount.amount - used);
     require(weir_update(acquisition, "k", used) == 0);
     require(weir_release(&acquisition) == 0);
     if (used > 0)

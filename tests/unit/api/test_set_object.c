@@ -137,6 +137,17 @@ static bool far_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, 
     return true;
 }
 
+static void far_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                            const struct release_args *args)
+{
+    (void)record;
+    assert_int_equal(rest, 0); /* its records are private */
+    pthread_mutex_lock(&server);
+    far_of(set)->held -= args->amounts[0];
+    far_serve(ctx, set);
+    pthread_mutex_unlock(&server);
+}
+
 static bool far_withdraw(weir_set *set, uint32_t record, uint64_t expected)
 {
     struct far_set *far = far_of(set);
@@ -214,6 +225,7 @@ static const struct set_ops far_ops = {
     .close = far_close,
     .acquire = far_acquire,
     .release = far_release,
+    .return_part = far_return_part,
     .cancel_wait = far_cancel_wait,
     .grant_waiters = far_grant_waiters,
     .poll_head = far_poll_head,
@@ -347,6 +359,24 @@ static void a_waiter_is_granted_canceled_or_late(void **state)
     world_close();
 }
 
+static void a_part_goes_back_by_the_table(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    far_world(SLOTS);
+    a = granted(ASK({"slots", 10}));
+    b = pending(ASK({"slots", 2}));
+    assert_int_equal(weir_return(a, "slots", 1), 0);
+    assert_int_equal(weir_acquisition_result(b), -EINPROGRESS);
+    assert_int_equal(weir_return(a, "slots", 1), 0);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    release(a);
+    release(b);
+    assert_int_equal(limit_stats(0).held, 0);
+    world_close();
+}
+
 static void a_completion_queue_serves_it(void **state)
 {
     struct weir_completion done[4];
@@ -429,6 +459,7 @@ int main(void)
         leak_checked_test(a_grant_and_a_refusal_are_the_tables),
         leak_checked_test(a_take_is_the_tables),
         leak_checked_test(a_waiter_is_granted_canceled_or_late),
+        leak_checked_test(a_part_goes_back_by_the_table),
         leak_checked_test(a_completion_queue_serves_it),
         leak_checked_test(a_blocked_caller_is_woken),
         leak_checked_test(a_close_ends_its_waits),

@@ -434,6 +434,27 @@ static unsigned settle_limit(struct model *m, struct model_limit *l, uint64_t am
     return 2;
 }
 
+int model_return(struct model *m, struct model_asker *asker, unsigned i, uint64_t n)
+{
+    uint64_t amount = asker->amounts[i], most = amount;
+
+    if (asker->queued)
+        return -EBUSY;
+    if (asker->phase != MODEL_HELD)
+        return -EINVAL;
+    if (asker->updated[i])
+        most = asker->used[i] < amount ? amount - asker->used[i] : 0;
+    if (n > most)
+        return -ERANGE;
+    asker->seen = true;
+    asker->amounts[i] -= n;
+    if (!asker->updated[i])
+        asker->used[i] = asker->amounts[i];
+    m->stats.refunded += settle_limit(m, &m->limits[i], n, 0, asker->granted_at, false);
+    model_serve(m);
+    return 0;
+}
+
 static void settle(struct model *m, struct model_asker *asker, bool everything)
 {
     unsigned what = 0;

@@ -105,6 +105,7 @@ void model_join(struct model *model, const uint64_t *amounts, struct model_asker
 int model_reserve(struct model *model, const uint64_t *amounts, uint64_t max_wait,
                   struct model_asker *asker, uint64_t *ret_at, bool *ret_busy);
 int model_update(struct model *model, struct model_asker *asker, unsigned limit, uint64_t used);
+int model_return(struct model *model, struct model_asker *asker, unsigned limit, uint64_t n);
 int model_cancel(struct model *model, struct model_asker *asker);
 int model_release(struct model *model, struct model_asker *asker);
 

@@ -94,6 +94,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_acquisition_refusal, (P(0, right.ended), P(1, &right.refusal)), -EINVAL, -EINVAL)    \
     CALL(weir_cancel, (P(0, right.held)), -EINVAL)                                                 \
     CALL(weir_update, (P(0, right.held), P(1, "c"), 1), -EINVAL, -EINVAL)                          \
+    CALL(weir_return, (P(0, right.held), P(1, "c"), 1), -EINVAL, -EINVAL)                          \
     CALL(weir_release, (P(0, &right.held)), 0)                                                     \
     CALL(weir_acquisition_set, (P(0, right.held)), 0)                                              \
     CALL(weir_acquisition_config, (P(0, right.held), P(1, "host")), 0, 0)                          \

@@ -346,6 +346,20 @@ static void do_update(void)
         SAME(weir_update(asker->keyed, key, used), weir_update(asker->own, key, used));
 }
 
+static void do_return(void)
+{
+    struct asker *asker = &run.askers[below(ASKERS)];
+    uint64_t n = below(4), i = below(run.limits_n), own = 0;
+
+    run.doing = "return";
+    if (!asker->keyed)
+        return;
+    SAME(weir_return(asker->keyed, run.keys[i], n), weir_return(asker->own, run.keys[i], n));
+    SAME(weir_acquisition_amount(asker->keyed, run.keys[i], &asker->amounts[i]), 0);
+    SAME(weir_acquisition_amount(asker->own, run.keys[i], &own), 0);
+    SAME(asker->amounts[i], own);
+}
+
 static void do_cancel(void)
 {
     struct asker *asker = &run.askers[below(ASKERS)];
@@ -414,9 +428,9 @@ static void do_advance(void)
 
 static void step(void)
 {
-    static void (*const operations[])(void) = {do_take, do_take,    do_ask,     do_ask,
-                                               do_ask,  do_release, do_update,  do_cancel,
-                                               do_look, do_refusal, do_advance, do_advance};
+    static void (*const operations[])(void) = {
+        do_take,   do_take,   do_ask,  do_ask,     do_ask,     do_release, do_update,
+        do_return, do_cancel, do_look, do_refusal, do_advance, do_advance};
 
     operations[below(sizeof(operations) / sizeof(operations[0]))]();
     if (run.shared)

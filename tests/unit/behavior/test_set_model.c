@@ -551,6 +551,20 @@ static void do_update(struct model_asker *asker)
     SAME(r, model_update(&run.model, asker, i, used));
 }
 
+/* Mostly of what it holds. */
+static void do_return(struct model_asker *asker)
+{
+    unsigned i = (unsigned)below(run.model.limits_n);
+    uint64_t n = chance(16) ? random_next(&run.random) : below(asker->amounts[i] + 2), amount;
+    int expected;
+
+    run.doing = "return";
+    expected = model_return(&run.model, asker, i, n);
+    SAME(weir_return(asker->real, keys[i], n), expected);
+    SAME(weir_acquisition_amount(asker->real, keys[i], &amount), 0);
+    SAME(amount, asker->amounts[i]);
+}
+
 static void do_release(struct model_asker *asker)
 {
     weir_acquisition *real = asker->real;
@@ -940,8 +954,10 @@ static void step(void)
         do_update(asker);
     else if (kind == 13 && chance(2))
         look_at(asker);
-    else if (kind == 14 && chance(16))
+    else if (kind == 14 && chance(8))
         do_listen(asker);
+    else if (kind == 14 && chance(2))
+        do_return(asker);
     else if (kind == 15 || !free_asker())
         do_release(asker);
 }
