@@ -8,6 +8,7 @@
 #include "base/str_map.h"
 #include "os/os.h"
 #include <errno.h>
+#include <string.h>
 
 const struct weir_request request_default = {.size = sizeof(request_default)};
 
@@ -81,6 +82,18 @@ static uint32_t request_remember(struct warnings *warnings, uint64_t hash)
     return WARNINGS_MAX;
 }
 
+/* Returns the key of the set that a wrong one was perhaps meant to be. */
+static struct hint request_hint(const weir_set *set, const char *key)
+{
+    const char *keys[WEIR_LIMITS_MAX];
+    struct hint hint;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        keys[i] = set->limits.items[i].key;
+    hint = hint_find(key, keys, set->limits.n);
+    return hint.closest && strcmp(hint.closest, key) != 0 ? hint : (struct hint){0};
+}
+
 void request_warn(weir_set *set, const char *key, const char *what)
 {
     uint64_t hash = fnv1a_text(key) ^ fnv1a_text(what);
@@ -91,8 +104,8 @@ void request_warn(weir_set *set, const char *key, const char *what)
     warnings = request_warnings(set);
     place = warnings ? request_remember(warnings, hash ? hash : 1) : 0;
     if (place < WARNINGS_MAX)
-        log_write(&set->w->log, WEIR_LOG_WARNING, "set `%s`: key `%.100s` %s", set_name(set), key,
-                  what);
+        log_write(&set->w->log, WEIR_LOG_WARNING, "set `%s`: key `%.100s` %s%s", set_name(set), key,
+                  what, request_hint(set, key).text);
     if (place == WARNINGS_MAX - 1)
         log_write(&set->w->log, WEIR_LOG_WARNING, "set `%s`: no more warnings about keys",
                   set_name(set));

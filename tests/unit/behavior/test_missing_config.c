@@ -137,6 +137,38 @@ static void a_wrong_name_says_what_was_meant(void **state)
     weir_close(w);
 }
 
+/* A mistyped key is granted without its limit, which only the log tells. */
+static void a_mistyped_key_says_what_was_meant(void **state)
+{
+    struct heard heard = {0};
+    const struct weir_options options = {
+        .size = sizeof(options),
+        .text =
+            "version: 1\nsets: { s: { limits: [ { type: resource, key: connections, capacity: 1 "
+            "}, { type: rate, key: tokens, algorithm: gcra, capacity: 9, window: 1s } ] } }\n",
+        .log = hear,
+        .userdata = &heard};
+    const struct weir_amount amounts[] = {
+        {"connections", 0}, {"tokesn", 1}, {"bytes", 1}, {"tokesn", 2}};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = amounts, .amounts_n = 4};
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+
+    (void)state;
+    assert_int_equal(weir_open(&w, &options, NULL), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "s", 0, NULL), 0);
+    assert_int_equal(weir_take(pool, &request, NULL), 0);
+    assert_int_equal(weir_take(pool, &request, NULL), 0);
+    assert_int_equal(heard.n, 2);
+    assert_string_equal(
+        heard.lines[0],
+        "set `s`: key `tokesn` is unknown and was skipped (did you mean `tokens`?)");
+    assert_string_equal(heard.lines[1], "set `s`: key `bytes` is unknown and was skipped");
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 static void the_other_refusals_have_reasons(void **state)
 {
     struct weir_error error = {0};
@@ -161,6 +193,7 @@ int main(void)
         leak_checked_test(the_variable_takes_zero_and_one),
         leak_checked_test(each_name_without_a_configuration_is_warned_of_once),
         leak_checked_test(a_wrong_name_says_what_was_meant),
+        leak_checked_test(a_mistyped_key_says_what_was_meant),
         leak_checked_test(the_other_refusals_have_reasons),
     };
 
