@@ -4,12 +4,13 @@
 # besides, and the header of liburing ends a compilation. Once `-During=disabled` is all that is said,
 # once nothing is, for the static library alone. Runs the tests that show what is different then.
 #
-# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY
+# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY [MESON_OPTION]...
 set -euo pipefail
 umask 022 # plugins that others can write to would be refused
 
 source=$(realpath "$(dirname "$0")/../..")
 build=$(realpath -m "$1")
+options=("${@:2}")
 rm -rf "$build"
 mkdir -p "$build/pkgconfig" "$build/include"
 for name in libfyaml cmocka; do
@@ -21,7 +22,7 @@ echo '#error "there is no liburing"' >"$build/include/liburing.h"
 set_up()
 {
     PKG_CONFIG_LIBDIR=$build/pkgconfig meson setup "$build/$1" "$source" --werror \
-        -Dc_args="-I$build/include" "${@:2}" >"$build/$1.log" || {
+        -Dc_args="-I$build/include" "${options[@]}" "${@:2}" >"$build/$1.log" || {
         cat "$build/$1.log"
         return 1
     }
