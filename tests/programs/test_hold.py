@@ -95,7 +95,7 @@ class Granted(Hold):
         self.free()
 
     def test_two_grants_of_one_descriptor(self):
-        other = HOLD.replace("one", "two")
+        other = HOLD.replace("--name one", "--name two")
         with self.running_script(f"exec 9>/dev/null; {HOLD} && {other} && echo held; "
                                  "sleep 1000") as it:
             self.assertEqual(it.stdout.readline(), "held\n")
