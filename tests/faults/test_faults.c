@@ -255,6 +255,52 @@ static int run_acquire_in_vain(struct whole_set *world)
     return r == -ETIMEDOUT ? 0 : r;
 }
 
+/* With a token: in vain, and then canceled. */
+static int acquire_with_token(struct whole_set *world, weir_token *token)
+{
+    weir_acquisition *all, *acquisition = UNTOUCHED(weir_acquisition);
+    struct weir_request request = want_db;
+    int r = fill(world, &all);
+
+    if (r < 0)
+        return r;
+    request.timeout_ns = 2 * MS;
+    request.token = token;
+    r = weir_acquire(world->pool, &request, &acquisition, NULL);
+    require(r < 0 && acquisition == UNTOUCHED(weir_acquisition));
+    require(weir_release(&all) == 0);
+    require(weir_token_cancel(token) == 0);
+    if (r == -ETIMEDOUT)
+        r = weir_acquire(world->pool, &request, &acquisition, NULL);
+    require(r < 0 && acquisition == UNTOUCHED(weir_acquisition));
+    return r == -ECANCELED ? 0 : r;
+}
+
+static int run_token(struct whole_set *world)
+{
+    weir_token *token = UNTOUCHED(weir_token);
+    int r = weir_token_open(&token, world->w);
+
+    require((r == 0) == (token != UNTOUCHED(weir_token)));
+    if (r < 0)
+        return r;
+    r = acquire_with_token(world, token);
+    require(!weir_token_close(token));
+    return r;
+}
+
+static int run_return(struct whole_set *world)
+{
+    weir_acquisition *all;
+    int r = fill(world, &all);
+
+    if (r < 0)
+        return r;
+    require(weir_return(all, "db", 1) == 0); /* of a private set it cannot fail */
+    require(weir_release(&all) == 0);
+    return 0;
+}
+
 /* A pending submission, or its error; `*ret_all` is released already on failure. */
 static int submit_behind(struct whole_set *world, const struct weir_request *request,
                          weir_acquisition **ret_all, weir_acquisition **ret)
@@ -730,6 +776,8 @@ static const struct scenario scenarios[] = {
     {"acquire", run_acquire, FEW, false},
     {"acquire, later", run_acquire_later, FEW, false},
     {"acquire, in vain", run_acquire_in_vain, FEW, false},
+    {"acquire, with a token", run_token, FEW, false},
+    {"return", run_return, FEW, false},
     {"submit", run_submit, submit_errors, false},
     {"submit, later", run_submit_later, submit_errors, false},
     {"submit, in vain", run_submit_in_vain, submit_errors, false},

@@ -95,13 +95,18 @@ static void check_all_end(size_t place, bool real)
     struct weir_request request = slots(2, NULL);
     struct blocked blocked[BLOCKED_N];
     weir_acquisition *holder;
+    int ended_n;
 
     open_place(place, real);
     holder = granted(&request);
     for (unsigned i = 0; i < BLOCKED_N; i++)
         start(&blocked[i], slots(1 + i % 2, token), i + 1);
     assert_int_equal(weir_token_is_canceled(token), 0);
-    assert_int_equal(weir_token_cancel(token), BLOCKED_N);
+    ended_n = weir_token_cancel(token);
+    /* In a shared set the sleep that start() has seen may be another waiter's, which wakes up now
+     * and then; a thread that does not sleep yet may end its wait itself. */
+    assert_true(ended_n >= (strstr(places[place], "process") ? 1 : BLOCKED_N));
+    assert_true(ended_n <= BLOCKED_N);
     for (unsigned i = 0; i < BLOCKED_N; i++) {
         join(&blocked[i], -ECANCELED);
         assert_null(blocked[i].refusal.key);
