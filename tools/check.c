@@ -251,6 +251,7 @@ static void json_defaults(struct json *json, const struct weir_set_info *info)
         json_number(json, "max_waiters", info->max_waiters);
     json_boolean(json, "strict", (info->flags & WEIR_SET_STRICT) != 0);
     json_boolean(json, "fair", (info->flags & WEIR_SET_UNFAIR) == 0);
+    json_boolean(json, "per_limit", (info->flags & WEIR_SET_FAIR_PER_LIMIT) != 0);
     json_text(json, "clock", info->flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
 }
 

@@ -3,6 +3,7 @@
 #include "grant.h"
 #include "ahead.h"
 #include "limit_option.h"
+#include "outer.h"
 #include "time_text.h"
 #include "usage.h"
 #include "weir.h"
@@ -264,14 +265,18 @@ static int report_refusal(const struct grant *grant, int r, const struct weir_re
     const char *full = !grant->subject
                            ? "refused: the wait queue is full"
                            : "refused: the wait queue is full, or there are too many subjects";
+    static const char circle[] =
+        "refused: it would wait for ever for what the commands hold that it runs in";
     const char *why = timed_out       ? "timed out"
                       : r == -EAGAIN  ? "refused: it would take too long"
                       : r == -ENOBUFS ? full
+                      : r == -EDEADLK ? circle
                                       : "refused: more than can ever be granted";
+    bool is_final = r == -ERANGE || r == -EDEADLK;
 
-    if (r != -ETIMEDOUT && r != -EAGAIN && r != -ENOBUFS && r != -ERANGE)
+    if (r != -ETIMEDOUT && r != -EAGAIN && r != -ENOBUFS && !is_final)
         return report_failure(grant, r);
-    if (grant->verbose || r == -ERANGE)
+    if (grant->verbose || is_final)
         fprintf(stderr, "%s: %s%s%s%s\n", grant->title, why, refusal->key[0] != '\0' ? " (`" : "",
                 refusal->key, refusal->key[0] != '\0' ? "`)" : "");
     if (grant->retry_after) {
@@ -314,6 +319,7 @@ static int request_grant(struct grant *grant)
                                    .max_wait_ns = grant->max_wait_ns,
                                    .subject = grant->subject,
                                    .subject_size = grant->subject ? strlen(grant->subject) : 0,
+                                   .within_process = outer_process(grant->pool),
                                    .route = (uint64_t)getpid()};
     struct weir_refusal refusal = {.size = sizeof(refusal), .key = ""};
     bool at_once = (grant->has_timeout && grant->timeout_ns == 0) ||

@@ -29,6 +29,7 @@ static const struct set_metric set_metrics[] = {
     {"weir_refusals_total", "counter", refusals, "max_wait", SET(refused_max_wait)},
     {"weir_refusals_total", "counter", refusals, "full", SET(refused_full)},
     {"weir_refusals_total", "counter", refusals, "impossible", SET(refused_impossible)},
+    {"weir_refusals_total", "counter", refusals, "deadlock", SET(refused_deadlock)},
     {"weir_refusals_total", "counter", refusals, "unknown", SET(refused_unknown)},
     {"weir_timeouts_total", "counter", "Requests that waited until their timeout.", NULL,
      SET(timed_out)},

@@ -134,6 +134,7 @@ static void print_counters(const struct weir_set_stats *stats)
     print_counter("beyond max_wait", stats->refused_max_wait);
     print_counter("queue full", stats->refused_full);
     print_counter("impossible", stats->refused_impossible);
+    print_counter("deadlock", stats->refused_deadlock);
     print_counter("unknown", stats->refused_unknown);
     print_counter("timed out", stats->timed_out);
     print_counter("canceled", stats->canceled);
@@ -245,6 +246,7 @@ static void json_counters(struct json *json, const struct weir_set_stats *stats)
     json_number(json, "refused_max_wait", stats->refused_max_wait);
     json_number(json, "refused_full", stats->refused_full);
     json_number(json, "refused_impossible", stats->refused_impossible);
+    json_number(json, "refused_deadlock", stats->refused_deadlock);
     json_number(json, "refused_unknown", stats->refused_unknown);
     json_number(json, "timed_out", stats->timed_out);
     json_number(json, "canceled", stats->canceled);
@@ -290,6 +292,7 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     if (set->info.max_waiters != 0)
         json_number(json, "max_waiters", set->info.max_waiters);
     json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
+    json_boolean(json, "per_limit", (set->info.flags & WEIR_SET_FAIR_PER_LIMIT) != 0);
     json_text(json, "clock", set->info.flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
     json_number(json, "waiting", set->stats.waiting);
     json_number(json, "held", set->stats.held);

@@ -138,7 +138,8 @@ static void put_amount(struct pen *pen, uint64_t amount)
 static uint64_t refused(const struct weir_set_stats *stats)
 {
     return stats->refused_busy + stats->refused_max_wait + stats->refused_full +
-           stats->refused_impossible + stats->refused_unknown + stats->timed_out;
+           stats->refused_impossible + stats->refused_unknown + stats->refused_deadlock +
+           stats->timed_out;
 }
 
 static uint64_t since(const struct snapshot *now, const struct snapshot *before)

@@ -15,6 +15,9 @@
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref);
 
+/* Finds what the request is nested in: fills in op->within. Returns 0, -EINVAL or -EUCLEAN. */
+int acquire_op_find_within(struct acquire_op *op);
+
 /* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 

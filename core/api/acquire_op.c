@@ -10,6 +10,7 @@
 #include "base/sched_point.h"
 #include "peer/peer.h"
 #include "set/waiter.h"
+#include "shm/participant.h"
 #include <errno.h>
 
 static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *set, const char *key,
@@ -27,7 +28,9 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int 
 {
     uint64_t wait = WEIR_FOREVER;
 
-    if (result != -EAGAIN && result != -ENOBUFS && result != -ERANGE && result != -ETIMEDOUT)
+    bool is_decision = result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT;
+
+    if (!is_decision && result != -ERANGE && result != -EDEADLK)
         return; /* the set decided nothing */
     if (decision->forecast_ns < WEIR_BLOCKED)
         wait =
@@ -49,7 +52,7 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 {
     weir_set *set = acquisition ? acquisition->set : NULL;
     int result = weir_acquisition_result(acquisition);
-    struct acquire_op op = {.set = set};
+    struct acquire_op op = {.set = set, .within = set ? acquisition->within : 0};
 
     if (result == -ECHILD || !set)
         return result;
@@ -68,6 +71,75 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
         return -EUCLEAN;
     acquire_op_fill_refusal(ret, set, result, &op.decision);
     return 0;
+}
+
+/* ---- what a request is nested in ---- */
+
+/* Picks a set of the pool: that of the acquisition which the request is nested in, or any. */
+static int acquire_op_pick(struct acquire_op *op, weir_pool *pool)
+{
+    const weir_acquisition *within = request_within(op->request);
+
+    if (!within)
+        return pool_pick(pool, op->request, &op->set);
+    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
+        op->set = weir_pool_set(pool, i);
+        if (op->set->number == within->set->number)
+            break;
+    }
+    return 0; /* that it is the same set is seen later */
+}
+
+/* Finds the record that the request is nested in. An acquisition of nothing has none. Returns 0 or
+ * -EINVAL. */
+static int acquire_op_find_acquisition(struct acquire_op *op)
+{
+    /* That it is nested in another one itself may have to be written into its record. */
+    weir_acquisition *within = (weir_acquisition *)(uintptr_t)request_within(op->request);
+    const struct set_ops *ops = op->set->ops;
+
+    if (within->set->w != op->set->w || within->set->number != op->set->number)
+        return -EINVAL;
+    if (acquisition_state(within) != RECORD_HELD)
+        return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;
+    if (!within->record)
+        return 0;
+    if (ops->is_of_subject && !ops->is_of_subject(op, within->record))
+        return -EINVAL;
+    acquisition_publish_within(within);
+    op->within = within->record;
+    return 0;
+}
+
+/* Finds the record of the last grant that the process holds. */
+static int acquire_op_find_process(struct acquire_op *op)
+{
+    const weir_set *set = op->set;
+    uint64_t latest_ns = 0;
+    uint32_t record = 0;
+
+    if (!set_is_shared(set))
+        return -EINVAL;
+    while ((record = region_next_record(set->region, record)) != 0) {
+        const struct acq_record *r = set_record(set, record);
+        uint64_t granted_ns = record_load(&r->granted_ns);
+
+        if (record_state(set_record_word(set, record)) != RECORD_HELD || granted_ns < latest_ns ||
+            participant_owner_pid(set->participant, record) != op->request->within_process)
+            continue;
+        if (set->ops->is_of_subject && !set->ops->is_of_subject(op, record))
+            continue;
+        op->within = record;
+        latest_ns = granted_ns;
+    }
+    return 0;
+}
+
+int acquire_op_find_within(struct acquire_op *op)
+{
+    if (request_within(op->request))
+        return acquire_op_find_acquisition(op);
+    return op->request->within_process ? acquire_op_find_process(op) : 0;
 }
 
 static int acquire_op_identify(struct acquire_op *op)
@@ -89,10 +161,12 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
                                           enum purpose purpose)
 {
     const char *key = NULL;
-    int r = pool_pick(pool, op->request, &op->set);
+    int r = acquire_op_pick(op, pool);
 
     if (r == 0)
         r = acquire_op_identify(op);
+    if (r == 0)
+        r = acquire_op_find_within(op);
     if (r < 0)
         return r;
     if (pool->w->clock.tsc)
@@ -125,11 +199,12 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
         return -ESHUTDOWN;
     op->retref = retref;
     op->acquisition_set = NULL;
+    op->within = 0;
     op->request = request_validate(request);
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool->only_set;
-    if (!op->set || clock_must_report_tsc(&pool->w->clock) ||
+    if (!op->set || request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);
@@ -162,6 +237,8 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
     SCHED_POINT();
     record_set_prev_flags(r, 0);
+    if (record_held_within(r, record))
+        record_set_within(r, record, 0); /* as it was when it was held last */
     r->bucket_next = r->heap_index = 0;
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
@@ -231,6 +308,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    acquisition->within = acquisition->record ? op->within : 0;
     op->acquisition_set = &acquisition->set;
     if (acquisition->record) {
         acquire_op_fill_record(op, acquisition->record);
@@ -242,6 +320,8 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     WEIR_INVARIANT(acquisition->set == op->set || !acquisition->record);
     if (r == 0 && mode != MODE_RESERVE)
         acquisition_cache_enable(op->ctx, acquisition);
+    if (r == 0)
+        acquisition_publish_within(acquisition);
     if (r == 0 || (r == -EAGAIN && mode == MODE_PROBE)) {
         *ret = acquisition;
         return r;

@@ -98,6 +98,18 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
     thread_ctx_drop_instance(ctx);
 }
 
+void acquisition_publish_within(weir_acquisition *acquisition)
+{
+    struct acq_record *r;
+
+    if (!acquisition->within)
+        return;
+    WEIR_INVARIANT(acquisition->record && acquisition->record != acquisition->within);
+    r = set_record(acquisition->set, acquisition->record);
+    if (record_held_within(r, acquisition->record) != acquisition->within)
+        record_set_within(r, acquisition->record, acquisition->within);
+}
+
 enum record_state acquisition_state(const weir_acquisition *acquisition)
 {
     if (!acquisition->record)
@@ -144,6 +156,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     /* A reservation is known as granted from the start, so reading it observes nothing. */
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
+    if (state == RECORD_HELD)
+        acquisition_publish_within(acquisition);
     return acquisition_result_of(state);
 }
 

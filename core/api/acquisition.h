@@ -65,6 +65,9 @@ weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set,
                                           uint32_t waiter);
 /* Updates or returns nothing: the set has no limit with this key. Warns, or returns -ENOENT. */
 int acquisition_skip_key(weir_acquisition *acquisition, const char *key);
+/* Says in the record of a grant what it is nested in, for requests that are nested in it. Before
+ * any of them, and again, it does no harm. */
+void acquisition_publish_within(weir_acquisition *acquisition);
 /* Returns the state of its record, or the one that an acquisition without a record would have. */
 enum record_state acquisition_state(const weir_acquisition *acquisition);
 /* Releases an acquisition of any set: the slow path of weir_release. */

@@ -24,18 +24,19 @@ static uint32_t cq_pop(weir_queue *queue)
     return record;
 }
 
-static void cq_fill_refusal(struct thread_ctx *ctx, weir_set *set, uint32_t record, int result,
-                            struct weir_refusal *ret)
+static void cq_fill_refusal(struct acquire_op *op, uint32_t record, struct weir_completion *ret)
 {
-    struct acquire_op op = {.ctx = ctx, .set = set};
-
-    acquire_op_forecast(&op, record, FORECAST_SHORT_QUEUE);
-    acquire_op_fill_refusal(ret, set, result, &op.decision);
+    if (ret->acquisition)
+        op->within = ret->acquisition->within;
+    acquire_op_forecast(op, record, FORECAST_SHORT_QUEUE);
+    acquire_op_fill_refusal(&ret->refusal, op->set, ret->result, &op->decision);
 }
 
 void cq_hand_out(weir_acquisition *acquisition, int result)
 {
     WEIR_INVARIANT(result != -EINPROGRESS);
+    if (result == 0)
+        acquisition_publish_within(acquisition);
     atomic_store_explicit(&acquisition->observed, result == 0, memory_order_seq_cst);
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
 }
@@ -63,7 +64,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
         ret->acquisition->strict = (record_wait_target(r) & WAIT_TARGET_STRICT) != 0;
     }
     if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
-        cq_fill_refusal(ctx, set, record, result, &ret->refusal);
+        cq_fill_refusal(&(struct acquire_op){.ctx = ctx, .set = set}, record, ret);
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
     } else {

@@ -107,6 +107,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     if (!acquisition)
         return false;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    acquisition->within = op->within;
     acquisition->user_data = record_load(&r->data);
     atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
     op->acquisition_set = &acquisition->set;
@@ -275,6 +276,8 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
 
     if (r == 0)
         r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
+    if (r == 0 && op.within && !ret)
+        r = -EINVAL; /* the acquisition says what it is nested in */
     if (r < 0)
         return r;
     pending = cq_take_slot(queue);

@@ -39,7 +39,7 @@ void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisit
 {
     WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
-    if (acquisition->record && fast_path_supports(acquisition->set))
+    if (acquisition->record && !acquisition->within && fast_path_supports(acquisition->set))
         acquisition->fast_ctx = ctx;
 }
 
@@ -62,6 +62,7 @@ bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition
     WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
+    acquisition->within = 0;
     acquisition_cache_push(ctx, acquisition);
     return true;
 }
@@ -145,7 +146,7 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
 
     if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
         return false;
-    request = request_validate(request);
+    request = request_validate_plain(request);
     if (!request || !fast_path_is_open(set->w) ||
         !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
         return false;
@@ -250,7 +251,7 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
 
     if (!acquisition || !retacq)
         return false;
-    request = request_validate(request);
+    request = request_validate_plain(request);
     if (!request || !fast_path_resolve_acquire(repr, set, acquisition, request))
         return false;
     if (repr != REPR_INLINE && mode != MODE_TRY && try_now_has_queue(set))

@@ -90,7 +90,8 @@ static weir_set *registry_find_set(const weir *w, const char *name)
 
 int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret)
 {
-    struct set_plan plan = {.timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = true};
+    struct set_plan plan = {
+        .timeout_ns = WEIR_FOREVER, .max_wait_ns = WEIR_FOREVER, .fair = FAIR_SET};
     int r;
 
     plan.name = os_strdup(name ? name : "");

@@ -20,7 +20,7 @@ static const char *request_explain_malformed(const struct weir_request *request)
         return "the request's `size` is not that of a struct weir_request";
     if (request->amounts_n && !request->amounts)
         return "the request's `amounts` is NULL, and `amounts_n` is not 0";
-    return "the request has a flag that is not known, or `reserved` is not 0";
+    return "the request has a flag that is not known, such as one of a newer version";
 }
 
 int request_refuse_malformed(weir *w, const struct weir_request *request,

@@ -12,7 +12,7 @@
 /* The request that NULL stands for: every limit with its default. */
 extern const struct weir_request request_default;
 
-/* Sizes of a request of earlier versions: without a subject, and without a token. */
+/* Sizes of requests of earlier versions: without a subject, and without token and `within`. */
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 #define REQUEST_SIZE_NO_TOKEN   offsetof(struct weir_request, token)
 
@@ -22,6 +22,17 @@ static inline bool request_size_is_known(const struct weir_request *request)
            request->size == REQUEST_SIZE_NO_TOKEN;
 }
 
+/* Returns the acquisition that a valid request is nested in; NULL: none. */
+static inline const weir_acquisition *request_within(const struct weir_request *request)
+{
+    return request->size >= sizeof(*request) ? request->within : NULL;
+}
+
+static inline bool request_is_nested(const struct weir_request *request)
+{
+    return request->within_process || request_within(request);
+}
+
 /* Returns the caller's request, request_default for NULL, or NULL if it is malformed. */
 static inline const struct weir_request *request_validate(const struct weir_request *request)
 {
@@ -29,7 +40,24 @@ static inline const struct weir_request *request_validate(const struct weir_requ
         return &request_default;
     if (!request_size_is_known(request))
         return NULL;
-    if (request->flags & ~(uint32_t)WEIR_STRICT || request->reserved ||
+    if (request->flags & ~(uint32_t)WEIR_STRICT || (request->amounts_n && !request->amounts))
+        return NULL;
+    return request;
+}
+
+/* The same for the fast path: also NULL if the request is nested. */
+WEIR_ALWAYS_INLINE const struct weir_request *
+request_validate_plain(const struct weir_request *request)
+{
+    if (!request)
+        return &request_default;
+    if (request->size < sizeof(*request)) {
+        if (request->size != REQUEST_SIZE_NO_SUBJECT && request->size != REQUEST_SIZE_NO_TOKEN)
+            return NULL;
+    } else if (request->within) {
+        return NULL;
+    }
+    if (request->flags & ~(uint32_t)WEIR_STRICT || request->within_process ||
         (request->amounts_n && !request->amounts))
         return NULL;
     return request;

@@ -110,6 +110,7 @@ const struct set_ops keyed_set_ops = {
     .open = set_keyed_open,
     .close = set_keyed_close,
     .identify = keyed_hash,
+    .is_of_subject = keyed_is_of_subject,
     .fill_record = keyed_fill_record,
     .acquire = keyed_acquire,
     .release = keyed_release,

@@ -73,7 +73,9 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->max_wait_ns = plan->max_wait_ns;
     set->max_waiters = plan->max_waiters;
     set->strict = plan->strict;
-    set->fair = plan->fair;
+    set->fair = plan->fair != FAIR_NO;
+    set->per_limit = plan->fair == FAIR_PER_LIMIT;
+    set->hands_over = set_may_hand_over(set);
     set_plan_free(plan);
     *ret = set;
     return 0;

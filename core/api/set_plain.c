@@ -24,7 +24,7 @@ static void set_plain_close(weir_set *set)
 static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
 {
     (void)record;
-    set_forecast(op->ctx, op->set, op->amounts, walk, &op->decision);
+    set_forecast(op->ctx, op->set, op->amounts, op->within, walk, &op->decision);
 }
 
 int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,

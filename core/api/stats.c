@@ -69,6 +69,7 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .max_wait_ns = set->max_wait_ns,
         .max_waiters = set->max_waiters,
         .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR) |
+                 (set->per_limit ? WEIR_SET_FAIR_PER_LIMIT : 0u) |
                  (set->boottime ? WEIR_SET_BOOTTIME : 0u),
         .backend = shared ? "process" : "thread",
         .lifetime = !shared           ? NULL
@@ -169,6 +170,8 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     if (instance_is_forked(set->w))
         return -ECHILD;
     r = set->ops->identify ? set->ops->identify(&op) : 0;
+    if (r == 0 && set->limits.n)
+        r = acquire_op_find_within(&op);
     if (r == 0)
         r = request_resolve(set, op.request, PURPOSE_FORECAST, op.amounts, &key);
     if (r < 0)

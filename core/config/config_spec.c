@@ -185,12 +185,15 @@ static void spec_copy_subjects(struct config_ast *ast, const struct weir_subject
 static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *spec,
                           struct ast_set *ret)
 {
-    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_UNFAIR | WEIR_SET_BOOTTIME;
+    const uint32_t fairness = WEIR_SET_UNFAIR | WEIR_SET_FAIR_PER_LIMIT;
+    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_BOOTTIME | fairness;
     if (!spec->name)
         spec_complain(ast, "needs a name");
     ast->complaints->location.set = spec->name;
     if ((spec->flags & ~flags) != 0)
         spec_complain(ast, "flags 0x%x are not known", spec->flags & ~flags);
+    if ((spec->flags & fairness) == fairness)
+        spec_complain(ast, "is either unfair or fair per limit");
     ret->name.text = spec_text(ast, spec->name);
     ret->backend.text = spec_text(ast, spec->backend);
     ret->lifetime.text = spec_text(ast, spec->lifetime);
@@ -198,7 +201,9 @@ static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *sp
     ret->max_wait.text = spec_timeout(ast, spec->max_wait_ns);
     ret->max_waiters.text = spec_number(ast, spec->max_waiters);
     ret->strict.text = (spec->flags & WEIR_SET_STRICT) != 0 ? "true" : NULL;
-    ret->fair.text = (spec->flags & WEIR_SET_UNFAIR) != 0 ? "false" : NULL;
+    ret->fair.text = (spec->flags & WEIR_SET_UNFAIR) != 0           ? "false"
+                     : (spec->flags & WEIR_SET_FAIR_PER_LIMIT) != 0 ? "per_limit"
+                                                                    : NULL;
     ret->clock.text = (spec->flags & WEIR_SET_BOOTTIME) != 0 ? "boottime" : NULL;
     spec_copy_subjects(ast, spec->subjects, &ret->subjects);
     spec_copy_settings(ast, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,

@@ -118,8 +118,8 @@ static void fingerprint_write_set(struct fingerprint_writer *writer, const struc
     fingerprint_write(writer, ": {backend: %s", shared ? "process" : "thread");
     if (shared)
         fingerprint_write(writer, ", lifetime: %s", plan->while_used ? "users" : "boot");
-    if (!plan->fair)
-        fingerprint_write(writer, ", fair: false");
+    if (plan->fair != FAIR_SET)
+        fingerprint_write(writer, ", fair: %s", plan->fair == FAIR_NO ? "false" : "per_limit");
     if (plan->boottime)
         fingerprint_write(writer, ", clock: boottime");
     if (plan->max_waiters != 0)

@@ -36,6 +36,10 @@ struct keyed_plan {
     enum evict evict;
 };
 
+/* Which requests may be granted before a waiter: any; none; those for other limits. The values of
+ * `fair`, in the order of their words. */
+enum fairness { FAIR_NO, FAIR_SET, FAIR_PER_LIMIT };
+
 /* Everything that a set is made of. The plan owns strings and arrays until a set takes them. */
 struct set_plan {
     char *name;
@@ -46,7 +50,8 @@ struct set_plan {
     uint32_t config_n;
     uint64_t timeout_ns, max_wait_ns; /* WEIR_FOREVER: none */
     uint32_t max_waiters;             /* 0: no bound */
-    bool strict, fair;
+    bool strict;
+    enum fairness fair;
     enum backend backend;
     struct keyed_plan keyed;
     bool boottime;   /* its clock goes on during a suspension */

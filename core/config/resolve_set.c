@@ -70,18 +70,26 @@ static void resolve_set_clock(struct resolver *resolver, const struct ast_set *a
     plan->boottime = clock == 1;
 }
 
+static void resolve_set_fairness(struct resolver *resolver, const struct ast_set *ast,
+                                 struct set_plan *plan)
+{
+    static const char *const words[] = {"false", "true", "per_limit"};
+    uint64_t fair = FAIR_SET;
+    value_read_choice(resolver->complaints, "fair", &ast->fair, words, ARRAY_LENGTH(words), &fair);
+    plan->fair = (enum fairness)fair;
+}
+
 static void resolve_set_fields(struct resolver *resolver, const struct ast_set *ast,
                                struct set_plan *plan)
 {
     uint64_t waiters = 0;
-    plan->fair = true;
     resolve_set_backend(resolver, ast, plan);
     resolve_set_subjects(resolver, ast, plan);
     resolve_set_clock(resolver, ast, plan);
     resolve_set_timeout(resolver, "timeout", &ast->timeout, &plan->timeout_ns);
     resolve_set_timeout(resolver, "max_wait", &ast->max_wait, &plan->max_wait_ns);
     value_read_boolean(resolver->complaints, "strict", &ast->strict, &plan->strict);
-    value_read_boolean(resolver->complaints, "fair", &ast->fair, &plan->fair);
+    resolve_set_fairness(resolver, ast, plan);
     value_read_number(resolver->complaints, "max_waiters", &ast->max_waiters, UNITS_AMOUNT, 1,
                       UINT32_MAX, &waiters);
     plan->max_waiters = (uint32_t)waiters;

@@ -37,6 +37,7 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     set->max_waiters = template->max_waiters;
     set->strict = template->strict;
     set->fair = template->fair;
+    set->per_limit = template->per_limit;
     set->backend = template->backend;
     if (!keyed->segment)
         return;

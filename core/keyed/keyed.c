@@ -164,6 +164,13 @@ int keyed_hash(struct acquire_op *op)
     return 0;
 }
 
+bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record)
+{
+    const struct key_digest key = keyed_record_key(op->set, record);
+
+    return key.buckets == op->key.buckets && key.id == op->key.id;
+}
+
 void keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
     uint32_t n = op->set->limits.n;

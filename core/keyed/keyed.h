@@ -93,6 +93,8 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
 
 /* Writes the key behind the amounts of a record that is being filled. */
 void keyed_fill_record(const struct acquire_op *op, struct acq_record *r);
+/* Returns whether a record of the set is of the subject of op->request. */
+bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record);
 
 /*
  * ---- key sets: full sets that hold the state of keys for which one word is not enough ----

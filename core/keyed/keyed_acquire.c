@@ -295,7 +295,7 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
         }
         key_set = key_set_at(slot.keyed, word, &storage);
         if (key_set)
-            set_forecast(op->ctx, &key_set->set, op->amounts, walk, &op->decision);
+            set_forecast(op->ctx, &key_set->set, op->amounts, op->within, walk, &op->decision);
         /* A word that named a key set all the time: its states were the key's. */
         if (key_set && keyed_slot_is_same(&slot))
             return;

@@ -36,6 +36,7 @@ void counters_sum(const struct counters *counters, struct weir_set_stats *totals
     totals->refused_full += counter_load(&counters->refused_full);
     totals->refused_impossible += counter_load(&counters->refused_impossible);
     totals->refused_unknown += counter_load(&counters->refused_unknown);
+    totals->refused_deadlock += counter_load(&counters->refused_deadlock);
     totals->timed_out += counter_load(&counters->timed_out);
     totals->canceled += counter_load(&counters->canceled);
     totals->released += counter_load(&counters->released);

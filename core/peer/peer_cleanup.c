@@ -128,9 +128,9 @@ int peer_reap_all(struct thread_ctx *ctx, weir_set *set)
     return peer_cleanup_all(ctx, set, PROBE_NOW);
 }
 
-void peer_make_room(struct thread_ctx *ctx, weir_set *set)
+int peer_make_room(struct thread_ctx *ctx, weir_set *set)
 {
-    peer_cleanup_all(ctx, set, PROBE_NOW);
+    return peer_cleanup_all(ctx, set, PROBE_NOW);
 }
 
 /* Returns whether so much of the segment is in use that dead processes may have some of it: slots,

@@ -28,18 +28,19 @@ static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, ui
 void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
 {
     struct txn txn;
-    uint32_t head;
+    uint64_t ready;
+    uint32_t next;
 
     WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
     txn_begin(&txn, ctx, set);
     if (set_is_broken(set))
         return;
-    head = waitq_head(&txn.version);
-    if (!stall_check_wait_is_sound(&txn, record, word, txn_head_ready(&txn)) || !head)
+    next = txn_next(&txn, &ready);
+    if (!stall_check_wait_is_sound(&txn, record, word, ready) || !next)
         return;
     set_settle_heads(ctx, set);
-    if (participant_waiter(set->participant, head))
+    if (participant_waiter(set->participant, next))
         set_grant_waiters(ctx, set); /* it may need another check, at the time it is ready */
 }
 
@@ -64,7 +65,8 @@ static uint64_t stall_check_foresee(struct txn *txn)
     weir_set *set = txn->set;
     const struct limits *limits = &set->limits;
     /* A release comes first, and hands over. */
-    bool is_timed = limits->has_waits && txn_head_ready(txn) < WEIR_BLOCKED;
+    uint64_t ready = txn_next_ready(txn);
+    bool is_timed = limits->has_waits && ready < WEIR_BLOCKED && !set->per_limit;
     uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
     uint64_t now_ns = set_to_instance_ns(set, txn->now_ns), next_ns = now_ns + STALL_CHECK_NS;
     uint64_t amounts[WEIR_LIMITS_MAX];
@@ -72,6 +74,8 @@ static uint64_t stall_check_foresee(struct txn *txn)
 
     if (is_timed)
         forecast_init(txn);
+    else if (ready < WEIR_BLOCKED) /* of several that are next, this process attends to the first */
+        next_ns = stall_check_earlier(now_ns, set_to_instance_ns(set, ready), next_ns);
     n = n < STALL_CHECK_WALK_MAX ? n : STALL_CHECK_WALK_MAX;
     for (uint32_t i = 0; i < n && record && !is_stalled; i++) {
         is_stalled = participant_is_stalled(set->participant, record, now_ns);

@@ -97,7 +97,9 @@ static void forecast_set_valid(struct txn *txn)
 
 bool forecast_append(struct txn *txn, const uint64_t *amounts)
 {
-    if (!txn->set->limits.has_waits)
+    if (txn->within)
+        forecast_invalidate(txn);
+    if (!txn->set->limits.has_waits || txn->within || txn->set->per_limit)
         return true;
     if (!waitq_length(&txn->version)) {
         forecast_init(txn);
@@ -129,16 +131,21 @@ static bool forecast_rebuild(struct txn *txn)
     return true;
 }
 
-/* Finds the limit that limits the head, if no other is limiting. */
-static bool forecast_find_limiting(const struct txn *txn, struct decision *ret)
+/* Finds the limit that limits the first waiter ahead, if no other is limiting. */
+static bool forecast_find_limiting(const struct txn *txn, const uint64_t *amounts,
+                                   struct decision *ret)
 {
-    uint64_t amounts[WEIR_LIMITS_MAX];
+    uint32_t ahead = txn_first_ahead(txn, amounts);
+    uint64_t of_ahead[WEIR_LIMITS_MAX];
 
     WEIR_INVARIANT(waitq_head(&txn->version));
-    txn_amounts(txn, waitq_head(&txn->version), amounts);
+    if (ahead)
+        txn_amounts(txn, ahead, of_ahead);
     if (!txn_is_current(txn))
         return false;
-    limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts, true, &ret->limiting);
+    if (ahead)
+        limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, of_ahead, true,
+                        &ret->limiting);
     return true;
 }
 
@@ -172,6 +179,59 @@ static bool forecast_refresh(struct txn *txn)
     return true;
 }
 
+/* Adds the grant of a request to a forecast in which each limit has its own time, `after`. Returns
+ * the time of the grant; WEIR_BLOCKED or more: it cannot be. */
+static uint64_t forecast_add(const struct txn *txn, const uint64_t *amounts, uint64_t *after,
+                             const struct limit **ret_limiting)
+{
+    const struct limits *limits = &txn->set->limits;
+    uint64_t *states = forecast_words(txn) + FORECAST_STATES, ready;
+    struct weir_instant at = txn->at;
+
+    for (uint32_t i = 0; i < limits->n; i++)
+        if ((amounts[i] || !txn->set->per_limit) && after[i] > at.now_ns)
+            at.now_ns = after[i];
+    ready = limits_ready_at(limits, states, &at, amounts, false, ret_limiting);
+    if (ready >= WEIR_BLOCKED)
+        return ready;
+    at.now_ns = ready;
+    limits_take(limits, states, &at, amounts, false);
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (amounts[i] || !txn->set->per_limit)
+            after[i] = ready;
+    return ready;
+}
+
+/* Forecasts a request that is not the last of all: the waiters that it has to wait for are granted
+ * one after another, each as soon as it can be. Those behind it do not matter. */
+static bool forecast_compute_within(struct txn *txn, const uint64_t *amounts, struct decision *ret)
+{
+    uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
+    uint64_t after[WEIR_LIMITS_MAX] = {0}, of_waiter[WEIR_LIMITS_MAX];
+    const struct limit *ignored;
+
+    if (txn->forecast_walks >= FORECAST_WALKS_MAX)
+        n = 0;
+    forecast_invalidate(txn); /* its words are used for this one */
+    forecast_init(txn);
+    for (uint32_t i = 0; i < n && record; i++) {
+        if (txn->within && !record_waits_within(set_record(txn->set, record)))
+            break;
+        if (i % FORECAST_CHECK_EVERY == 0 && !txn_is_current(txn))
+            break;
+        txn_amounts(txn, record, of_waiter);
+        forecast_add(txn, of_waiter, after, &ignored);
+        record = waitq_next(txn->set->region, record);
+    }
+    if (n && !txn_is_current(txn)) {
+        txn->forecast_walks++;
+        return false;
+    }
+    ret->forecast_ns = forecast_add(txn, amounts, after, &ret->limiting);
+    return !waitq_length(&txn->version) || ret->limiting ||
+           forecast_find_limiting(txn, amounts, ret);
+}
+
 bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision *ret)
 {
     bool has_waiters = waitq_length(&txn->version) > 0;
@@ -181,7 +241,9 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     ret->now_ns = txn->now_ns;
     ret->forecast_ns = txn->at.now_ns;
     if (!txn->set->limits.has_waits)
-        return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
+        return !has_waiters || ret->limiting || forecast_find_limiting(txn, amounts, ret);
+    if (txn->within || txn->set->per_limit)
+        return forecast_compute_within(txn, amounts, ret);
     if (!has_waiters)
         forecast_init(txn);
     else if ((!forecast_is_valid(txn) || forecast_is_overdue(txn)) && !forecast_refresh(txn))
@@ -189,15 +251,16 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     at = forecast_next_instant(&txn->at, words);
     ret->forecast_ns = limits_ready_at(&txn->set->limits, words + FORECAST_STATES, &at, amounts,
                                        false, &ret->limiting);
-    return !has_waiters || ret->limiting || forecast_find_limiting(txn, ret);
+    return !has_waiters || ret->limiting || forecast_find_limiting(txn, amounts, ret);
 }
 
-void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
                   enum forecast_walk forecast_walk, struct decision *ret)
 {
     struct txn txn;
 
     txn.forecast_walks = 0;
+    txn.within = within;
     do {
         ret->limiting = NULL;
         txn_begin(&txn, ctx, set);

@@ -46,9 +46,10 @@ void cq_prefetch_target(const weir *w, const struct acq_record *r);
  * many were found dead; if it is not 0, the set has changed. No locks are held. */
 int peer_reap_if_due(struct thread_ctx *ctx, weir_set *set, uint64_t now_ns);
 
-/* Releases what dead processes have of a shared set that lacks room. `ctx` is not in an operation.
- * No locks are held but that of the spare context, if that is the one. */
-void peer_make_room(struct thread_ctx *ctx, weir_set *set);
+/* Releases what dead processes have of a shared set, which lacks room or waits for them. Returns
+ * how many were found dead; if it is not 0, the set has changed. No locks are held but that of the
+ * spare context, if that is the one. */
+int peer_make_room(struct thread_ctx *ctx, weir_set *set);
 
 /* Recovers the dead thread that the context's part for a shared set was taken over from. The lock
  * of the spare context is held. Returns false if the set is broken. */

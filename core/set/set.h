@@ -35,11 +35,13 @@ struct weir_set {
     uint8_t record_units;
     uint8_t block_class; /* of a version with a forecast */
     uint8_t backend;     /* enum backend */
-    bool strict : 1, fair : 1;
-    bool boottime : 1;   /* as configured: its clock goes on during a suspension */
-    bool while_used : 1; /* lifetime: users */
-    bool is_keyed : 1;   /* a template, which changes no state (keyed.h) */
-    bool is_robust : 1;  /* its operations survive the death of another process at any step */
+    bool strict : 1;
+    bool fair : 1, per_limit : 1; /* fairness.h; per_limit only if fair */
+    bool hands_over : 1;          /* a release may hand over (set_release.c) */
+    bool boottime : 1;            /* as configured: its clock goes on during a suspension */
+    bool while_used : 1;          /* lifetime: users */
+    bool is_keyed : 1;            /* a template, which changes no state (keyed.h) */
+    bool is_robust : 1; /* its operations survive the death of another process at any step */
     _Atomic bool spare_prepared; /* spare context prepared; set at first use */
     uint16_t config_n;           /* at most CONFIG_ENTRIES_MAX */
 
@@ -157,6 +159,10 @@ enum record_state set_used_record_state(const weir_set *set, uint32_t record);
 bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                  bool is_owner, const struct release_args *args);
 
+/* Returns true if only returned units make waiters ready: no rates, no algorithms, no other
+ * processes. Then they go to the head, or stay. */
+bool set_may_hand_over(const weir_set *set);
+
 /* Returns units that no record holds to the set. Counts nothing and cannot fail. */
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
 
@@ -176,11 +182,11 @@ void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                      enum record_state state);
 
-/* Grants to the head of the wait queue as long as it is ready. */
+/* Grants to the waiters that are next (fairness.h) as long as they are ready. */
 void set_grant_waiters(struct thread_ctx *ctx, weir_set *set);
 
 /* Grants waiters on behalf of a blocked waiter. Returns 0 if it was granted, the time of its next
- * check if it is the head, else WEIR_FOREVER. */
+ * check if it is the next one to be granted, else WEIR_FOREVER. */
 uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record);
 
 /*
@@ -208,7 +214,8 @@ static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
 /* Counts a grant; `record` 0: of units that are never released. */
 void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t *amounts,
                      uint32_t record);
-/* Counts a refusal with -ENOBUFS, or with -EAGAIN in this mode, by a limit; NULL: by the queue. */
+/* Counts a refusal with -ENOBUFS or -EDEADLK, or with -EAGAIN in this mode, by a limit; NULL: by
+ * the queue. */
 void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, enum wait_mode mode,
                        const struct limit *limiting);
 void set_count_release(struct thread_ctx *ctx, const weir_set *set,
@@ -240,8 +247,9 @@ enum forecast_walk {
     FORECAST_SHORT_QUEUE /* a long one is ignored: still a lower bound, in bounded time */
 };
 
-/* Forecasts when `amounts` would be granted behind the present waiters. */
-void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+/* Forecasts when `amounts` would be granted behind the present waiters; `within` as in struct
+ * acquire_op. */
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
                   enum forecast_walk forecast_walk, struct decision *ret);
 
 /* Reads a consistent version of the set, for observers. */

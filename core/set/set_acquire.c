@@ -10,6 +10,7 @@
 #include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
+#include "set/nesting.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
 #include <errno.h>
@@ -22,6 +23,8 @@ void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, en
     WEIR_INVARIANT(code < 0 && (!limiting || limiting < set->limits.items + set->limits.n));
     if (code == -ENOBUFS)
         counter_add(&counters->refused_full, 1);
+    else if (code == -EDEADLK)
+        counter_add(&counters->refused_deadlock, 1);
     else if (mode == MODE_WAIT)
         counter_add(&counters->refused_max_wait, 1);
     else
@@ -77,21 +80,36 @@ static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t
     return 0;
 }
 
+/* Adds the record to the wait queue: at the end, or behind the other nested ones. Returns how many
+ * are ahead of it. */
+static uint32_t set_acquire_join(struct txn *txn, uint32_t record)
+{
+    uint32_t ahead = waitq_length(&txn->version), prev = waitq_tail(&txn->version);
+
+    if (txn->within) {
+        prev = fairness_last_nested(txn->set, &txn->version, &ahead);
+        waitq_insert(txn->set->region, &txn->version, prev, record, txn->within);
+    } else {
+        waitq_enqueue(txn->set->region, &txn->version, prev, record);
+    }
+    if (!prev && !set_is_shared(txn->set))
+        version_hint_head(txn->set->region, txn->set->head_unit, record);
+    return ahead;
+}
+
 /* Enqueues a request that the forecast includes. Returns ACQUIRE_ENQUEUED or ACQUIRE_RETRY. */
-static int set_acquire_enqueue(struct txn *txn, uint32_t record, uint64_t ready,
-                               struct decision *ret)
+static int set_acquire_enqueue(struct txn *txn, const uint64_t *amounts, uint32_t record,
+                               uint64_t ready, struct decision *ret)
 {
     struct acq_record *r = set_record(txn->set, record);
-    bool is_first = waitq_length(&txn->version) == 0;
+    bool is_next = txn->set->per_limit && !txn_first_ahead(txn, amounts);
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
     WEIR_INVARIANT(record && record_is_unused(txn->set, record));
     shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
-    ret->ticket = waitq_departures(&txn->version) + waitq_length(&txn->version);
-    waitq_enqueue(txn->set->region, &txn->version, waitq_tail(&txn->version), record);
-    if (is_first && !set_is_shared(txn->set))
-        version_hint_head(txn->set->region, txn->set->head_unit, record);
-    if (is_first && ready < WEIR_BLOCKED &&
+    ret->ticket = waitq_departures(&txn->version) + set_acquire_join(txn, record);
+    is_next |= waitq_head(&txn->version) == record;
+    if (is_next && ready < WEIR_BLOCKED &&
         wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
         txn->recheck_ns = ready;
         txn->recheck = (struct notification){record, word};
@@ -109,8 +127,9 @@ static bool set_acquire_is_full(const weir_set *set, uint32_t length)
 WEIR_ALWAYS_INLINE bool set_acquire_must_queue(const weir_set *set, const struct version *version)
 {
     uint32_t length = waitq_length(version);
+    bool is_fifo = set->fair && !set->per_limit;
 
-    return length && set->fair && !set->limits.has_opaque_resources &&
+    return length && is_fifo && !set->limits.has_opaque_resources &&
            !set_acquire_is_full(set, length);
 }
 
@@ -191,11 +210,28 @@ static bool set_acquire_settle(struct txn *txn)
 {
     enum { SETTLED_MAX = 64 };
 
-    if (txn->settled_n >= SETTLED_MAX || !txn_is_head_unsettled(txn))
+    if (txn->settled_n >= SETTLED_MAX || !txn_is_unsettled(txn))
         return false;
     txn->settled_n++;
     set_settle_heads(txn->ctx, txn->set);
     return true;
+}
+
+/*
+ * Refuses a nested request that would wait for ever. A holder that is dead waits for nothing, so
+ * these are looked for first. Returns 0 if it may wait.
+ */
+static int set_acquire_check_circle(struct txn *txn, const uint64_t *amounts, struct decision *ret)
+{
+    int r = txn->within ? nesting_closes_circle(txn, amounts, &ret->limiting) : 0;
+
+    if (r <= 0)
+        return r;
+    if (!txn_is_current(txn) || (set_is_shared(txn->set) && peer_make_room(txn->ctx, txn->set) > 0))
+        return ACQUIRE_RETRY;
+    ret->forecast_ns = WEIR_NEVER;
+    set_count_not_now(txn->ctx, txn->set, -EDEADLK, MODE_WAIT, ret->limiting);
+    return -EDEADLK;
 }
 
 static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t record,
@@ -203,8 +239,9 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
 {
     weir_set *set = txn->set;
     uint32_t length = waitq_length(&txn->version);
-    bool may_grant = !length || !set->fair;
+    bool may_grant, may_wait;
     uint64_t ready;
+    int r;
 
     *ret = (struct decision){.now_ns = txn->now_ns, .forecast_ns = WEIR_NEVER};
     if (set_is_broken(set))
@@ -213,9 +250,11 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return -ESHUTDOWN;
     if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
-    if (mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER &&
-        set_acquire_must_queue(set, &txn->version) && set_acquire_can_wait(txn, amounts))
-        return set_acquire_enqueue(txn, record, WEIR_BLOCKED, ret);
+    may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER;
+    if (may_wait && !txn->within && set_acquire_must_queue(set, &txn->version) &&
+        set_acquire_can_wait(txn, amounts))
+        return set_acquire_enqueue(txn, amounts, record, WEIR_BLOCKED, ret);
+    may_grant = txn_first_ahead(txn, amounts) == 0;
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
     if (may_grant && txn_is_ready(txn, ready))
         return set_acquire_commit(txn, amounts, record, mode);
@@ -235,12 +274,15 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_acquire_refuse(txn, amounts, -EAGAIN, mode, ret);
     if (mode == MODE_RESERVE)
         return set_acquire_reserve(txn, amounts, record, ready, max_wait_ns, ret);
+    r = set_acquire_check_circle(txn, amounts, ret);
+    if (r)
+        return r;
     if (set_acquire_is_full(set, length))
         return set_acquire_refuse_wait(txn, amounts, -ENOBUFS, ret);
     if (set_acquire_exceeds_wait(txn, amounts, max_wait_ns, ret))
         return set_acquire_refuse_wait(txn, amounts, -EAGAIN, ret);
     forecast_append(txn, amounts);
-    return set_acquire_enqueue(txn, record, ready, ret);
+    return set_acquire_enqueue(txn, amounts, record, ready, ret);
 }
 
 /* Returns the word of the record once it is enqueued. A submission may be decided, reaped and its
@@ -313,22 +355,24 @@ static int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *am
 
 /* Acquires on the slow path, in the state word once the set can be deflated. Results as
  * set_acquire(). */
-static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
-                                uint32_t record, enum wait_mode mode, uint64_t max_wait_ns,
-                                struct decision *ret)
+static int set_acquire_inflated(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                                uint64_t max_wait_ns)
 {
+    struct thread_ctx *ctx = op->ctx;
+    weir_set *set = op->set;
     struct txn txn;
     unsigned turn = 0;
     int r;
 
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     txn.forecast_walks = txn.settled_n = 0;
+    txn.within = op->within;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
-            r = try_now_acquire(ctx, set, amounts, record, mode, ret);
+            r = try_now_acquire(ctx, set, op->amounts, record, mode, &op->decision);
         else
-            r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, ret);
+            r = set_acquire_once(&txn, op->amounts, record, mode, max_wait_ns, &op->decision);
         if (r != ACQUIRE_RETRY)
             return r;
     }
@@ -336,11 +380,12 @@ static int set_acquire_inflated(struct thread_ctx *ctx, weir_set *set, const uin
 
 /* Returns true if the request can only be enqueued, as far as its set and its wait say so. The
  * binding of a key set is among the states. */
-static inline bool set_acquire_may_enqueue(const weir_set *set, enum wait_mode mode,
+static inline bool set_acquire_may_enqueue(const struct acquire_op *op, enum wait_mode mode,
                                            uint64_t max_wait_ns)
 {
-    return mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !set->is_robust &&
-           !set_is_key_set(set);
+    bool may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER;
+
+    return may_wait && !op->within && !op->set->is_robust && !set_is_key_set(op->set);
 }
 
 int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uint64_t max_wait_ns)
@@ -356,10 +401,10 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
     if (r != ACQUIRE_RETRY)
         return r;
     word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
-    if (set_acquire_may_enqueue(set, mode, max_wait_ns))
+    if (set_acquire_may_enqueue(op, mode, max_wait_ns))
         r = set_enqueue(ctx, set, op->amounts, record, &op->decision);
     if (r == ACQUIRE_RETRY)
-        r = set_acquire_inflated(ctx, set, op->amounts, record, mode, max_wait_ns, &op->decision);
+        r = set_acquire_inflated(op, record, mode, max_wait_ns);
     return r == ACQUIRE_ENQUEUED ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 
@@ -371,6 +416,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     int r;
 
     txn.forecast_walks = txn.settled_n = 0;
+    txn.within = 0;
     for (;; spin_backoff(&turn)) {
         r = try_now_lease(ctx, set, amount, lease, ret);
         if (r != ACQUIRE_RETRY)

@@ -23,6 +23,7 @@ struct acquire_op {
     weir_set *set;
     struct thread_ctx *ctx;
     struct key_digest key;      /* of the subject, by set_ops.identify */
+    uint32_t within;            /* record that the request is nested in; 0: none */
     weir_set **acquisition_set; /* where the acquisition says which set it is of; or NULL */
     struct weir_refusal *retref;
     struct decision decision;
@@ -31,7 +32,8 @@ struct acquire_op {
 
 /*
  * Acquires op->amounts from a plain set or a key set. Returns 0 if granted; 1 if enqueued; -EAGAIN
- * (not now, or the forecast wait exceeds `max_wait_ns`), -ENOBUFS, -ERANGE, -ESHUTDOWN, -EUCLEAN.
+ * (not now, or the forecast wait exceeds `max_wait_ns`), -ENOBUFS, -ERANGE, -EDEADLK, -ENOMEM,
+ * -ESHUTDOWN, -EUCLEAN.
  * `record` is free and filled by the caller, and becomes HELD or WAITING; 0: nothing to release,
  * and no waiting. A probe fills no decision and counts only a grant. A reservation is granted (0)
  * as of the time in the decision, or refused with -EAGAIN.
@@ -55,6 +57,8 @@ struct set_ops {
 
     /* Identifies the subject of op->request. Returns 0 or -EINVAL. NULL: there are no subjects. */
     int (*identify)(struct acquire_op *op);
+    /* Returns whether a record is of the subject of op->request. NULL: there are no subjects. */
+    bool (*is_of_subject)(const struct acquire_op *op, uint32_t record);
     /* Fills a record's words behind its amounts. NULL: it has none. */
     void (*fill_record)(const struct acquire_op *op, struct acq_record *r);
     /* Acquires op->amounts, as set_acquire() specifies. May change op->set; the acquisition and the

@@ -170,14 +170,6 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     return set_release_once(txn, rel);
 }
 
-/* Returns true if only returned units make waiters ready: no rates, no algorithms, no other
- * processes. Then they go to the head, or stay. */
-static bool set_release_may_hand_over(const weir_set *set)
-{
-    return !set_is_shared(set) && !set_is_key_set(set) && !set->limits.has_waits &&
-           !set->limits.has_opaque_resources;
-}
-
 /* Prefetches the version and the record of the probable head. Otherwise each cache miss would wait
  * for the one before: state word, version, head, wait target. Relaxed: recent_head is a guess. */
 static inline void set_release_prefetch(const weir_set *set)
@@ -198,6 +190,13 @@ static inline void set_release_prefetch(const weir_set *set)
     prefetch_write(first + PREFETCH_LINE_SIZE);
 }
 
+bool set_may_hand_over(const weir_set *set)
+{
+    if (set_is_shared(set) || set_is_key_set(set) || set->per_limit)
+        return false;
+    return !set->limits.has_waits && !set->limits.has_opaque_resources;
+}
+
 /* Releases on a set with waiters, in a row: the next waiter is examined only after the first was
  * notified. False: nothing has happened, and the slow path is needed. */
 static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
@@ -213,12 +212,12 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
     if (txn.at.now_ns != txn.now_ns)
         return false; /* it is too early to grant */
     set_release_limits(&txn, args, 0);
-    txn_grant_head(&txn, waitq_head(&txn.version));
+    txn_grant_next(&txn, waitq_head(&txn.version), true);
     if (!txn_commit_private(&txn))
         return false;
     txn_finish(&txn);
     version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
-    if (txn.granted_record && txn_is_ready(&txn, txn_head_ready(&txn)))
+    if (txn.granted_record && txn_is_ready(&txn, txn_next_ready(&txn)))
         set_grant_waiters(ctx, set);
     return true;
 }
@@ -229,8 +228,7 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
     unsigned turn = 0;
     int r;
 
-    if (rel->record_freed && set_release_may_hand_over(set) &&
-        set_release_hand_over(ctx, set, rel->args))
+    if (rel->record_freed && set->hands_over && set_release_hand_over(ctx, set, rel->args))
         return TRY_DONE;
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {

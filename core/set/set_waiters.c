@@ -63,6 +63,16 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
     txn_finish(&txn);
 }
 
+/* Returns whether a blocked waiter has to keep the time: it is the next one to be granted. */
+static bool txn_is_next(const struct txn *txn, uint32_t record)
+{
+    uint64_t ready;
+
+    if (!txn->set->per_limit)
+        return waitq_head(&txn->version) == record;
+    return txn_next(txn, &ready) == record;
+}
+
 uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 {
     struct txn txn;
@@ -71,11 +81,11 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     for (;;) {
         txn_begin(&txn, ctx, set);
-        if (waitq_head(&txn.version) != record || set_is_broken(set))
+        if (!txn_is_next(&txn, record) || set_is_broken(set))
             return WEIR_FOREVER;
         txn_grant_waiters(&txn, HEAD_WATCH_BY_CALLER);
         if (!txn.granted_record)
-            return set_to_instance_ns(set, txn.head_ready_ns);
+            return set_to_instance_ns(set, txn.next_ready_ns);
         if (!txn_commit(&txn)) {
             spin_backoff(&turn);
             continue;
@@ -119,7 +129,7 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
         waitq_remove(set->region, &txn.version, record);
         version_defer_state(&txn.version, record, word, state, false);
         forecast_invalidate(&txn);
-        if (head)
+        if (head || set->per_limit)
             txn_grant_waiters(&txn, HEAD_WATCH_NONE);
         if (txn_commit(&txn))
             break;
@@ -146,14 +156,27 @@ static enum record_state set_overdue_state(const struct txn *txn, const struct a
     return record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
 }
 
-bool txn_is_head_unsettled(const struct txn *txn)
+/* Returns the first waiter that holds up others and is overdue; 0: none is. That is the head, or
+ * any waiter of a set that is fair per limit. */
+static uint32_t txn_overdue_waiter(const struct txn *txn)
 {
-    uint32_t head = waitq_head(&txn->version);
+    uint32_t record = waitq_head(&txn->version), left = waitq_length(&txn->version);
 
-    if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+    for (; record && left; left--) {
+        if (set_overdue_state(txn, set_record(txn->set, record)) != RECORD_WAITING)
+            return record;
+        if (!txn->set->per_limit)
+            return 0;
+        record = waitq_next(txn->set->region, record);
+    }
+    return 0;
+}
+
+bool txn_is_unsettled(const struct txn *txn)
+{
+    if (!waitq_length(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
-    return set_overdue_state(txn, record_at(txn->set->region, head)) != RECORD_WAITING ||
-           txn_is_ready(txn, txn_head_ready(txn));
+    return txn_overdue_waiter(txn) || txn_is_ready(txn, txn_next_ready(txn));
 }
 
 /* Ends the wait of a record with the word `word` by its deadline, and notifies it. Returns whether
@@ -168,29 +191,29 @@ static bool set_end_overdue(struct thread_ctx *ctx, weir_set *set, uint32_t reco
     return true;
 }
 
-/* Settles the head, and all behind it that become ready by that. Returns false if there is nothing
- * to do. */
+/* Settles a waiter that is overdue, or all that are ready. Returns false if there is nothing to
+ * do. */
 static bool set_settle_head(struct thread_ctx *ctx, weir_set *set)
 {
     struct txn txn;
     enum record_state state;
     uint64_t word;
-    uint32_t head;
+    uint32_t overdue;
     bool is_unsettled;
 
     do {
         txn_begin(&txn, ctx, set);
-        head = waitq_head(&txn.version);
-        if (!head || set_is_broken(set))
+        if (!waitq_length(&txn.version) || set_is_broken(set))
             return false;
-        is_unsettled = txn_is_head_unsettled(&txn);
-        state = set_overdue_state(&txn, set_record(set, head));
-        word = set_record_word(set, head);
+        is_unsettled = txn_is_unsettled(&txn);
+        overdue = txn_overdue_waiter(&txn);
+        state = overdue ? set_overdue_state(&txn, set_record(set, overdue)) : RECORD_WAITING;
+        word = overdue ? set_record_word(set, overdue) : 0;
     } while (!txn_is_current(&txn) && !set_is_broken(set));
     if (!is_unsettled)
         return false;
     if (state != RECORD_WAITING)
-        set_end_overdue(ctx, set, head, word, state);
+        set_end_overdue(ctx, set, overdue, word, state);
     else
         set_grant_waiters(ctx, set);
     return true;

@@ -100,13 +100,14 @@ static void txn_notify_again(const struct txn *txn)
     struct deferred_write writes[DEFERRED_WRITES_MAX];
     weir_set *set = txn->set;
     uint32_t n = version_deferred_writes(set->region, set->head_unit, &txn->version, writes);
+    uint64_t ready;
+    uint32_t next = txn_next(txn, &ready);
 
     for (uint32_t i = 0; i < n; i++)
         if (deferred_write_ends_wait(&writes[i]))
             notify_waiter(set, writes[i].target >> 3, writes[i].desired);
-    if (waitq_head(&txn->version))
-        notify_recheck_at(set, waitq_head(&txn->version),
-                          set_record_word(set, waitq_head(&txn->version)), txn->now_ns);
+    if (next)
+        notify_recheck_at(set, next, set_record_word(set, next), txn->now_ns);
     version_set_notified(set->region, set->head_unit, &txn->version);
 }
 
@@ -185,29 +186,29 @@ bool txn_commit(struct txn *txn)
     return true;
 }
 
-/* Arranges a check of the head at `ready`. */
-static void txn_watch_head(struct txn *txn, uint32_t head, uint64_t ready)
+/* Arranges a check of the next waiter at `ready`. */
+static void txn_watch_next(struct txn *txn, uint32_t record, uint64_t ready)
 {
-    struct acq_record *r = record_at(txn->set->region, head);
+    struct acq_record *r = record_at(txn->set->region, record);
     uint64_t word = record_load(&r->word);
     bool is_blocked = wait_target_kind(record_wait_target(r)) == WAIT_TARGET_FUTEX;
-    bool is_local = !set_is_shared(txn->set) || participant_waiter(txn->set->participant, head);
+    bool is_local = !set_is_shared(txn->set) || participant_waiter(txn->set->participant, record);
 
-    WEIR_INVARIANT(head && txn->notifications_n < 2);
+    WEIR_INVARIANT(record && txn->notifications_n < 2);
     if (!is_blocked && is_local) {
         txn->recheck_ns = ready;
-        txn->recheck = (struct notification){head, word};
+        txn->recheck = (struct notification){record, word};
         return;
     }
     if (is_blocked) {
         /* It has its own timeout. Its word changes, so it misses no notification. */
         uint64_t next = record_next_word(word, RECORD_WAITING);
 
-        version_defer_write(&txn->version, head, RECORD_FIELD_WORD, word, next);
+        version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, next);
         word = next;
     }
     /* Of a waiter in another process, that process has the timer. */
-    txn->notifications[txn->notifications_n++] = (struct notification){head, word};
+    txn->notifications[txn->notifications_n++] = (struct notification){record, word};
 }
 
 /* Notifies the new head of a shared set, even if it waits for a release: its stall checks speed
@@ -217,24 +218,15 @@ static void txn_notify_head(struct txn *txn)
     uint32_t head = waitq_head(&txn->version);
 
     if (head && set_is_shared(txn->set))
-        txn_watch_head(txn, head, txn->now_ns + STALL_CHECK_NS);
+        txn_watch_next(txn, head, txn->now_ns + STALL_CHECK_NS);
 }
 
-static uint64_t txn_head_ready_by(const struct txn *txn, const uint64_t *states)
+uint64_t txn_next_ready(const struct txn *txn)
 {
-    uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct limit *limiting;
-    uint32_t head = waitq_head(&txn->version);
+    uint64_t ready;
 
-    if (!head)
-        return WEIR_NEVER;
-    txn_amounts(txn, head, amounts);
-    return limits_ready_at(&txn->set->limits, states, &txn->at, amounts, true, &limiting);
-}
-
-uint64_t txn_head_ready(const struct txn *txn)
-{
-    return txn_head_ready_by(txn, txn_states(txn));
+    txn_next(txn, &ready);
+    return ready;
 }
 
 /* Returns true if the former ready time of the head matters: not where only releases decide. */
@@ -250,54 +242,74 @@ void txn_save_states(const struct txn *txn)
             txn->ctx->saved_states[i] = txn_states(txn)[i];
 }
 
-/* Returns true if the head needs no other check. Where time does not matter, a ready time only says
- * that the clock is behind, and no thread waits for it. */
-static bool txn_is_head_watched(const struct txn *txn, enum head_watch watch, uint64_t ready)
+/* Returns true if the next waiter needs no other check. Where time does not matter, a ready time
+ * only says that the clock is behind, and no thread waits for it. */
+static bool txn_is_next_watched(const struct txn *txn, enum head_watch watch, uint32_t record,
+                                uint64_t ready)
 {
+    uint64_t before;
+
     if (watch != HEAD_WATCH_AS_READ)
         return watch == HEAD_WATCH_BY_CALLER;
     if (!set_depends_on_time(txn->set))
         return ready >= WEIR_BLOCKED;
-    return ready == txn_head_ready_by(txn, txn->ctx->saved_states);
+    return txn_next_by(txn, txn->ctx->saved_states, &before) == record && ready == before;
 }
 
-/* Returns true if the head waits; a damaged segment may say otherwise. */
-static bool txn_is_head_waiting(const struct txn *txn)
+/* Returns true if the record waits; a damaged segment may say otherwise. */
+static bool txn_is_waiting(const struct txn *txn, uint32_t record)
 {
-    uint32_t head = waitq_head(&txn->version);
-
-    if (!set_is_shared(txn->set) || !head ||
-        record_state(set_record_word(txn->set, head)) == RECORD_WAITING)
+    if (!set_is_shared(txn->set) ||
+        record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
         return true;
     if (txn_is_current(txn))
         participant_mark_broken(txn->set->participant);
     return false;
 }
 
-void txn_grant_waiters(struct txn *txn, enum head_watch watch)
+void txn_remove_waiter(struct txn *txn, uint32_t record)
 {
-    uint32_t head = waitq_head(&txn->version);
-    uint64_t ready;
+    waitq_remove(txn->set->region, &txn->version, record);
+}
 
-    if (!head || version_flags(&txn->version) & CONTENT_SHUT_DOWN || !txn_is_head_waiting(txn))
-        return;
-    WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
-    ready = txn_grant_head(txn, head);
-    if (txn->granted_record) {
-        if (txn->set->limits.has_anomalies)
-            forecast_invalidate(txn); /* the grant may be later than the forecast */
-        watch = HEAD_WATCH_NONE;
-        ready = txn_head_ready(txn);
-        txn->grant_again = txn_is_ready(txn, ready);
-    }
-    if (txn->grant_again)
+/* Makes sure that the next waiter is checked when it is ready. */
+static void txn_arrange_check(struct txn *txn, enum head_watch watch, uint32_t record,
+                              uint64_t ready)
+{
+    if (ready < WEIR_BLOCKED)
+        txn->next_ready_ns = ready;
+    if (txn_is_next_watched(txn, watch, record, ready))
         return;
     if (ready < WEIR_BLOCKED)
-        txn->head_ready_ns = ready;
-    if (txn_is_head_watched(txn, watch, ready))
-        return;
-    if (ready < WEIR_BLOCKED)
-        txn_watch_head(txn, waitq_head(&txn->version), ready);
+        txn_watch_next(txn, record, ready);
     else
         txn_notify_head(txn);
+}
+
+/* A grant out of the middle of the wait queue leaves no room for other deferred writes: it is a
+ * version of its own, and so is what comes after it. */
+void txn_grant_waiters(struct txn *txn, enum head_watch watch)
+{
+    uint32_t next = waitq_head(&txn->version);
+    uint64_t ready;
+
+    if (!next || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+        return;
+    WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
+    txn->grant_again = txn->set->per_limit && txn->version.writes_n;
+    if (txn->set->per_limit)
+        next = txn_next(txn, &ready);
+    if (txn->grant_again || !next || !txn_is_waiting(txn, next))
+        return;
+    ready = txn_grant_next(txn, next, !txn->set->per_limit);
+    if (!txn->granted_record) {
+        txn_arrange_check(txn, watch, next, ready);
+        return;
+    }
+    if (txn->set->limits.has_anomalies)
+        forecast_invalidate(txn); /* the grant may be later than the forecast */
+    ready = txn_next_ready(txn);
+    txn->grant_again = txn_is_ready(txn, ready) || txn->set->per_limit;
+    if (!txn->grant_again)
+        txn_arrange_check(txn, HEAD_WATCH_NONE, waitq_head(&txn->version), ready);
 }

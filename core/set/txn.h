@@ -8,7 +8,7 @@
 #ifndef WEIR_CORE_SET_TXN_H
 #define WEIR_CORE_SET_TXN_H
 
-#include "set/set.h"
+#include "set/fairness.h"
 
 /* A forecast ignores the waiters after so many failed walks; and the limit of
  * FORECAST_SHORT_QUEUE. */
@@ -28,14 +28,15 @@ struct txn {
     struct weir_instant at;  /* for limits; later than now_ns if reserved */
     unsigned forecast_walks; /* failed walks for a forecast; reset by the caller */
     unsigned settled_n;      /* calls of set_settle_heads(); reset by the caller */
+    uint32_t within;         /* of the request, as in struct acquire_op; set by the caller */
 
     /* For after the commit: */
     struct notification notifications[2];
     uint32_t notifications_n;
     uint64_t recheck_ns; /* time for the wait timer to check `recheck`; WEIR_FOREVER: none */
     struct notification recheck;
-    uint64_t head_ready_ns;  /* head is ready by time alone; WEIR_FOREVER: not */
-    bool grant_again;        /* the new head is ready, too */
+    uint64_t next_ready_ns;  /* the next waiter is ready by time alone; WEIR_FOREVER: not */
+    bool grant_again;        /* more waiters are ready, or may be */
     uint32_t granted_record; /* 0: none */
     uint64_t waited_ns;      /* wait of that record */
 };
@@ -74,23 +75,39 @@ static inline bool txn_is_ready(const struct txn *txn, uint64_t ready)
  * read, or it is shared and now marked broken. */
 bool txn_has_waiter(const struct txn *txn, uint32_t record);
 
-/* Copies the amounts of a record. Relaxed: the commit validates what was read. */
 static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t *ret)
 {
-    const struct acq_record *r = record_at(txn->set->region, record);
-
-    for (uint32_t i = 0; i < txn->set->limits.n; i++)
-        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+    fairness_amounts(txn->set, record, ret);
 }
 
-/* Returns when the head is ready, by the private version; WEIR_NEVER without a head. */
-uint64_t txn_head_ready(const struct txn *txn);
+/* As fairness_first_ahead() of the transaction's request, fairness_next() and
+ * fairness_last_nested(). */
+static inline uint32_t txn_first_ahead(const struct txn *txn, const uint64_t *amounts)
+{
+    const struct newcomer newcomer = {amounts, txn->within};
 
-/* Returns true if the head is ready, or its deadline has passed. Only txn_is_current() says whether
- * that is so. */
-bool txn_is_head_unsettled(const struct txn *txn);
+    return fairness_first_ahead(txn->set, &txn->version, &newcomer);
+}
 
-/* Which thread checks the head at the time it becomes ready. */
+static inline uint32_t txn_next_by(const struct txn *txn, const uint64_t *states,
+                                   uint64_t *ret_ready)
+{
+    return fairness_next(txn->set, &txn->version, &txn->at, states, ret_ready);
+}
+
+static inline uint32_t txn_next(const struct txn *txn, uint64_t *ret_ready)
+{
+    return txn_next_by(txn, txn_states(txn), ret_ready);
+}
+
+/* Returns when the next waiter is ready, by the private version; WEIR_NEVER without waiters. */
+uint64_t txn_next_ready(const struct txn *txn);
+
+/* Returns true if the next waiter is ready, or the deadline of one that others wait for has passed.
+ * Only txn_is_current() says whether that is so. */
+bool txn_is_unsettled(const struct txn *txn);
+
+/* Which thread checks the next waiter at the time it becomes ready. */
 enum head_watch {
     HEAD_WATCH_NONE,
     HEAD_WATCH_BY_CALLER, /* the caller, at any time */
@@ -100,8 +117,8 @@ enum head_watch {
 /* Saves the states of the version that was read, for HEAD_WATCH_AS_READ. */
 void txn_save_states(const struct txn *txn);
 
-/* Grants to the head if it is ready. If the head, or the next one, becomes ready by time alone,
- * makes sure that it is checked then. */
+/* Grants to the next waiter (fairness.h) if it is ready. If that one, or the one after it, becomes
+ * ready by time alone, makes sure that it is checked then. */
 void txn_grant_waiters(struct txn *txn, enum head_watch watch);
 
 /* forecast.c: the forecast holds the states as of the grant of the last waiter. */
@@ -116,8 +133,8 @@ static inline bool forecast_is_valid(const struct txn *txn)
 
 /* Starts a forecast in the private copy: nothing was granted yet. Rates or calls only. */
 void forecast_init(const struct txn *txn);
-/* Extends a valid forecast by one request, or starts one if the wait queue is empty. False: the
- * request can never be granted. */
+/* Extends a valid forecast by the transaction's request, or starts one if the wait queue is empty;
+ * drops it if that one overtakes others. False: the request can never be granted. */
 bool forecast_append(struct txn *txn, const uint64_t *amounts);
 static inline uint64_t *forecast_words(const struct txn *txn)
 {

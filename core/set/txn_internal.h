@@ -24,7 +24,7 @@ WEIR_ALWAYS_INLINE void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_s
     txn->version.inline_format = set->inline_format;
     txn->version.uncopied_n = txn->version.writes_n = 0;
     txn->notifications_n = 0;
-    txn->recheck_ns = txn->head_ready_ns = WEIR_FOREVER;
+    txn->recheck_ns = txn->next_ready_ns = WEIR_FOREVER;
     txn->grant_again = false;
     txn->granted_record = 0;
     txn->version.will_notify = false;
@@ -92,28 +92,37 @@ WEIR_ALWAYS_INLINE bool txn_read_private(struct txn *txn, struct thread_ctx *ctx
     return !(version_flags(&txn->version) & CONTENT_SHUT_DOWN);
 }
 
-/* Returns when the head is ready. If that is now and nothing is reserved, takes its amounts, copied
- * to ctx->granted_amounts. */
-static inline uint64_t txn_try_take(const struct txn *txn, uint32_t head)
+/* Returns when the next waiter, `record`, is ready. If that is now and nothing is reserved, takes
+ * its amounts, copied to ctx->granted_amounts. */
+static inline uint64_t txn_try_take(const struct txn *txn, uint32_t record)
 {
     const struct limits *limits = &txn->set->limits;
     uint64_t *amounts = txn->ctx->granted_amounts;
     const struct limit *limiting;
 
     if (txn->at.now_ns != txn->now_ns)
-        return txn_head_ready(txn);
-    txn_amounts(txn, head, amounts);
+        return txn_next_ready(txn);
+    txn_amounts(txn, record, amounts);
     return limits_try_take(limits, txn_states(txn), &txn->at, amounts, &limiting);
 }
 
-/* Grants to the head, after its amounts were taken. */
-static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r)
+/* Removes a waiter from any place of the wait queue. A function of its own, so that the common case
+ * needs few registers. */
+void txn_remove_waiter(struct txn *txn, uint32_t record);
+
+/* Grants to a waiter, after its amounts were taken: with four deferred writes from the middle of
+ * the wait queue. */
+static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r,
+                             bool is_head)
 {
     uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
     uint64_t held = record_next_word(word, RECORD_HELD);
 
     WEIR_INVARIANT(!txn->granted_record && txn->notifications_n < 2);
-    waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
+    if (is_head)
+        waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
+    else
+        txn_remove_waiter(txn, record);
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
                         txn->at.now_ns);
@@ -123,13 +132,14 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     txn->notifications[txn->notifications_n++] = (struct notification){record, held};
 }
 
-/* Grants to the head if it is ready. Returns when it is, or was, ready. */
-static inline uint64_t txn_grant_head(struct txn *txn, uint32_t head)
+/* Grants to the next waiter if it is ready. `is_head`: it is known to be the head. Returns when it
+ * is, or was, ready. */
+static inline uint64_t txn_grant_next(struct txn *txn, uint32_t record, bool is_head)
 {
-    uint64_t ready = txn_try_take(txn, head);
+    uint64_t ready = txn_try_take(txn, record);
 
     if (txn_is_ready(txn, ready))
-        txn_grant(txn, head, record_at(txn->set->region, head));
+        txn_grant(txn, record, record_at(txn->set->region, record), is_head);
     return ready;
 }
 

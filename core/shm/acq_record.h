@@ -8,6 +8,7 @@
 #define WEIR_CORE_SHM_ACQ_RECORD_H
 
 #include "base/invariant.h"
+#include "base/sched_point.h"
 #include "shm/region.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -48,7 +49,7 @@ struct acq_record {
     _Atomic uint64_t word; /* sequence:56 | state:8; the low half is the futex */
     _Atomic uint64_t next; /* link: sequence:36 | record:28, towards the tail */
     _Atomic uint64_t prev; /* link, towards the head; of the head: meaningless */
-    /* Timestamp of the grant, ns; while WAITING, a marker that never repeats (GRANT_MARKER). */
+    /* Timestamp of the grant, ns; while WAITING, a marker (grant_marker_make()). */
     _Atomic uint64_t granted_ns;
     _Atomic uint64_t enqueued_ns; /* ns: when it was enqueued, or granted at once */
     _Atomic uint64_t owner;       /* thread head unit:32 | its generation:32 */
@@ -95,9 +96,15 @@ _Static_assert(RECORD_LINK_MASK < RECORD_HAS_ACQUISITION, "the flags are beside 
 /* Completion queues of an instance, at most: their number is part of a wait target. */
 #define WAIT_TARGET_CQ_MAX (UINT32_MAX >> WAIT_TARGET_CQ_SHIFT)
 
-/* Marker in `granted_ns` of a waiter: this bit and the sequence number of the record's word.
+/* Marker in `granted_ns` of a waiter: this bit | sequence number:35 of the record's word, so that
+ * it does not repeat while a helper can remember it | the record that it is nested in:28, or 0.
  * Timestamps are smaller. */
 #define GRANT_MARKER (UINT64_C(1) << 63)
+
+static inline uint64_t grant_marker_make(uint64_t word, uint32_t within)
+{
+    return GRANT_MARKER | (word >> 8 << RECORD_LINK_BITS) | within;
+}
 
 /* Returns the record of any number; an invalid one marks the region as broken. */
 static inline struct acq_record *record_at(const struct region *region, uint32_t unit)
@@ -192,6 +199,30 @@ static inline uint64_t record_link_next(uint64_t link, uint32_t record)
 {
     WEIR_INVARIANT(record <= RECORD_LINK_MASK);
     return ((link >> RECORD_LINK_BITS) + 1) << RECORD_LINK_BITS | record;
+}
+
+/* Returns the record that a WAITING one is nested in; 0: none, or it does not wait any more. */
+static inline uint32_t record_waits_within(const struct acq_record *r)
+{
+    uint64_t marker = record_load(&r->granted_ns);
+
+    return marker & GRANT_MARKER ? record_link_target(marker) : 0;
+}
+
+/* A HELD record that is nested in another one has itself as `prev` and the other one as `next`.
+ * No other held record has: it has no links, or those of its wait. */
+static inline uint32_t record_held_within(const struct acq_record *r, uint32_t record)
+{
+    if (record_link_target(record_load(&r->prev)) != record)
+        return 0;
+    return record_link_target(record_load(&r->next));
+}
+
+/* Makes the caller's HELD record nested in `within`; 0: in none. Its links serve no wait now. */
+static inline void record_set_within(struct acq_record *r, uint32_t record, uint32_t within)
+{
+    shm_store_relaxed(&r->next, record_link_next(record_load(&r->next), within));
+    shm_store_release(&r->prev, record_link_next(record_load(&r->prev), within ? record : 0));
 }
 
 static inline uint32_t deferred_write_target(uint32_t record, uint32_t word)

@@ -157,26 +157,48 @@ WEIR_ALWAYS_INLINE void waitq_defer_link(struct version *version, const struct r
     version_defer_write(version, record, which, link, record_link_next(link, target));
 }
 
-/* Enqueues the caller's FREE record as WAITING, behind `tail`, the last record or 0. No other
+/* Makes the caller's FREE record WAITING between two others, each of which may be 0. No other
  * thread reads the fields of the record that are stored here before the commit. */
-WEIR_ALWAYS_INLINE void waitq_enqueue(const struct region *region, struct version *version,
-                                      uint32_t tail, uint32_t record)
+WEIR_ALWAYS_INLINE void waitq_fill(const struct region *region, struct version *version,
+                                   uint32_t record, uint32_t prev, uint32_t next, uint32_t within)
 {
     struct acq_record *r = record_at(region, record);
     uint64_t word = record_load(&r->word);
 
     WEIR_INVARIANT(waitq_is_consistent(version));
     WEIR_INVARIANT(region->segment || waitq_length(version) < WAITQ_COUNT_MASK);
-    WEIR_INVARIANT(record && (region->segment || record != tail));
+    WEIR_INVARIANT(record && (region->segment || (record != prev && record != within)));
     WEIR_INVARIANT(region->segment || record_state(word) == RECORD_FREE);
-    shm_store_relaxed(&r->next, record_link_next(record_load(&r->next), 0));
-    shm_store_relaxed(&r->prev, record_link_next(record_load(&r->prev), tail));
-    shm_store_relaxed(&r->granted_ns, GRANT_MARKER | word >> 8);
+    shm_store_relaxed(&r->next, record_link_next(record_load(&r->next), next));
+    shm_store_relaxed(&r->prev, record_link_next(record_load(&r->prev), prev));
+    shm_store_relaxed(&r->granted_ns, grant_marker_make(word, within));
     version_defer_state(version, record, word, RECORD_WAITING, false);
+    version->content[CONTENT_COUNT]++; /* there are fewer records than it can count */
+}
+
+/* Enqueues the caller's record behind `tail`, the last one or 0. */
+WEIR_ALWAYS_INLINE void waitq_enqueue(const struct region *region, struct version *version,
+                                      uint32_t tail, uint32_t record)
+{
+    waitq_fill(region, version, record, tail, 0, 0);
     if (tail)
         waitq_defer_link(version, region, tail, RECORD_FIELD_NEXT, record);
     waitq_set_ends(version, tail ? waitq_head(version) : record, record);
-    version->content[CONTENT_COUNT]++; /* there are fewer records than it can count */
+}
+
+/* Enqueues the caller's record, nested in `within`, behind `prev`; 0: as the head. */
+static inline void waitq_insert(const struct region *region, struct version *version, uint32_t prev,
+                                uint32_t record, uint32_t within)
+{
+    uint32_t next = prev ? waitq_next(region, prev) : waitq_head(version);
+
+    waitq_fill(region, version, record, prev, next, within);
+    if (prev)
+        waitq_defer_link(version, region, prev, RECORD_FIELD_NEXT, record);
+    if (next)
+        waitq_defer_link(version, region, next, RECORD_FIELD_PREV, record);
+    waitq_set_ends(version, prev ? waitq_head(version) : record,
+                   next ? waitq_tail(version) : record);
 }
 
 /* Removes the head; `next`, the record behind it or 0, becomes the head. The caller changes the

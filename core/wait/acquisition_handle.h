@@ -19,6 +19,7 @@ struct weir_acquisition {
     struct thread_ctx *fast_ctx;
     uint32_t record;         /* in the set's region; 0: nothing to release */
     uint32_t waiter;         /* waiter id; 0: no wait timer */
+    uint32_t within;         /* record that it is nested in; 0: none */
     int fd;                  /* eventfd, or -1; owner: timer lock */
     bool is_timed;           /* known to the wait timer */
     bool grants_only;        /* fd signals grants only; owner: timer lock */

@@ -55,25 +55,40 @@ struct weir_request {
     size_t size;                       /* sizeof(struct weir_request) */
     const struct weir_amount *amounts; /* may be NULL: every limit with its default */
     size_t amounts_n;
-    uint64_t timeout_ns;  /* how long to wait; 0: the set's default; WEIR_FOREVER */
-    uint64_t max_wait_ns; /* refuse at once if the forecast wait is longer; 0: the set's default;
-                             WEIR_FOREVER */
-    uint64_t route;       /* for balancers that hash */
-    uint32_t flags;       /* WEIR_STRICT */
-    uint32_t reserved;    /* 0 */
-    const void *subject;  /* of a per-subject set: the subject, as bytes;
-                             other sets ignore it */
-    size_t subject_size;  /* 1 .. WEIR_SUBJECT_MAX */
+    uint64_t timeout_ns;     /* how long to wait; 0: the set's default; WEIR_FOREVER */
+    uint64_t max_wait_ns;    /* refuse at once if the forecast wait is longer; 0: the set's default;
+                                WEIR_FOREVER */
+    uint64_t route;          /* for balancers that hash */
+    uint32_t flags;          /* WEIR_STRICT */
+    uint32_t within_process; /* of a set that processes share: id of a process. The request is
+                                nested (below) in what that process was granted last of the set and
+                                still holds. If that is nothing, it is not nested. 0: not so */
+    const void *subject;     /* of a per-subject set: the subject, as bytes;
+                                other sets ignore it */
+    size_t subject_size;     /* 1 .. WEIR_SUBJECT_MAX */
     weir_token *token; /* of weir_acquire: another thread may end the wait by it (token.h), of the
                           same instance; NULL: none. The other calls ignore it. */
+    /*
+     * The granted acquisition of the same set, and of the same subject, that the request is nested
+     * in: its holder asks for more before it gives back what it has. NULL: none. Any number of
+     * requests may be nested in one, and in these others.
+     *
+     * A holder that asks its own set for more would wait for ever behind another request that waits
+     * for what it holds. A nested request goes before all that are not nested, and nested ones are
+     * granted in their order. If all that could still free what is short is held by acquisitions
+     * with nested requests that wait, the request that would complete this circle is refused with
+     * -EDEADLK: give back what is held, and try again. It is assumed that holders without such
+     * requests give back what they hold. Of a pool, the set of the acquisition is chosen.
+     */
+    const weir_acquisition *within;
 };
 #define WEIR_SUBJECT_MAX ((size_t)4096)
 
 /*
  * The limit that refused a request, and when to try again. Filled on -EAGAIN, -ENOBUFS, -ERANGE,
- * -ENOENT and -ETIMEDOUT, and where the request itself causes an -EINVAL. Untouched on success, and
- * if `size` is too small. The strings live as long as the set (as long as any handle of the
- * instance); an unknown key is the caller's own string.
+ * -EDEADLK, -ENOENT and -ETIMEDOUT, and where the request itself causes an -EINVAL. Untouched on
+ * success, and if `size` is too small. The strings live as long as the set (as long as any handle
+ * of the instance); an unknown key is the caller's own string.
  */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
@@ -114,11 +129,14 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *                subject or its wait queue: max or the memory is used up, and no subject can be
  *                forgotten or evicted
  *   -ERANGE      an amount exceeds what its limit can ever grant
+ *   -EDEADLK     the request is nested, and would wait for ever (struct weir_request)
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL, a token
  *                of another instance), names a key twice, or names nothing of a set with a rate;
  *                the set is a per-subject set, and the request has no subject or one that is too
- *                long; or `pool` or `ret` is NULL
+ *                long; `within` is not granted, or not of a set of the pool, or of another subject;
+ *                `within_process` is given, and processes do not share the set; or `pool` or `ret`
+ *                is NULL
  *   -ECANCELED   the token of the request was canceled, before the call or while it waited
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent

@@ -58,7 +58,14 @@ enum {
      * returned, are of the instance's clock even so; max_wait and retry_after_ns are computed as if
      * the machine stayed awake. An injected clock knows no suspension: the flag has no effect.
      */
-    WEIR_SET_BOOTTIME = 1u << 3
+    WEIR_SET_BOOTTIME = 1u << 3,
+    /*
+     * A request may be granted before waiters that ask for none of its limits; those that ask for
+     * the same limit stay in order (`fair: per_limit`). Not with WEIR_SET_UNFAIR. Each decision on
+     * such a set looks at its waiters one by one, and the wait queue has no forecast that is kept:
+     * so it is for short wait queues.
+     */
+    WEIR_SET_FAIR_PER_LIMIT = 1u << 4
 };
 
 /*
@@ -155,6 +162,7 @@ struct weir_set_stats {
     uint64_t nameless; /* now, of a shared set: 1, its file is gone although it is in use, so that
                           processes which come later make another one, and the limits hold in each;
                           0 if all is well (docs/processes.md) */
+    uint64_t refused_deadlock; /* -EDEADLK */
 };
 
 /* One acquisition that is held or waits. */

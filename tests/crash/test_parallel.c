@@ -36,7 +36,7 @@ static void *look(void *argument)
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
             set_snapshot(world.threads[READER], world.sets[s], &(struct set_view){0});
-            set_forecast(world.threads[READER], world.sets[s], amounts, FORECAST_ANY_QUEUE,
+            set_forecast(world.threads[READER], world.sets[s], amounts, 0, FORECAST_ANY_QUEUE,
                          &decision);
         }
     return NULL;

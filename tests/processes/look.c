@@ -21,20 +21,25 @@ static void read_version(const weir_set *set, struct version *version, uint64_t 
     version_read(set->region, set->head_unit, version);
 }
 
-/* False: it is not as it must be. */
+/* False: it is not as it must be. Nested waiters come first, by time; and then the others. */
 static bool walk(const weir_set *set, const struct version *version)
 {
     uint32_t at = waitq_head(version), before = 0, n = 0;
     uint64_t since = 0;
+    bool nested = true;
 
     for (; at && n <= waitq_length(version); n++) {
         const struct acq_record *r = record_at(set->region, at);
+        bool is_nested = record_waits_within(r) != 0;
 
-        if (record_state(record_load(&r->word)) != RECORD_WAITING ||
+        if (nested && !is_nested)
+            since = 0;
+        if (record_state(record_load(&r->word)) != RECORD_WAITING || (is_nested && !nested) ||
             record_load(&r->enqueued_ns) < since ||
             (before && record_link_target(record_load(&r->prev)) != before))
             return false;
         since = record_load(&r->enqueued_ns);
+        nested = is_nested;
         before = at;
         at = waitq_next(set->region, at);
     }

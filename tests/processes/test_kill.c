@@ -190,7 +190,9 @@ static void go_on(void)
     atomic_store(&grants_log->rest, 0);
 }
 
-/* The whole capacity of every resource at once, and at once. */
+/* The whole capacity of every resource at once. Another process may come to the end of a cleanup
+ * between the moment at which this one sees what a dead one holds, and that at which it looks for
+ * the dead. */
 static void require_all_free(weir_pool *pool)
 {
     const struct weir_amount amounts[] = {{"tokens", 0},
@@ -201,8 +203,10 @@ static void require_all_free(weir_pool *pool)
     const struct weir_request request = {
         .size = sizeof(request), .amounts = amounts, .amounts_n = HISTORY_LIMITS};
     weir_acquisition *acquisition = NULL;
-    int r = weir_try_acquire(pool, &request, &acquisition, NULL);
+    int r = -EAGAIN;
 
+    for (int tries = 0; r == -EAGAIN && tries < 3; tries++)
+        r = weir_try_acquire(pool, &request, &acquisition, NULL);
     if (r < 0)
         say_set(pool);
     require(r == 0);

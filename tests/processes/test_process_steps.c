@@ -56,6 +56,17 @@ static const char one[] = "version: 1\n"
                           "    limits:\n"
                           "      - { type: resource, key: slot, capacity: 3 }\n";
 
+/* Waiters for the one limit are not in the way of those for the other. */
+static const char disjoint[] =
+    "version: 1\n"
+    "sets:\n"
+    "  s:\n"
+    "    backend: process\n"
+    "    fair: per_limit\n"
+    "    limits:\n"
+    "      - { type: resource, key: slot, capacity: 3 }\n"
+    "      - { type: rate, key: n, algorithm: gcra, capacity: 1, window: 5ms }\n";
+
 /* ---- what is tried ---- */
 
 static const char *text = both;
@@ -63,7 +74,7 @@ static const char *text = both;
 struct tried {
     weir *w;
     weir_pool *pool;
-    weir_acquisition *acquisition;
+    weir_acquisition *acquisition, *other;
     weir_queue *queue;
 };
 
@@ -292,6 +303,34 @@ static void do_reap(struct tried *tried)
     used(&completion.acquisition);
 }
 
+/* It waits for what no other process wants, so others are granted from behind it. */
+static void have_two_and_wait(struct tried *tried)
+{
+    struct shared_request memory;
+
+    have_two(tried);
+    use_up(tried);
+    require(weir_submit(tried->pool, ask_time(&memory), &tried->other, NULL) >= 0);
+}
+
+static void have_one(struct tried *tried)
+{
+    release_in(tried);
+    try_for(tried, 1);
+    require(tried->acquisition);
+}
+
+/* In front of all that wait; then it gives up, or gives back. */
+static void do_nest(struct tried *tried)
+{
+    struct shared_request memory;
+    struct weir_request request = *shared_ask(&memory, "slot", 1, WEIR_FOREVER);
+
+    request.within = tried->acquisition;
+    require(weir_submit(tried->pool, &request, &tried->other, NULL) >= 0);
+    require(weir_release(&tried->other) == 0);
+}
+
 /* One acquisition stays, the other is taken back, unless a request waits. */
 static void do_reserve(struct tried *tried)
 {
@@ -316,6 +355,7 @@ static void do_leave(struct tried *tried)
 
 static void leave(struct tried *tried)
 {
+    weir_release(&tried->other);
     weir_release(&tried->acquisition);
     if (tried->queue)
         require(!weir_queue_close(tried->queue));
@@ -408,6 +448,10 @@ static const struct act acts[] = {
     {.name = "heading the wait queue until a reaper grants",
      .deed = {head_of_queue, do_reap, STEPS_OF_CALLER},
      .scenes = {{"none behind", 0, "", "", 0}, {"three behind", 2, "", "qkb", 1}}},
+    {.name = "a nested request that is given up",
+     .deed = {have_one, do_nest, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"none waits", 2, "", "", 0}, {"three wait", 2, "", "bkq", 1}}},
     {.name = "a reservation",
      .deed = {release_in, do_reserve, STEPS_OF_CALLER},
      .scenes = {{"an idle set", 0, "", "", 0}, {"some are held", 2, "", "", 0}}},
@@ -453,6 +497,24 @@ static const struct act acts_of_one[] = {
      .deed = {have_two_after_a_wait, do_return, STEPS_OF_CALLER},
      .stands_for = 2,
      .scenes = {{"none waits", 1, "", "", 0}}},
+};
+
+static const struct act acts_of_disjoint[] = {
+    {.name = "a release that grants from the middle",
+     .deed = {have_two_and_wait, do_release, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"one waits", 1, "", "b", 1}, {"three wait", 1, "", "kqb", 1}}},
+    {.name = "leaving the middle of the wait queue, if waiters are fair per limit",
+     .deed = {wait_for_one, do_release, STEPS_OF_CALLER},
+     .stands_for = 2,
+     .scenes = {{"two behind", 3, "b", "kq", 1}}},
+    {.name = "waiting until a timer thread grants, if waiters are fair per limit",
+     .deed = {head_until_time, do_wait, STEPS_OF_OTHER_THREADS},
+     .scenes = {{"three behind", 2, "", "bkq", 1}}},
+    {.name = "cleaning up after a holder, if waiters are fair per limit",
+     .deed = {release_in, do_clean_up, STEPS_OF_CALLER},
+     .scenes = {{"three wait", 1, "", "bkq", 1}},
+     .dead = {{have_two_and_wait, do_release, STEPS_OF_CALLER}}},
 };
 
 /* ---- one round ---- */
@@ -714,6 +776,9 @@ static void each_act(int signal, bool (*run)(struct round *round))
 {
     if (text == one)
         each_of(acts_of_one, sizeof(acts_of_one) / sizeof(acts_of_one[0]), signal, run);
+    else if (text == disjoint)
+        each_of(acts_of_disjoint, sizeof(acts_of_disjoint) / sizeof(acts_of_disjoint[0]), signal,
+                run);
     else
         each_of(acts, sizeof(acts) / sizeof(acts[0]), signal, run);
 }
@@ -1151,6 +1216,12 @@ static int setup_one(void **state)
     return setup(state);
 }
 
+static int setup_disjoint(void **state)
+{
+    text = disjoint;
+    return setup(state);
+}
+
 static int teardown(void **state)
 {
     (void)state;
@@ -1168,6 +1239,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(recoverers_interleaved, setup, teardown),
         cmocka_unit_test_setup_teardown(death_at_every_step, setup_one, teardown),
         cmocka_unit_test_setup_teardown(stop_at_every_step, setup_one, teardown),
+        cmocka_unit_test_setup_teardown(death_at_every_step, setup_disjoint, teardown),
+        cmocka_unit_test_setup_teardown(stop_at_every_step, setup_disjoint, teardown),
         cmocka_unit_test_setup_teardown(a_refusal_by_a_state_word_looks_for_the_dead, setup_empty,
                                         teardown_empty),
         cmocka_unit_test_setup_teardown(a_segment_comes_and_goes, setup_empty, teardown_empty),

@@ -71,7 +71,7 @@ class Exec(unittest.TestCase):
     @contextlib.contextmanager
     def running(self, *arguments):
         """A command that is started behind weir exec, and killed in the end."""
-        child = subprocess.Popen([COMMAND, "exec", *arguments], stdin=subprocess.DEVNULL,
+        child = subprocess.Popen([COMMAND, "exec", *arguments], stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
         try:
@@ -256,6 +256,40 @@ class Granted(Exec):
             child.wait()
             self.assertEqual(self.stat("one")["holders"], [])
             self.expect(0, *SLOT, "--max-wait", "0s", "true")
+
+    def test_a_nested_command_would_wait_for_ever(self):
+        """The outer command waits for the inner one, which waits for what the outer one holds."""
+        inner = (COMMAND, "exec", *SLOT, "--", "true")
+        for nested in (inner, ("sh", "-c", '"$@"; exit $?', "sh", *inner), ("env", *inner)):
+            _, err = self.expect(123, *SLOT, "--", *nested)
+            self.assertIn("for ever", err)
+            self.assertIn("`slots`", err)
+        self.expect(0, *SLOT, "--max-wait", "0s", "true")
+
+    def test_each_level_counts(self):
+        two = ("--limit", "slots:2", "--name", "two")
+        level = (COMMAND, "exec", *two, "--")
+        self.expect(0, *two, "--", *level, "true")
+        self.expect(123, *two, "--", *level, *level, "true")
+        self.expect(123, *two, "--", *level, "sh", "-c", '"$@"; exit $?', "sh", *level, "true")
+
+    def test_a_nested_command_goes_first(self):
+        """Others wait, for more than there is before the outer command ends."""
+        three = ("--limit", "slots:3", "--name", "three")
+        nested = (COMMAND, "exec", *three, "--", "echo", "inner")
+        script = 'read line; "$@"; read line'
+        with self.running(*three, "--", "sh", "-c", script, "sh", *nested) as outer:
+            self.until("three", holders=1)
+            with self.running(*three, "-a", "slots=3", "--", "echo", "all") as other:
+                self.until("three", holders=1, waiters=1)
+                outer.stdin.write(b"\n")
+                outer.stdin.flush()
+                self.assertEqual(outer.stdout.readline(), b"inner\n")
+                self.until("three", holders=1, waiters=1)
+                outer.stdin.close()
+                outer.stdin = None  # or communicate() would flush it
+                out, _ = other.communicate(timeout=PATIENCE)
+                self.assertEqual(out, b"all\n")
 
     def test_a_waiter_is_served_when_the_command_ends(self):
         with self.running(*SLEEP) as child:

@@ -227,19 +227,52 @@ uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_r
     return ready_of(m, states, model_instant(m), amounts, with_resources);
 }
 
+static bool shares(const struct model *m, const uint64_t *a, const uint64_t *b)
+{
+    for (unsigned i = 0; i < m->limits_n; i++)
+        if (a[i] && b[i])
+            return true;
+    return false;
+}
+
+/* Whether waiter w is granted before a request that comes behind it in the line. */
+static bool goes_before(const struct model *m, const struct model_asker *w, const uint64_t *amounts)
+{
+    return !m->per_limit || shares(m, w->amounts, amounts);
+}
+
+/* When these amounts are granted behind others, each limit of which is free from its `after`. */
+static uint64_t foresee(const struct model *m, const struct model_state *states,
+                        const uint64_t *after, const uint64_t *amounts)
+{
+    uint64_t now = model_instant(m);
+
+    for (unsigned i = 0; i < m->limits_n; i++)
+        if ((amounts[i] || !m->per_limit) && after[i] > now)
+            now = after[i];
+    return ready_of(m, states, now, amounts, false);
+}
+
 uint64_t model_forecast(const struct model *m, const uint64_t *amounts)
 {
     struct model_state states[MODEL_LIMITS];
-    uint64_t now = model_instant(m);
+    uint64_t after[MODEL_LIMITS] = {0};
 
     copy_states(m, states);
     for (unsigned w = 0; w < m->line_n; w++) {
-        now = ready_of(m, states, now, m->line[w]->amounts, false);
-        for (unsigned i = 0; i < m->limits_n; i++)
-            if (m->line[w]->amounts[i] && m->limits[i].algorithm != MODEL_RESOURCE)
-                limit_take(&m->limits[i], &states[i], now, m->line[w]->amounts[i]);
+        const uint64_t *of_waiter = m->line[w]->amounts;
+        uint64_t at = foresee(m, states, after, of_waiter);
+
+        if (m->nested && !m->line[w]->nested)
+            break;
+        for (unsigned i = 0; i < m->limits_n; i++) {
+            if (of_waiter[i] || !m->per_limit)
+                after[i] = at;
+            if (of_waiter[i] && m->limits[i].algorithm != MODEL_RESOURCE)
+                limit_take(&m->limits[i], &states[i], at, of_waiter[i]);
+        }
     }
-    return ready_of(m, states, now, amounts, false);
+    return foresee(m, states, after, amounts);
 }
 
 static bool is_nothing(const struct model *m, const uint64_t *amounts)
@@ -259,6 +292,8 @@ static void begin(struct model *m, const uint64_t *amounts, struct model_asker *
                                   .result = phase == MODEL_HELD ? 0 : -EINPROGRESS,
                                   .since = m->now,
                                   .granted_at = m->now,
+                                  .nested = m->nested,
+                                  .within = m->within,
                                   .deadline = UINT64_MAX};
     memcpy(asker->amounts, amounts, sizeof(asker->amounts));
     memcpy(asker->used, amounts, sizeof(asker->used));
@@ -274,11 +309,24 @@ static void take_all(struct model *m, const uint64_t *amounts, uint64_t at)
     }
 }
 
+/* Whether nothing stands in the way of the request but the limits. */
+static bool is_first(const struct model *m, const uint64_t *amounts)
+{
+    for (unsigned w = 0; w < m->line_n && m->fair; w++)
+        if (!(m->nested && !m->line[w]->nested) && goes_before(m, m->line[w], amounts))
+            return false;
+    return true;
+}
+
+static bool can_be_now(const struct model *m, const uint64_t *amounts)
+{
+    return is_nothing(m, amounts) ||
+           (is_first(m, amounts) && model_ready(m, amounts, true) <= m->now);
+}
+
 int model_try(struct model *m, const uint64_t *amounts, struct model_asker *asker)
 {
-    bool first = m->line_n == 0 || !m->fair;
-
-    if (!is_nothing(m, amounts) && (!first || model_ready(m, amounts, true) > m->now))
+    if (!can_be_now(m, amounts))
         return -EAGAIN;
     take_all(m, amounts, m->now);
     if (asker) {
@@ -290,10 +338,85 @@ int model_try(struct model *m, const uint64_t *amounts, struct model_asker *aske
     return 0;
 }
 
+/* One that is nested and would wait: what it asks for, and in what it is nested. */
+struct inner {
+    const uint64_t *amounts;
+    const struct model_asker *within;
+    bool gone;
+};
+
+/* Whether `outer` waits for one of the `n` that have not gone. */
+static bool is_waiting(const struct inner *inners, unsigned n, const struct model_asker *outer)
+{
+    for (unsigned i = 0; i < n; i++)
+        for (const struct model_asker *a = inners[i].within; a && !inners[i].gone; a = a->within)
+            if (a == outer)
+                return true;
+    return false;
+}
+
+/* What all that wait hold of one limit, each of them once. */
+static uint64_t held_by_waiting(const struct inner *inners, unsigned n, unsigned limit)
+{
+    const struct model_asker *counted[MODEL_ASKERS];
+    unsigned counted_n = 0;
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        for (const struct model_asker *a = inners[i].within; a; a = a->within) {
+            bool again = !is_waiting(inners, n, a);
+
+            for (unsigned c = 0; c < counted_n; c++)
+                again |= counted[c] == a;
+            if (again)
+                continue;
+            counted[counted_n++] = a;
+            sum += a->amounts[limit];
+        }
+    return sum;
+}
+
+static bool can_ever_go(const struct model *m, const struct inner *inners, unsigned n, unsigned i)
+{
+    for (unsigned j = 0; j < i; j++)
+        if (!inners[j].gone && (!m->per_limit || shares(m, inners[j].amounts, inners[i].amounts)))
+            return false;
+    for (unsigned l = 0; l < m->limits_n; l++)
+        if (m->limits[l].algorithm == MODEL_RESOURCE && inners[i].amounts[l] &&
+            held_by_waiting(inners, n, l) + inners[i].amounts[l] > m->limits[l].capacity)
+            return false;
+    return true;
+}
+
+bool model_deadlocks(const struct model *m, const uint64_t *amounts)
+{
+    struct inner inners[MODEL_ASKERS + 1];
+    unsigned n = 0, left;
+
+    if (!m->nested || can_be_now(m, amounts))
+        return false;
+    for (unsigned w = 0; w < m->line_n; w++)
+        if (m->line[w]->nested)
+            inners[n++] = (struct inner){m->line[w]->amounts, m->line[w]->within, false};
+    inners[n++] = (struct inner){amounts, m->within, false};
+    left = n;
+    for (unsigned i = 0; i < n; i++)
+        if (!inners[i].gone && can_ever_go(m, inners, n, i)) {
+            inners[i].gone = true;
+            left--;
+            i = UINT32_MAX; /* from the first one */
+        }
+    return left > 0;
+}
+
 int model_submit(struct model *m, const uint64_t *amounts, struct model_asker *asker)
 {
     if (model_try(m, amounts, asker) == 0)
         return 0;
+    if (model_deadlocks(m, amounts)) {
+        m->stats.refused_deadlock++;
+        return -EDEADLK;
+    }
     return m->max_waiters && m->line_n >= m->max_waiters ? -ENOBUFS : 1;
 }
 
@@ -319,8 +442,14 @@ int model_reserve(struct model *m, const uint64_t *amounts, uint64_t max_wait,
 
 void model_join(struct model *m, const uint64_t *amounts, struct model_asker *asker)
 {
+    unsigned at = m->line_n;
+
     begin(m, amounts, asker, MODEL_WAITING);
-    m->line[m->line_n++] = asker;
+    while (asker->nested && at > 0 && !m->line[at - 1]->nested)
+        at--;
+    memmove(&m->line[at + 1], &m->line[at], (m->line_n - at) * sizeof(m->line[0]));
+    m->line[at] = asker;
+    m->line_n++;
 }
 
 static void leave(struct model *m, const struct model_asker *asker)
@@ -349,9 +478,21 @@ void model_expire(struct model *m, struct model_asker *asker)
         m->stats.refused_max_wait++;
 }
 
-bool model_head_is_ready(const struct model *m)
+/* Whether waiter number w waits for no other one. */
+static bool is_next(const struct model *m, unsigned w)
 {
-    return m->line_n && model_ready(m, m->line[0]->amounts, true) <= m->now;
+    for (unsigned before = 0; before < w; before++)
+        if (goes_before(m, m->line[before], m->line[w]->amounts))
+            return false;
+    return true;
+}
+
+struct model_asker *model_ready_waiter(const struct model *m)
+{
+    for (unsigned w = 0; w < m->line_n; w++)
+        if (is_next(m, w) && model_ready(m, m->line[w]->amounts, true) <= m->now)
+            return m->line[w];
+    return NULL;
 }
 
 static unsigned bucket_of(uint64_t wait_ns)
@@ -363,9 +504,8 @@ static unsigned bucket_of(uint64_t wait_ns)
     return bucket;
 }
 
-void model_grant_head(struct model *m)
+void model_grant(struct model *m, struct model_asker *asker)
 {
-    struct model_asker *asker = m->line[0];
     uint64_t wait = m->now - asker->since;
 
     take_all(m, asker->amounts, m->now);
@@ -382,17 +522,22 @@ void model_grant_head(struct model *m)
 
 void model_serve(struct model *m)
 {
-    while (model_head_is_ready(m))
-        model_grant_head(m);
+    struct model_asker *asker;
+
+    while ((asker = model_ready_waiter(m)))
+        model_grant(m, asker);
 }
 
 uint64_t model_next(const struct model *m)
 {
-    uint64_t next = m->line_n ? model_ready(m, m->line[0]->amounts, true) : UINT64_MAX;
+    uint64_t next = UINT64_MAX;
 
-    for (unsigned i = 0; i < m->line_n; i++)
-        if (m->line[i]->deadline < next)
-            next = m->line[i]->deadline;
+    for (unsigned i = 0; i < m->line_n; i++) {
+        uint64_t ready = is_next(m, i) ? model_ready(m, m->line[i]->amounts, true) : UINT64_MAX;
+
+        next = ready < next ? ready : next;
+        next = m->line[i]->deadline < next ? m->line[i]->deadline : next;
+    }
     return next < MODEL_BLOCKED ? next : UINT64_MAX;
 }
 

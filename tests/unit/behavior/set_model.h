@@ -53,12 +53,15 @@ enum model_phase { MODEL_WAITING, MODEL_HELD, MODEL_ENDED };
 
 struct model_asker {
     weir_acquisition *real;
+    weir *w; /* it is of this instance */
     enum model_phase phase;
     int result;
     bool pended;    /* it has waited */
     bool reserved;  /* it was granted in advance */
     bool seen;      /* the caller looked and knows of the grant */
     bool listening; /* it has a descriptor, which tells it */
+    bool nested;
+    struct model_asker *within; /* what it is nested in, unless that has given back everything */
     uint64_t amounts[MODEL_LIMITS], used[MODEL_LIMITS];
     bool updated[MODEL_LIMITS];
     uint64_t since, granted_at, deadline;
@@ -77,8 +80,10 @@ struct model {
     unsigned limits_n;
     uint64_t now;
     uint64_t reserved; /* the instant of the latest reservation */
-    bool fair;
+    bool fair, per_limit;
     uint64_t max_waiters;
+    bool nested; /* the request that is made now; and in what */
+    struct model_asker *within;
     struct model_asker *line[MODEL_ASKERS];
     unsigned line_n;
     struct weir_set_stats stats;
@@ -97,7 +102,7 @@ uint64_t model_forecast(const struct model *model, const uint64_t *amounts);
 
 /* What the calls come to. A grant or a place in the wait queue fills `asker`; a take has none. */
 int model_try(struct model *model, const uint64_t *amounts, struct model_asker *asker);
-/* Without the decision about max_wait, which is the caller's. 0, 1, -ENOBUFS. */
+/* Without the decision about max_wait, which is the caller's. 0, 1, -ENOBUFS, -EDEADLK. */
 int model_submit(struct model *model, const uint64_t *amounts, struct model_asker *asker);
 void model_join(struct model *model, const uint64_t *amounts, struct model_asker *asker);
 /* As model_try(), or granted as of `*ret_at`. -EAGAIN: with `*ret_busy` a request waits; otherwise
@@ -111,11 +116,13 @@ int model_release(struct model *model, struct model_asker *asker);
 
 /* A waiter leaves with its deadline's result. */
 void model_expire(struct model *model, struct model_asker *asker);
-/* Whether the head can be granted now; and granting it. */
-bool model_head_is_ready(const struct model *model);
-void model_grant_head(struct model *model);
-/* Grants to the head while it can be. */
+/* The first waiter that can be granted now, or NULL; and granting it. */
+struct model_asker *model_ready_waiter(const struct model *model);
+void model_grant(struct model *model, struct model_asker *asker);
+/* Grants to waiters while any can be. */
 void model_serve(struct model *model);
+/* Whether the request that is made now would wait, and for ever. */
+bool model_deadlocks(const struct model *model, const uint64_t *amounts);
 /* The next instant at which something is due, or UINT64_MAX. */
 uint64_t model_next(const struct model *model);
 

@@ -1138,9 +1138,9 @@ static void keys_are_compared_by_content(void **state)
 static void malformed_requests_are_einval(void **state)
 {
     struct weir_request small = {.size = sizeof(small) - 1}, flags = {.size = sizeof(flags)};
-    struct weir_request reserved = {.size = sizeof(reserved), .reserved = 1};
+    struct weir_request within = {.size = sizeof(within), .within_process = 1};
     struct weir_request missing = {.size = sizeof(missing), .amounts_n = 1};
-    const struct weir_request *wrong[] = {&small, &flags, &reserved, &missing};
+    const struct weir_request *wrong[] = {&small, &flags, &within, &missing};
     weir_acquisition *a = NULL;
     uint64_t at;
 

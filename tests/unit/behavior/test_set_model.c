@@ -30,6 +30,7 @@ static struct {
     weir_queue *queue;
     unsigned queue_capacity;
     uint64_t submissions, moment; /* of the queue: how many, and the latest of their decisions */
+    uint64_t nested, deadlocks, overtaken; /* how often that came up */
     bool shared;
     struct twin twins[2]; /* if it is shared; the first is the world's, and has the queue */
 } run;
@@ -141,6 +142,7 @@ static void random_set(void)
     *m = (struct model){.limits_n = 1 + (unsigned)below(MODEL_LIMITS),
                         .fair = !chance(4),
                         .max_waiters = chance(3) ? 1 + below(6) : 0};
+    m->per_limit = m->fair && chance(3);
     run.without_resources = true;
     run.late = false;
     world.now = world_start = random_start();
@@ -151,7 +153,10 @@ static void random_set(void)
             (size_t)write_limit(&m->limits[i], i, run.limits + length, sizeof(run.limits) - length);
     }
     snprintf(fields, sizeof(fields), "fair: %s, max_waiters: %" PRIu64 ", %slimits: [ %s ]",
-             m->fair ? "true" : "false", m->max_waiters ? m->max_waiters : 1000,
+             m->per_limit ? "per_limit"
+             : m->fair    ? "true"
+                          : "false",
+             m->max_waiters ? m->max_waiters : 1000,
              run.shared ? "backend: process, lifetime: users, " : "", run.limits);
     world_set(fields);
     if (run.shared) {
@@ -214,6 +219,7 @@ static void compare_stats(void)
     SAME(p.set.refused_max_wait, model->refused_max_wait);
     SAME(p.set.refused_full, model->refused_full);
     SAME(p.set.refused_impossible, model->refused_impossible);
+    SAME(p.set.refused_deadlock, model->refused_deadlock);
     SAME(p.set.timed_out, model->timed_out);
     SAME(p.set.canceled, model->canceled);
     SAME(p.set.released, model->released);
@@ -291,9 +297,33 @@ static void judge(struct question *q)
     }
 }
 
+/* Nests the request that is made now in one that is held, or in none. */
+static void nest(struct question *q, const struct model_asker *within)
+{
+    q->request.within = within ? within->real : NULL;
+    run.model.nested = within != NULL;
+    run.nested += within != NULL;
+    run.model.within = (struct model_asker *)(uintptr_t)within;
+}
+
+/* One that holds something, and is in the hands of the same process. */
+static const struct model_asker *random_holder(void)
+{
+    unsigned first = (unsigned)below(MODEL_ASKERS);
+
+    for (unsigned i = 0; i < MODEL_ASKERS; i++) {
+        const struct model_asker *a = &run.askers[(first + i) % MODEL_ASKERS];
+
+        if (a->real && a->phase == MODEL_HELD && !a->queued && asks_something(a) && a->w == world.w)
+            return a;
+    }
+    return NULL;
+}
+
 static void random_question(struct question *q, bool without_resources)
 {
     *q = (struct question){.request.size = sizeof(q->request), .request.amounts = q->asked};
+    nest(q, chance(3) ? random_holder() : NULL);
     for (unsigned i = 0; i < run.model.limits_n; i++) {
         const struct model_limit *l = &run.model.limits[i];
         bool zero = without_resources && l->type == WEIR_LIMIT_RESOURCE;
@@ -361,6 +391,23 @@ static struct model_asker *free_asker(void)
     return NULL;
 }
 
+/* A circle is closed by a resource. */
+static void compare_deadlock(void)
+{
+    unsigned i = limit_named(refusal.key);
+
+    run.deadlocks++;
+    MUST(run.model.limits[i].algorithm == MODEL_RESOURCE);
+    MUST(refusal.retry_after_ns == WEIR_FOREVER);
+    run.model.limits[i].refused++;
+}
+
+static void own(struct model_asker *asker, weir_acquisition *real)
+{
+    asker->real = real;
+    asker->w = world.w;
+}
+
 static void do_take(void)
 {
     struct question q;
@@ -401,7 +448,7 @@ static void do_try(void)
     SAME(r, expected);
     MUST((r == 0) == (real != NULL));
     if (r == 0)
-        asker->real = real;
+        own(asker, real);
     else {
         run.model.stats.refused_busy++;
         compare_refusal(&q);
@@ -441,7 +488,7 @@ static void do_reserve(void)
     expected = model_reserve(&run.model, q.amounts, max_wait, asker, &expected_at, &busy);
     SAME(r, expected);
     MUST((r == 0) == (real != NULL));
-    asker->real = real;
+    own(asker, real);
     if (r == 0) {
         SAME(at, expected_at);
         return;
@@ -497,6 +544,10 @@ static void do_submit(void)
         compare_max_wait(&q, r);
     SAME(r, expected == 1 && r == -EAGAIN ? r : expected);
     MUST((r >= 0) == (real != NULL));
+    if (r == -EDEADLK) {
+        compare_deadlock();
+        return;
+    }
     if (r < 0) {
         compare_refusal(&q);
         run.model.stats.refused_full += r == -ENOBUFS;
@@ -507,7 +558,7 @@ static void do_submit(void)
         model_join(&run.model, q.amounts, asker);
         set_deadline(asker, &q.request);
     }
-    asker->real = real;
+    own(asker, real);
 }
 
 static void do_forecast(void)
@@ -551,6 +602,16 @@ static void do_update(struct model_asker *asker)
     SAME(r, model_update(&run.model, asker, i, used));
 }
 
+/* Whether others are nested in it: it is given back after them. */
+static bool has_inner(const struct model_asker *asker)
+{
+    for (unsigned i = 0; i < MODEL_ASKERS; i++)
+        if (run.askers[i].within == asker && !is_free(&run.askers[i]) &&
+            run.askers[i].phase != MODEL_ENDED)
+            return true;
+    return false;
+}
+
 /* Mostly of what it holds. */
 static void do_return(struct model_asker *asker)
 {
@@ -558,6 +619,8 @@ static void do_return(struct model_asker *asker)
     uint64_t n = chance(16) ? random_next(&run.random) : below(asker->amounts[i] + 2), amount;
     int expected;
 
+    if (run.shared && has_inner(asker))
+        return; /* its record is another one then (docs/waiting.md) */
     run.doing = "return";
     expected = model_return(&run.model, asker, i, n);
     SAME(weir_return(asker->real, keys[i], n), expected);
@@ -570,6 +633,8 @@ static void do_release(struct model_asker *asker)
     weir_acquisition *real = asker->real;
     int expected;
 
+    if (has_inner(asker))
+        return;
     run.doing = "release";
     expected = model_release(&run.model, asker);
     asker->real = NULL;
@@ -582,6 +647,8 @@ static void do_cancel(struct model_asker *asker)
 {
     int expected;
 
+    if (has_inner(asker))
+        return;
     run.doing = "cancel";
     expected = model_cancel(&run.model, asker);
     if (expected == 0)
@@ -631,7 +698,8 @@ static void note_refusal(struct model_asker *asker, int result)
     struct picture p = picture();
     unsigned blamed = 0;
 
-    *asker = (struct model_asker){.phase = MODEL_ENDED, .result = result};
+    *asker =
+        (struct model_asker){.phase = MODEL_ENDED, .result = result, .nested = run.model.nested};
     run.model.stats.refused_full += result == -ENOBUFS;
     run.model.stats.refused_max_wait += result == -EAGAIN;
     for (unsigned i = 0; i < run.model.limits_n; i++)
@@ -674,6 +742,8 @@ static void do_put(void)
     if (!asker)
         return;
     random_question(&q, false);
+    if (!handle || (run.shared && world.w != run.twins[0].w))
+        nest(&q, NULL); /* that needs a handle, of the same instance */
     if (handle)
         random_patience(&q.request);
     else if (is_exact() && model_forecast(&run.model, q.amounts) > run.model.now + 1 && chance(4))
@@ -686,11 +756,15 @@ static void do_put(void)
         compare_wrong(&q, r);
         return;
     }
-    SAME(r, full ? -ENOSPC : 0);
+    if (r == -EDEADLK)
+        compare_deadlock();
+    SAME(r, full ? -ENOSPC : model_deadlocks(&run.model, q.amounts) ? -EDEADLK : 0);
+    run.model.stats.refused_deadlock += r == -EDEADLK;
     if (r < 0)
         return;
     follow_put(asker, &q);
-    asker->real = real;
+    own(asker, real);
+    asker->w = run.shared ? run.twins[0].w : world.w;
     asker->queued = true;
     asker->handle = handle;
     asker->user_data = user_data;
@@ -761,8 +835,10 @@ static struct model_asker *completed(const struct weir_completion *c)
 
 static void compare_completion(const struct weir_completion *c, const struct model_asker *asker)
 {
-    uint64_t expected = model_forecast(&run.model, asker->amounts) - run.model.now;
+    uint64_t expected;
 
+    run.model.nested = asker->nested;
+    expected = model_forecast(&run.model, asker->amounts) - run.model.now;
     SAME(c->reserved, 0);
     if (c->result != -EAGAIN && c->result != -ENOBUFS && c->result != -ETIMEDOUT)
         return;
@@ -844,14 +920,15 @@ static void catch_up(void)
     struct model *m = &run.model;
 
     for (;;) {
-        if (model_head_is_ready(m)) {
-            struct model_asker *head = m->line[0];
+        struct model_asker *next = model_ready_waiter(m);
 
-            if (granted_rather(head)) {
-                model_grant_head(m);
-                head->seen = head->deadline <= m->now; /* it was looked at just now */
+        if (next) {
+            run.overtaken += next != m->line[0];
+            if (granted_rather(next)) {
+                model_grant(m, next);
+                next->seen = next->deadline <= m->now; /* it was looked at just now */
             } else {
-                model_expire(m, head);
+                model_expire(m, next);
             }
         } else if (first_expired()) {
             model_expire(m, first_expired());
@@ -1028,6 +1105,9 @@ static void random_sets_do_what_the_model_does(void **state)
         }
         end_set();
     }
+    printf("%" PRIu64 " nested requests, %" PRIu64 " of them refused for a circle; %" PRIu64
+           " waiters granted before the head\n",
+           run.nested, run.deadlocks, run.overtaken);
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* Searches of the wait queue for the waiters that come before others. */
+#include "set/fairness.h"
+
+/* Returns whether the waiter is granted before a new request, which asks for `limits`. */
+static bool fairness_is_before(const weir_set *set, uint32_t waiter,
+                               const struct newcomer *newcomer, uint64_t limits)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    if (newcomer->within && !record_waits_within(set_record(set, waiter)))
+        return false;
+    if (!set->per_limit)
+        return true;
+    fairness_amounts(set, waiter, amounts);
+    return fairness_limits(set, amounts) & limits;
+}
+
+/* The first waiter decides for all but sets that are fair per limit: if it is not nested, none
+ * is. */
+uint32_t fairness_search_ahead(const weir_set *set, const struct version *version,
+                               const struct newcomer *newcomer)
+{
+    uint32_t record = waitq_head(version), left = waitq_length(version);
+    uint64_t limits = fairness_limits(set, newcomer->amounts);
+
+    for (; record && left; left--) {
+        if (fairness_is_before(set, record, newcomer, limits))
+            return record;
+        if (!set->per_limit)
+            return 0;
+        record = waitq_next(set->region, record);
+    }
+    return 0;
+}
+
+/* Waiters that wait for no other one have no limit in common, so there are few. */
+uint32_t fairness_search_next(const weir_set *set, const struct version *version,
+                              const struct weir_instant *at, const uint64_t *states,
+                              uint64_t *ret_ready)
+{
+    const struct limits *limits = &set->limits;
+    uint32_t record = waitq_head(version), left = waitq_length(version), next = 0;
+    uint64_t waited_for = 0, all = UINT64_MAX >> (64 - limits->n), amounts[WEIR_LIMITS_MAX];
+    const struct limit *limiting;
+
+    *ret_ready = WEIR_NEVER;
+    for (; record && left && waited_for != all; left--) {
+        uint64_t asked, ready;
+
+        fairness_amounts(set, record, amounts);
+        asked = fairness_limits(set, amounts);
+        if (!(asked & waited_for)) {
+            ready = limits_ready_at(limits, states, at, amounts, true, &limiting);
+            next = !next || ready < *ret_ready ? record : next;
+            *ret_ready = next == record ? ready : *ret_ready;
+        }
+        waited_for |= asked;
+        record = waitq_next(set->region, record);
+    }
+    return next;
+}
+
+uint32_t fairness_last_nested(const weir_set *set, const struct version *version, uint32_t *ret_n)
+{
+    uint32_t record = waitq_head(version), left = waitq_length(version), last = 0;
+
+    for (*ret_n = 0; record && left && record_waits_within(set_record(set, record)); left--) {
+        last = record;
+        ++*ret_n;
+        record = waitq_next(set->region, record);
+    }
+    return last;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which request is granted before which. In a fair set that is the order of its wait queue; in one
+ * that is fair per limit (`fair: per_limit`) only requests for the same limit have an order.
+ * Nested requests (weir_request.within) are granted before all others: those wait for what the
+ * holders of the nested ones will give back. So they are the first in the wait queue.
+ *
+ * Links and amounts are read as they are now: whether they are of the version, its commit proves.
+ */
+#ifndef WEIR_CORE_SET_FAIRNESS_H
+#define WEIR_CORE_SET_FAIRNESS_H
+
+#include "set/set.h"
+
+/* A new request. */
+struct newcomer {
+    const uint64_t *amounts;
+    uint32_t within; /* as in struct acquire_op */
+};
+
+/* Returns the limits of which something is asked: bit i is limit i. */
+static inline uint64_t fairness_limits(const weir_set *set, const uint64_t *amounts)
+{
+    uint64_t limits = 0;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        limits |= (uint64_t)(amounts[i] != 0) << i;
+    return limits;
+}
+
+/* Copies the amounts of a record. */
+static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
+{
+    const struct acq_record *r = set_record(set, record);
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+}
+
+/* Implement the two below for sets that are fair per limit; the first one also for a nested
+ * request. */
+uint32_t fairness_search_ahead(const weir_set *set, const struct version *version,
+                               const struct newcomer *newcomer);
+uint32_t fairness_search_next(const weir_set *set, const struct version *version,
+                              const struct weir_instant *at, const uint64_t *states,
+                              uint64_t *ret_ready);
+
+/* Returns the first waiter that a new request has to wait for; 0: none, so it is granted if its
+ * amounts are there. */
+static inline uint32_t fairness_first_ahead(const weir_set *set, const struct version *version,
+                                            const struct newcomer *newcomer)
+{
+    if (!waitq_length(version) || !set->fair)
+        return 0;
+    return newcomer->within || set->per_limit ? fairness_search_ahead(set, version, newcomer)
+                                              : waitq_head(version);
+}
+
+/* Returns the waiter that is granted next: of those that wait for no other waiter, the one that is
+ * ready first by `states`; and when that is. 0, WEIR_NEVER: there are no waiters. */
+static inline uint32_t fairness_next(const weir_set *set, const struct version *version,
+                                     const struct weir_instant *at, const uint64_t *states,
+                                     uint64_t *ret_ready)
+{
+    uint32_t head = waitq_head(version);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct limit *limiting;
+
+    if (set->per_limit)
+        return fairness_search_next(set, version, at, states, ret_ready);
+    *ret_ready = WEIR_NEVER;
+    if (!head)
+        return 0;
+    fairness_amounts(set, head, amounts);
+    *ret_ready = limits_ready_at(&set->limits, states, at, amounts, true, &limiting);
+    return head;
+}
+
+/* Returns the last nested waiter, behind which the next one is enqueued; 0: there is none. Also
+ * returns how many there are. */
+uint32_t fairness_last_nested(const weir_set *set, const struct version *version, uint32_t *ret_n);
+
+#endif
