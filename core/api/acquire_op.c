@@ -90,8 +90,8 @@ static int acquire_op_pick(struct acquire_op *op, weir_pool *pool)
     return 0; /* that it is the same set is seen later */
 }
 
-/* Finds the record that the request is nested in. An acquisition of nothing has none. Returns 0 or
- * -EINVAL. */
+/* Finds the record that the request is nested in. An acquisition of nothing has none: then it is
+ * what that one is nested in. Returns 0, -EINVAL or -EUCLEAN. */
 static int acquire_op_find_acquisition(struct acquire_op *op)
 {
     /* That it is nested in another one itself may have to be written into its record. */
@@ -102,12 +102,10 @@ static int acquire_op_find_acquisition(struct acquire_op *op)
         return -EINVAL;
     if (acquisition_state(within) != RECORD_HELD)
         return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;
-    if (!within->record)
-        return 0;
-    if (ops->is_of_subject && !ops->is_of_subject(op, within->record))
+    op->within = within->record ? within->record : within->within;
+    if (op->within && ops->is_of_subject && !ops->is_of_subject(op, op->within))
         return -EINVAL;
     acquisition_publish_within(within);
-    op->within = within->record;
     return 0;
 }
 
@@ -308,7 +306,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
-    acquisition->within = acquisition->record ? op->within : 0;
+    acquisition->within = op->within;
     op->acquisition_set = &acquisition->set;
     if (acquisition->record) {
         acquire_op_fill_record(op, acquisition->record);

@@ -102,9 +102,9 @@ void acquisition_publish_within(weir_acquisition *acquisition)
 {
     struct acq_record *r;
 
-    if (!acquisition->within)
+    if (!acquisition->within || !acquisition->record)
         return;
-    WEIR_INVARIANT(acquisition->record && acquisition->record != acquisition->within);
+    WEIR_INVARIANT(acquisition->record != acquisition->within);
     r = set_record(acquisition->set, acquisition->record);
     if (record_held_within(r, acquisition->record) != acquisition->within)
         record_set_within(r, acquisition->record, acquisition->within);

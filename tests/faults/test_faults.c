@@ -301,6 +301,22 @@ static int run_return(struct whole_set *world)
     return 0;
 }
 
+/* The holder of all asks for more, which closes a circle: the search for it needs memory. */
+static int run_acquire_nested(struct whole_set *world)
+{
+    weir_acquisition *all, *acquisition = UNTOUCHED(weir_acquisition);
+    struct weir_request request = want_db;
+    int r = fill(world, &all);
+
+    if (r < 0)
+        return r;
+    request.within = all;
+    r = weir_acquire(world->pool, &request, &acquisition, NULL);
+    require(r < 0 && acquisition == UNTOUCHED(weir_acquisition));
+    require(weir_release(&all) == 0);
+    return r == -EDEADLK ? 0 : r;
+}
+
 /* A pending submission, or its error; `*ret_all` is released already on failure. */
 static int submit_behind(struct whole_set *world, const struct weir_request *request,
                          weir_acquisition **ret_all, weir_acquisition **ret)
@@ -776,6 +792,7 @@ static const struct scenario scenarios[] = {
     {"acquire", run_acquire, FEW, false},
     {"acquire, later", run_acquire_later, FEW, false},
     {"acquire, in vain", run_acquire_in_vain, FEW, false},
+    {"acquire, nested", run_acquire_nested, FEW, false},
     {"acquire, with a token", run_token, FEW, false},
     {"return", run_return, FEW, false},
     {"submit", run_submit, submit_errors, false},

@@ -341,6 +341,63 @@ static void recovered_while_its_next_owner_is_stopped(void **state)
     close_own();
 }
 
+/* ---- subjects of the dead ---- */
+
+static const char subjects[] = "version: 1\n"
+                               "sets:\n"
+                               "  s:\n"
+                               "    backend: process\n"
+                               "    subjects: { max: 8, evict: none }\n"
+                               "    limits:\n"
+                               "      - { type: resource, key: slot, capacity: 3 }\n";
+
+static int hold_of_subject(weir_pool *of, uint32_t subject, weir_acquisition **ret)
+{
+    const struct weir_request request = {
+        .size = sizeof(request), .subject = &subject, .subject_size = sizeof(subject)};
+
+    return weir_try_acquire(of, &request, ret, NULL);
+}
+
+static void run_holder_of_all_subjects(void *ready)
+{
+    weir_pool *of_mine = shared_pool(shared_open(text), "s");
+    weir_acquisition *held;
+    uint32_t subject = 0;
+    int r;
+
+    do
+        r = hold_of_subject(of_mine, subject++, &held);
+    while (r == 0);
+    require(r == -ENOBUFS && subject > 8);
+    shared_tell(ready);
+    pause_ns(60 * SECOND);
+}
+
+/* There is room for another one as soon as it is asked for. */
+static void subjects_of_the_dead_make_room(void **state)
+{
+    struct shared_pipe ready = shared_pipe();
+    weir_acquisition *held = NULL;
+    pid_t pid;
+
+    (void)state;
+    text = subjects;
+    shared_begin();
+    w = shared_open(text);
+    pool = shared_pool(w, "s");
+    pid = shared_fork(run_holder_of_all_subjects, &ready);
+    shared_hear(&ready);
+    assert_int_equal(hold_of_subject(pool, 1000, &held), -ENOBUFS);
+    require(kill(pid, SIGKILL) == 0);
+    shared_wait(pid, SIGKILL);
+    pause_ns(2 * MS); /* it looks for the dead at most once in a millisecond */
+    assert_int_equal(hold_of_subject(pool, 1000, &held), 0);
+    assert_int_equal(weir_release(&held), 0);
+    shared_pipe_close(&ready);
+    close_own();
+}
+
 /* ---- all of them are alive ---- */
 
 static void as_many_as_can_share_and_no_more(void **state)
@@ -551,6 +608,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stopped_while_it_takes_a_thread_context),
         cmocka_unit_test(killed_while_it_takes_both),
         cmocka_unit_test(recovered_while_its_next_owner_is_stopped),
+        cmocka_unit_test(subjects_of_the_dead_make_room),
         cmocka_unit_test(as_many_as_can_share_and_no_more),
         cmocka_unit_test(the_holder_is_watched_in_a_crowd),
         cmocka_unit_test(exec_waits_for_a_place),

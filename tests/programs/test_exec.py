@@ -17,6 +17,7 @@ import termios
 import time
 import unittest
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent of the test may ignore it
 COMMAND = sys.argv[1]
 PATIENCE = 60  # seconds that a busy machine may take for anything
 

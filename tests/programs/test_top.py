@@ -199,7 +199,7 @@ class Top(Shared):
             self.until(f"set-of-machines-{i}", 2, 1)
         self.until("convert-images-for-the-web", 4, 9)
         self.start("--sort", "waiting")
-        self.until_shown(r"^ WAIT (.*\n)*.* sleep 1000")
+        self.until_shown(r"^ WAIT (.*\n)* +and [0-9]+ more$")
         picture = str(self.screen)
         print(picture)
         lines = picture.split("\n")

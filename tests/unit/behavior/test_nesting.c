@@ -248,6 +248,26 @@ static void levels_count_after_a_wait(void **state)
     world_close();
 }
 
+static void a_level_of_nothing_counts_as_the_one_before(void **state)
+{
+    weir_acquisition *outer, *nothing, *other, *nested;
+
+    (void)state;
+    world_limits(SLOTS(2));
+    outer = slots(1);
+    nothing = granted(within(ASK({"slot", 0}), outer));
+    is_deadlock(2, nothing);
+    other = slots(1);
+    nested = waiting_for(1, nothing);
+    is_deadlock(1, other);
+    release(other);
+    assert_true(is_granted(nested));
+    release(nested);
+    release(nothing);
+    release(outer);
+    world_close();
+}
+
 static void a_rate_closes_no_circle(void **state)
 {
     weir_acquisition *outer, *nested;
@@ -523,6 +543,7 @@ int main(void)
         leak_checked_test(others_may_give_back),
         leak_checked_test(levels_of_nesting_count),
         leak_checked_test(levels_count_after_a_wait),
+        leak_checked_test(a_level_of_nothing_counts_as_the_one_before),
         leak_checked_test(a_rate_closes_no_circle),
         leak_checked_test(a_circle_ends_with_the_wait),
         leak_checked_test(only_what_is_granted_of_this_set),
