@@ -213,6 +213,8 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  strict");
     if (info->flags & WEIR_SET_UNFAIR)
         printf("  unfair");
+    if (info->flags & WEIR_SET_FAIR_PER_LIMIT)
+        printf("  fair per limit");
     if (info->flags & WEIR_SET_BOOTTIME)
         printf("  clock boottime");
 }

@@ -284,7 +284,7 @@ static int report_refusal(const struct grant *grant, int r, const struct weir_re
         if (fflush(stdout) != 0)
             return grant_fail(grant, -errno);
     }
-    return timed_out ? GRANT_TIMED_OUT : r == -ERANGE ? GRANT_NEVER : GRANT_REFUSED;
+    return timed_out ? GRANT_TIMED_OUT : is_final ? GRANT_NEVER : GRANT_REFUSED;
 }
 
 static void print_request(const struct grant *grant)

@@ -145,11 +145,12 @@ int source_open(const struct source *source, const char *only, const char *comma
 {
     struct weir_options options = source_options(source);
     struct opening opening = {.command = command, .waits_for_place = source->waits_for_place};
+    const char *log = secure_getenv("WEIR_LOG"); /* then the library writes */
     struct weir_error error = {0};
     int r;
 
     options.only = only;
-    options.log = getenv("WEIR_LOG") ? NULL : on_log;
+    options.log = log && *log ? NULL : on_log;
     if (source->needs_no_config && !source->file && !getenv("WEIR_CONFIG"))
         options.text = "version: 1\n";
     options.complaint = on_complaint;

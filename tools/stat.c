@@ -77,6 +77,8 @@ static void print_definition(const struct snapshot_set *set)
         print_words("max_waiters %u", set->info.max_waiters);
     if (set->info.flags & WEIR_SET_UNFAIR)
         print_words("unfair");
+    if (set->info.flags & WEIR_SET_FAIR_PER_LIMIT)
+        print_words("fair per limit");
     if (set->info.flags & WEIR_SET_BOOTTIME)
         print_words("clock boottime");
     end_line();

@@ -234,7 +234,9 @@ static int wait_for_key(const struct top *top, uint64_t until_ns)
 
     if (r < 0)
         return errno == EINTR ? 1 : -errno; /* the window may have been resized */
-    return r == 0 ? 0 : (terminal.revents & POLLIN) != 0 ? 1 : -EIO;
+    if (terminal.revents & (POLLHUP | POLLERR | POLLNVAL))
+        return -EIO;
+    return r;
 }
 
 /* Handles all keys pressed. Returns 1 to quit, 0 to go on, or -EIO: no key will ever come. */

@@ -25,8 +25,9 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
         counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
         return 0;
     }
-    r = op.set->limits.has_lease ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
-                                 : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
+    r = op.set->limits.has_lease && !op.within
+            ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
+            : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
     acquire_op_fill_refusal(retref, op.set, r, &op.decision);
     return r;
 }

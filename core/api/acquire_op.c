@@ -21,6 +21,7 @@ static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *s
     ret->key = key ? key : "";
     ret->set = set_name(set);
     ret->retry_after_ns = retry_after_ns;
+    ret->reason = NULL;
 }
 
 void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int result,
@@ -306,6 +307,8 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (!acquisition)
         return -ENOMEM;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    if (acquisition->record == op->within)
+        op->within = 0; /* that was released */
     acquisition->within = op->within;
     op->acquisition_set = &acquisition->set;
     if (acquisition->record) {

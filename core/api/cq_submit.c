@@ -107,6 +107,8 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     if (!acquisition)
         return false;
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    if (acquisition->record == op->within)
+        op->within = 0; /* that was released */
     acquisition->within = op->within;
     acquisition->user_data = record_load(&r->data);
     atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
@@ -208,6 +210,16 @@ static void cq_settle_locked(weir_queue *queue, const struct acquire_op *op,
         timer_signal(&queue->timer);
 }
 
+/* Fills in the times of a grant of nothing, which the set does not decide. */
+static void cq_fill_empty(const weir_set *set, uint32_t record)
+{
+    struct acq_record *r = set_record(set, record);
+    uint64_t now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
+
+    record_store(&r->enqueued_ns, now_ns);
+    record_store(&r->granted_ns, now_ns);
+}
+
 /* Submits to the set. Returns 0 if one completion follows, else an error. */
 static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waiter)
 {
@@ -219,7 +231,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
     int r = 0;
 
     if (request_is_empty(set, op->amounts)) {
-        record_store(&set_record(set, record)->granted_ns, clock_now_coarse(&set->w->clock));
+        cq_fill_empty(set, record);
         cq_set_state(op, record, RECORD_HELD);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {

@@ -60,11 +60,16 @@ static bool text_is_control(char byte)
     return (unsigned char)byte < 0x20 || byte == 0x7f;
 }
 
+/* The control characters of two bytes are U+0080 to U+009F; terminals obey them, too. */
 bool text_has_control(const char *text)
 {
-    while (*text != '\0' && !text_is_control(*text))
-        text++;
-    return *text != '\0';
+    for (; *text != '\0'; text++) {
+        bool is_long = (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80;
+
+        if (text_is_control(*text) || (is_long && (unsigned char)text[1] <= 0x9f))
+            return true;
+    }
+    return false;
 }
 
 void text_append(char *text, size_t size, const char *format, ...)
@@ -89,8 +94,7 @@ struct text_list text_join(const char *const *items, size_t n, const char *betwe
     return list;
 }
 
-/* Makes a message that quotes any bytes one line of UTF-8 without a partial character. */
-static void error_sanitize(char *message, size_t size)
+void error_sanitize(char *message, size_t size)
 {
     size_t length = strlen(message);
     if (length + 1 == size) { /* truncated, perhaps inside a UTF-8 sequence */

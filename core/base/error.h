@@ -112,4 +112,7 @@ void log_open(struct log_sink *log, const struct weir_options *options);
 __attribute__((format(printf, 3, 4))) void
 log_write(const struct log_sink *log, enum weir_log_level level, const char *format, ...);
 
+/* Makes a message that quotes any bytes one line of UTF-8 without a partial character. */
+void error_sanitize(char *message, size_t size);
+
 #endif

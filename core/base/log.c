@@ -61,5 +61,6 @@ void log_write(const struct log_sink *log, enum weir_log_level level, const char
     va_start(arguments, format);
     vsnprintf(message, sizeof(message), format, arguments);
     va_end(arguments);
+    error_sanitize(message, sizeof(message)); /* it may quote a program's text */
     log->write(log->userdata, level, message);
 }

@@ -39,19 +39,22 @@ static bool nesting_is_of_set(const weir_set *set, const struct acq_record *r)
     return set_is_shared(set) || instance_set(set->w, record_set_number(r))->number == set->number;
 }
 
-/* Returns the acquisition that `record`, which was asked for at `*since_ns`, is nested in; 0: that
- * was released, and its record may be another one's. Then `*since_ns` is that of the outer one. */
+/* Returns the record if it is still of the acquisition that a request of `*since_ns` was nested in;
+ * 0: that was released, and the record may be of another one, which was asked for later. Then
+ * `*since_ns` becomes the time at which the outer one was asked for. */
 static uint32_t nesting_held(const weir_set *set, uint32_t record, uint64_t *since_ns)
 {
     const struct acq_record *r;
+    uint64_t enqueued_ns;
 
     if (!record)
         return 0;
     r = set_record(set, record);
+    enqueued_ns = record_load(&r->enqueued_ns);
     if (record_state(record_load(&r->word)) != RECORD_HELD || !nesting_is_of_set(set, r) ||
-        record_load(&r->granted_ns) > *since_ns)
+        enqueued_ns > *since_ns)
         return 0;
-    *since_ns = record_load(&r->enqueued_ns);
+    *since_ns = enqueued_ns;
     return record;
 }
 

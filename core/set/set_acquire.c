@@ -53,6 +53,9 @@ void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t
     counters_add_grant(thread_ctx_counters(ctx, set->number), amounts, set->limits.n, !record);
 }
 
+/* How often a request looks at the set again after it has done other threads' work. */
+enum { SETTLED_MAX = 64 };
+
 /* Makes the record HELD with the version. Without waiting, no other thread knows the record. */
 static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode)
 {
@@ -208,8 +211,6 @@ static uint64_t set_acquire_decide(const struct txn *txn, const uint64_t *amount
  * set was looked at again. Bounded, since a damaged segment may never be settled. */
 static bool set_acquire_settle(struct txn *txn)
 {
-    enum { SETTLED_MAX = 64 };
-
     if (txn->settled_n >= SETTLED_MAX || !txn_is_unsettled(txn))
         return false;
     txn->settled_n++;
@@ -227,7 +228,10 @@ static int set_acquire_check_circle(struct txn *txn, const uint64_t *amounts, st
 
     if (r <= 0)
         return r;
-    if (!txn_is_current(txn) || (set_is_shared(txn->set) && peer_make_room(txn->ctx, txn->set) > 0))
+    if (!txn_is_current(txn))
+        return ACQUIRE_RETRY;
+    if (set_is_shared(txn->set) && txn->settled_n++ < SETTLED_MAX &&
+        peer_make_room(txn->ctx, txn->set) > 0)
         return ACQUIRE_RETRY;
     ret->forecast_ns = WEIR_NEVER;
     set_count_not_now(txn->ctx, txn->set, -EDEADLK, MODE_WAIT, ret->limiting);

@@ -81,8 +81,13 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     for (;;) {
         txn_begin(&txn, ctx, set);
-        if (!txn_is_next(&txn, record) || set_is_broken(set))
+        if (set_is_broken(set))
             return WEIR_FOREVER;
+        if (!txn_is_next(&txn, record)) {
+            if (set->per_limit) /* it was; the one that is now may not know */
+                set_grant_waiters(ctx, set);
+            return WEIR_FOREVER;
+        }
         txn_grant_waiters(&txn, HEAD_WATCH_BY_CALLER);
         if (!txn.granted_record)
             return set_to_instance_ns(set, txn.next_ready_ns);

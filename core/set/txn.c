@@ -14,9 +14,12 @@ static bool txn_is_queue_valid(const struct txn *txn)
     const struct segment *segment = txn->set->participant->segment;
     uint32_t head = waitq_head(&txn->version), tail = waitq_tail(&txn->version);
     uint32_t length = waitq_length(&txn->version);
+    uint64_t units = (uint64_t)segment->layout.sizes.runs_n * SEGMENT_RUN_UNITS;
 
     if (!length)
         return !head && !tail;
+    if (length > units / segment->layout.sizes.record_units)
+        return false; /* walks over it have to end */
     return segment_has_record(segment, head) && segment_has_record(segment, tail) &&
            (head == tail) == (length == 1);
 }
@@ -259,9 +262,10 @@ static bool txn_is_next_watched(const struct txn *txn, enum head_watch watch, ui
 /* Returns true if the record waits; a damaged segment may say otherwise. */
 static bool txn_is_waiting(const struct txn *txn, uint32_t record)
 {
-    if (!set_is_shared(txn->set) ||
-        record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
+    if (!set_is_shared(txn->set))
         return true;
+    if (record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
+        return !txn->set->per_limit || txn_has_waiter(txn, record);
     if (txn_is_current(txn))
         participant_mark_broken(txn->set->participant);
     return false;

@@ -56,9 +56,10 @@ static int run_workers(weir *w)
 
     for (uint32_t i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){.w = w, .index = i};
-        workers[i].result = -pthread_create(&workers[i].thread, NULL, work, &workers[i]);
-        if (workers[i].result < 0)
-            workers[i].w = NULL; /* not started */
+        int not_started = pthread_create(&workers[i].thread, NULL, work, &workers[i]);
+
+        if (not_started)
+            workers[i] = (struct worker){.result = -not_started};
     }
     for (uint32_t i = 0; i < WORKERS; i++) {
         if (workers[i].w)

@@ -83,8 +83,9 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsig
  * (weir_queue_attach). The request is copied as far as needed. Any thread. Returns
  *   0            one completion follows
  *   -ENOSPC      `capacity` submissions were not reaped yet
- *   -EINVAL      as weir_acquire; or pool and completion queue are not of one instance
- *   -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
+ *   -EINVAL      as weir_acquire; or pool and completion queue are not of one instance; or the
+ *                request is nested, and `ret` is NULL
+ *   -EDEADLK, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
  *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
  *                other processes that share the set, or the timer thread those of the clock
  */

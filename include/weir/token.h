@@ -25,7 +25,7 @@ typedef struct weir_token weir_token;
  * -EINVAL (an argument is NULL), -ENOMEM, -ECHILD (the instance was opened before fork, by the
  * parent).
  */
-WEIR_PUBLIC int weir_token_open(weir_token **ret, weir *w);
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_token_open(weir_token **ret, weir *w);
 
 /*
  * Cancels the token: all blocked weir_acquire calls that have it return -ECANCELED. Those that come

@@ -389,6 +389,12 @@ static void a_queue_says_what_is_nested(void **state)
     world_limits(SLOTS(3));
     assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
     outer = slots(1);
+    assert_int_equal(
+        weir_queue_submit(queue, world.pool, within(ASK({"slot", 0}), outer), 1, &nested, NULL), 0);
+    assert_int_equal(weir_queue_reap(queue, &done, 1), 1);
+    is_deadlock(3, nested); /* of nothing, but within `outer` */
+    release(nested);
+    nested = NULL;
     other = slots(2);
     assert_int_equal(
         weir_queue_submit(queue, world.pool, within(ASK({"slot", 1}), outer), 1, &nested, NULL), 0);
@@ -512,6 +518,57 @@ static void waiters_for_several_rates_are_granted_in_time(void **state)
     world_close();
 }
 
+struct for_rate {
+    struct weir_amount amounts[3];
+    int result;
+};
+
+static void *block_for_rate(void *argument)
+{
+    struct for_rate *asked = argument;
+    const struct weir_request request = {.size = sizeof(request),
+                                         .amounts = asked->amounts,
+                                         .amounts_n = 3,
+                                         .timeout_ns = 10 * SECOND};
+    weir_acquisition *acquisition = NULL;
+
+    asked->result = weir_acquire(world.pool, &request, &acquisition, NULL);
+    if (asked->result == 0) {
+        require(weir_update(acquisition, asked->amounts[0].key, 1) == 0);
+        require(weir_release(&acquisition) == 0);
+    }
+    return NULL;
+}
+
+/* The first is due before the second, until a nested request takes of what it waits for. Then both
+ * threads sleep until the other one is due. */
+static void blocked_threads_that_change_places_are_granted(void **state)
+{
+    struct for_rate asked[] = {{.amounts = {{"a", 4}, {"b", 0}, {"slot", 0}}},
+                               {.amounts = {{"b", 1}, {"a", 0}, {"slot", 0}}}};
+    weir_acquisition *outer;
+    pthread_t threads[2];
+
+    (void)state;
+    world_real("fair: per_limit, limits: [ " SLOTS(
+        1) ", "
+           "{ type: rate, key: a, algorithm: gcra, capacity: 10, window: 1s },"
+           "{ type: rate, key: b, algorithm: gcra, capacity: 1, window: 300ms } ]");
+    outer = slots(1);
+    assert_int_equal(take(ASK({"a", 8}, {"b", 1}, {"slot", 0})), 0);
+    for (int i = 0; i < 2; i++)
+        require(pthread_create(&threads[i], NULL, block_for_rate, &asked[i]) == 0);
+    while (stats().waiting < 2 && stats().granted < 4)
+        ;
+    (void)take(within(ASK({"a", 2}, {"slot", 0}), outer)); /* a busy machine may be late */
+    for (int i = 0; i < 2; i++) {
+        require(pthread_join(threads[i], NULL) == 0);
+        assert_int_equal(asked[i].result, 0);
+    }
+    release(outer);
+    world_close();
+}
+
 /* Circles of a set that is fair per limit: a waiter for one limit is not in the way of another
  * limit. */
 static void circles_per_limit(void **state)
@@ -553,6 +610,7 @@ int main(void)
         leak_checked_test(disjoint_requests_pass),
         leak_checked_test(a_cancel_in_the_middle_lets_others_go),
         leak_checked_test(waiters_for_several_rates_are_granted_in_time),
+        leak_checked_test(blocked_threads_that_change_places_are_granted),
         leak_checked_test(circles_per_limit),
     };
 
