@@ -345,8 +345,10 @@ class Check(Directory):
                           "       |  " + " " * 48 + "^"])
         self.assertEqual(excerpt("version: 1\nsets:\n  a: { timeout: 3 }\r\n"),
                          ["     3 |   a: { timeout: 3 }", "       | " + " " * 16 + "^"])
-        self.assertEqual(excerpt("version: 1\nsets:\n  é\u0085\u200b: { timeout:\t3 }"),
-                         ["     3 |   é?\u200b: { timeout:\t3 }", "       | " + " " * 17 + "\t^"])
+        self.assertEqual(excerpt("version: 1\nsets:\n  é\u200b: { timeout:\t3 }"),
+                         ["     3 |   é\u200b: { timeout:\t3 }", "       | " + " " * 16 + "\t^"])
+        self.assertEqual(excerpt("version: 1\nsets:\n  é\u0085: { timeout:\t3 }"),
+                         ["     3 |   é?: { timeout:\t3 }", "       |   ^"])
         fifo = os.path.join(self.directory, "fifo")
         os.mkfifo(fifo)  # it cannot be read twice
         writer = subprocess.Popen(["sh", "-c", 'printf "version: 2\\n" >"$0"', fifo])
