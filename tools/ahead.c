@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define FIRST_PAUSE_NS UINT64_C(200000000) /* a wait of less shows nothing */
 #define PAUSE_NS       UINT64_C(500000000)
+#define PAUSE_MS_MAX   3600000
 #define SHARE          UINT64_C(100) /* looking takes less than this part of the time */
 
 static uint64_t now_ns(void)
@@ -50,16 +53,14 @@ static uint32_t find_position(const struct ahead *ahead)
     return position;
 }
 
-/* Returns whether the line may be written: in the foreground, and without blocking in a terminal
- * that is stopped. */
+/* Returns whether the line may be written: in the foreground of the terminal that controls this
+ * process, and without blocking in one that is stopped. */
 static bool may_write(void)
 {
     struct pollfd terminal = {.fd = STDERR_FILENO, .events = POLLOUT};
-    pid_t foreground = tcgetpgrp(STDERR_FILENO);
 
-    if (foreground > 0 && foreground != getpgrp())
-        return false;
-    return poll(&terminal, 1, 0) == 1 && (terminal.revents & POLLOUT) != 0;
+    return tcgetpgrp(STDERR_FILENO) == getpgrp() && poll(&terminal, 1, 0) == 1 &&
+           (terminal.revents & POLLOUT) != 0;
 }
 
 /* Writes the line over the one before, which may have been longer. */
@@ -74,6 +75,12 @@ static void show_line(struct ahead *ahead, const char *text)
     ahead->width = width;
 }
 
+static void erase_line(struct ahead *ahead)
+{
+    if (ahead->width > 0)
+        show_line(ahead, "");
+}
+
 static void show_position(struct ahead *ahead, uint32_t position)
 {
     char text[128];
@@ -84,19 +91,32 @@ static void show_position(struct ahead *ahead, uint32_t position)
     show_line(ahead, text);
 }
 
+/* Erases the line, and ends the process by the signal that came. */
+static void end_by_signal(struct ahead *ahead)
+{
+    struct signalfd_siginfo came;
+    sigset_t one;
+
+    if (read(ahead->signal_fd, &came, sizeof(came)) != (ssize_t)sizeof(came))
+        return;
+    erase_line(ahead);
+    sigemptyset(&one);
+    sigaddset(&one, (int)came.ssi_signo);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    raise((int)came.ssi_signo);
+}
+
 /* Waits until the thread has to end, or for so long. Returns whether it has to. */
 static bool pause_or_end(struct ahead *ahead, uint64_t ns)
 {
-    uint64_t until_ns = now_ns() + ns;
-    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
-    bool is_ended;
+    struct pollfd fds[] = {{.fd = ahead->end_fd, .events = POLLIN},
+                           {.fd = ahead->signal_fd, .events = POLLIN}};
+    uint64_t ms = ns / 1000000;
+    int n = poll(fds, 2, ms < PAUSE_MS_MAX ? (int)ms : PAUSE_MS_MAX);
 
-    pthread_mutex_lock(&ahead->lock);
-    while (!ahead->is_ended && now_ns() < until_ns)
-        pthread_cond_timedwait(&ahead->ended, &ahead->lock, &until);
-    is_ended = ahead->is_ended;
-    pthread_mutex_unlock(&ahead->lock);
-    return is_ended;
+    if (n > 0 && fds[1].revents != 0)
+        end_by_signal(ahead);
+    return n > 0 && fds[0].revents != 0;
 }
 
 static void *run_thread(void *argument)
@@ -114,45 +134,63 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Signals are for the thread that waits. */
+/* Writes the signals that would end the process: the thread takes them, so that no line stays. */
+static void find_ending_signals(const sigset_t *blocked, sigset_t *ret)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    struct sigaction found;
+
+    sigemptyset(ret);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &found) == 0 && found.sa_handler == SIG_DFL &&
+            sigismember(blocked, numbers[i]) == 0)
+            sigaddset(ret, numbers[i]);
+}
+
+/* Other signals are for the thread that waits. */
 static bool start_thread(struct ahead *ahead)
 {
-    sigset_t all, before;
+    sigset_t all, ending;
     bool is_started;
 
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    is_started = pthread_create(&ahead->thread, NULL, run_thread, ahead) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &all, &ahead->mask);
+    find_ending_signals(&ahead->mask, &ending);
+    ahead->end_fd = eventfd(0, EFD_CLOEXEC);
+    ahead->signal_fd = signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK);
+    is_started = ahead->end_fd >= 0 && ahead->signal_fd >= 0 &&
+                 pthread_create(&ahead->thread, NULL, run_thread, ahead) == 0;
+    pthread_sigmask(SIG_SETMASK, &ahead->mask, NULL);
+    if (is_started)
+        pthread_sigmask(SIG_BLOCK, &ending, NULL);
     return is_started;
+}
+
+static void close_fds(const struct ahead *ahead)
+{
+    if (ahead->end_fd >= 0)
+        close(ahead->end_fd);
+    if (ahead->signal_fd >= 0)
+        close(ahead->signal_fd);
 }
 
 void ahead_begin(struct ahead *ahead, weir_pool *pool, const char *title)
 {
-    pthread_condattr_t monotonic;
-
     *ahead = (struct ahead){.pool = pool, .title = title};
     if (!isatty(STDERR_FILENO))
         return;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&ahead->lock, NULL);
-    pthread_cond_init(&ahead->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     ahead->is_running = start_thread(ahead);
+    if (!ahead->is_running)
+        close_fds(ahead);
 }
 
 void ahead_end(struct ahead *ahead)
 {
     if (!ahead->is_running)
         return;
-    pthread_mutex_lock(&ahead->lock);
-    ahead->is_ended = true;
-    pthread_cond_signal(&ahead->ended);
-    pthread_mutex_unlock(&ahead->lock);
+    eventfd_write(ahead->end_fd, 1);
     pthread_join(ahead->thread, NULL);
-    pthread_cond_destroy(&ahead->ended);
-    pthread_mutex_destroy(&ahead->lock);
-    if (ahead->width > 0)
-        show_line(ahead, "");
+    close_fds(ahead);
+    erase_line(ahead);
+    pthread_sigmask(SIG_SETMASK, &ahead->mask, NULL);
 }

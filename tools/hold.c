@@ -32,6 +32,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,17 +118,75 @@ static int set_lock(const struct grant *grant, struct hold *hold)
     return 0;
 }
 
+/* Returns whether the descriptor is a copy of a standard stream: a lock conflicts with all
+ * descriptions of its file but the one that has it. */
+static bool is_copy(const struct hold *hold, int stream)
+{
+    struct flock lock = lock_of(hold);
+    struct stat file, other;
+
+    return fstat(hold->fd, &file) == 0 && fstat(stream, &other) == 0 &&
+           file.st_dev == other.st_dev && file.st_ino == other.st_ino &&
+           fcntl(stream, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+/* Refuses a copy of a standard stream, which has other copies in the script and in its parents: the
+ * grant would outlast the script. Needs the lock, and gives it up if it refuses. */
+static int refuse_copy(const struct grant *grant, const struct hold *hold)
+{
+    struct flock none = lock_of(hold);
+
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++) {
+        if (!is_copy(hold, stream))
+            continue;
+        none.l_type = F_UNLCK;
+        fcntl(hold->fd, F_OFD_SETLK, &none);
+        fprintf(stderr,
+                "%s: descriptor %d is a copy of descriptor %d, which other processes have as well: "
+                "open a file or /dev/null\n",
+                grant->title, hold->fd, stream);
+        return EXEC_FAILED;
+    }
+    return 0;
+}
+
 /* ---- the holder ---- */
 
-/* Ends the process, and the grant with it, as soon as the descriptor is closed everywhere. */
+#define WATCH_PAUSE_NS  10000000
+#define WATCH_TRIES_MAX 1000 /* ten seconds */
+
+/* Waits for the lock. Returns 0, or an errno if it cannot be waited for. Memory may be lacking for
+ * a moment. */
+static int wait_for_lock(const struct hold *hold)
+{
+    const struct timespec pause = {.tv_nsec = WATCH_PAUSE_NS};
+    struct flock lock = lock_of(hold);
+    int tries = 0;
+
+    while (fcntl(hold->own, F_OFD_SETLKW, &lock) < 0) {
+        bool is_lacking = (errno == ENOLCK || errno == ENOMEM) && ++tries < WATCH_TRIES_MAX;
+
+        if (errno != EINTR && errno != EAGAIN && !is_lacking)
+            return errno;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+/* Ends the process, and the grant with it, as soon as the descriptor is closed everywhere. Without
+ * that news the grant would stay for ever, so it ends, too, if the lock cannot be waited for. The
+ * system log has the reason as well, because a holder has left the script's standard error. */
 static void *watch_descriptor(void *argument)
 {
     const struct hold *hold = argument;
-    const struct timespec pause = {.tv_nsec = 10000000};
-    struct flock lock = lock_of(hold);
+    int error = wait_for_lock(hold);
 
-    while (fcntl(hold->own, F_OFD_SETLKW, &lock) < 0)
-        nanosleep(&pause, NULL); /* memory may be lacking for the moment */
+    if (error != 0) {
+        fprintf(stderr, "weir hold: descriptor %d cannot be watched: %s\n", hold->fd,
+                strerror(error));
+        syslog(LOG_USER | LOG_ERR, "weir hold: descriptor %d cannot be watched: %s", hold->fd,
+               strerror(error));
+    }
     _exit(EXEC_FAILED);
 }
 
@@ -219,6 +278,41 @@ __attribute__((noreturn)) static void run_holder(struct grant *grant, struct hol
 
 /* ---- the process that the script waits for ---- */
 
+static volatile sig_atomic_t holder_pid;
+static volatile sig_atomic_t ended_by; /* a signal, or 0 */
+
+static void pass_on(int number)
+{
+    int kept = errno;
+
+    ended_by = number;
+    kill((pid_t)holder_pid, number);
+    errno = kept;
+}
+
+/* Has signals that would end this process end the holder first, which then erases its line from the
+ * terminal. Signals that the script ignores stay ignored. */
+static void pass_signals_on(pid_t holder)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    const struct sigaction passing = {.sa_handler = pass_on};
+    struct sigaction found;
+
+    holder_pid = holder;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &found) == 0 && found.sa_handler == SIG_DFL)
+            sigaction(numbers[i], &passing, NULL);
+}
+
+/* Ends the process by the signal that has ended the holder. */
+static void end_as_holder(void)
+{
+    if (ended_by == 0)
+        return;
+    signal(ended_by, SIG_DFL);
+    raise(ended_by);
+}
+
 /* Returns what the holder reports. */
 static int read_report(const struct grant *grant, const struct hold *hold)
 {
@@ -228,6 +322,7 @@ static int read_report(const struct grant *grant, const struct hold *hold)
     do
         n = read(hold->report[0], &result, sizeof(result));
     while (n < 0 && errno == EINTR);
+    end_as_holder();
     if (n == (ssize_t)sizeof(result))
         return result;
     fprintf(stderr,
@@ -251,6 +346,7 @@ static int start_holder(struct grant *grant, struct hold *hold)
         return grant_fail(grant, -errno);
     if (holder == 0)
         run_holder(grant, hold, parent);
+    pass_signals_on(holder);
     close(hold->report[1]);
     close(hold->fd);
     return read_report(grant, hold);
@@ -321,6 +417,8 @@ static int run(struct grant *grant, int argc, char **argv)
     result = check_fd(grant, &hold);
     if (result == 0)
         result = set_lock(grant, &hold);
+    if (result == 0)
+        result = refuse_copy(grant, &hold);
     return result == 0 ? start_holder(grant, &hold) : result;
 }
 

@@ -5,24 +5,9 @@
  *
  * usage: no_uring PROGRAM [ARGUMENT]...
  */
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include "lib/refuse_calls.h"
 #include <stddef.h>
-#include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-/* A privileged program keeps what it may do; any other must give up gaining privileges first. */
-static int install(const struct sock_fprog *program)
-{
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0)
-        return 0;
-    if (errno != EACCES || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return -1;
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program);
-}
 
 int main(int argc, char **argv)
 {
@@ -36,13 +21,5 @@ int main(int argc, char **argv)
     };
     const struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
 
-    if (argc < 2)
-        return 2;
-    if (install(&program) != 0) {
-        perror("no_uring");
-        return 2;
-    }
-    execvp(argv[1], argv + 1);
-    perror(argv[1]);
-    return 2;
+    return argc < 2 ? 2 : refuse_calls_and_run(&program, argv + 1);
 }

@@ -81,6 +81,32 @@ class Exec(unittest.TestCase):
             child.kill()
             child.communicate()
 
+    def on_terminal(self, *command, to_terminal=True, controls=True):
+        """A command with its standard error on a terminal; the terminal."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+
+        def prepare():
+            os.setsid()
+            if controls:
+                fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 preexec_fn=prepare,
+                                 stderr=theirs if to_terminal else subprocess.DEVNULL,
+                                 env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
+        os.close(theirs)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        return child, ours
+
+    def read_until(self, terminal, end):
+        said = ""
+        while not said.endswith(end):
+            self.assertTrue(select.select([terminal], [], [], PATIENCE)[0], said)
+            said += os.read(terminal, 4096).decode()
+        return said
+
     def stat(self, name):
         done = subprocess.run([COMMAND, "stat", "--json", name], capture_output=True,
                               timeout=PATIENCE,
@@ -410,30 +436,8 @@ class Amounts(Exec):
 
 class Ahead(Exec):
     """What a process that waits says on a terminal."""
-    def start(self, *arguments, on_terminal=True):
-        """A process that waits; its terminal."""
-        ours, theirs = os.openpty()
-        self.addCleanup(os.close, ours)
-
-        def prepare():
-            os.setsid()
-            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-
-        child = subprocess.Popen([COMMAND, "exec", *SLOT, *arguments], stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, preexec_fn=prepare,
-                                 stderr=theirs if on_terminal else subprocess.DEVNULL,
-                                 env={**os.environ, "WEIR_PROCESS_DIR": self.directory})
-        os.close(theirs)
-        self.addCleanup(child.communicate)
-        self.addCleanup(child.kill)
-        return child, ours
-
-    def read_until(self, terminal, end):
-        said = ""
-        while not said.endswith(end):
-            self.assertTrue(select.select([terminal], [], [], PATIENCE)[0], said)
-            said += os.read(terminal, 4096).decode()
-        return said
+    def start(self, *arguments, **terminal):
+        return self.on_terminal(COMMAND, "exec", *SLOT, *arguments, **terminal)
 
     def test_how_many_are_ahead(self):
         with self.running(*SLEEP) as first, self.running(*SLEEP) as second:
@@ -451,14 +455,41 @@ class Ahead(Exec):
             out, _ = child.communicate(timeout=PATIENCE)
             self.assertEqual((out, child.returncode), (b"mine\n", 0))
 
+    def test_a_signal_erases_the_line(self):
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            for number, send in ((signal.SIGINT, lambda: os.write(terminal, b"\x03")),
+                                 (signal.SIGTERM, lambda: child.terminate())):
+                child, terminal = self.start("true")
+                self.read_until(terminal, "0 ahead\r")
+                send()
+                self.read_until(terminal, " " * 27 + "\r")
+                self.assertEqual(child.wait(timeout=PATIENCE), -number)
+                self.until("one", holders=1, waiters=0)
+
+    def test_an_ignored_signal_ends_nothing(self):
+        with self.running(*SLEEP) as holder:
+            self.until("one", holders=1)
+            previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            child, terminal = self.start("sh", "-c", "kill -INT $$; echo mine")
+            signal.signal(signal.SIGINT, previous)
+            self.read_until(terminal, "0 ahead\r")
+            os.write(terminal, b"\x03")
+            self.read_until(terminal, "\r")
+            holder.kill()
+            out, _ = child.communicate(timeout=PATIENCE)
+            self.assertEqual((out, child.returncode), (b"mine\n", 0))
+
     def test_silence(self):
         child, terminal = self.start("-t", "1h", "echo", "mine")  # need not wait
         self.assertEqual((child.communicate(timeout=PATIENCE)[0], child.returncode), (b"mine\n", 0))
         with self.running(*SLEEP):
             self.until("one", holders=1)
-            child, other = self.start("-t", "700ms", "true", on_terminal=False)
+            child, other = self.start("-t", "700ms", "true", to_terminal=False)
             self.assertEqual(child.wait(timeout=PATIENCE), 124)
-            for fd in (terminal, other):
+            child, another = self.start("-t", "700ms", "true", controls=False)
+            self.assertEqual(child.wait(timeout=PATIENCE), 124)
+            for fd in (terminal, other, another):
                 self.assertRaises(OSError, os.read, fd, 1)  # closed, and nothing was written
 
 

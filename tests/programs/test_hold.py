@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """weir hold as shell scripts use it: a grant for the rest of the script, by a descriptor.
 
-Argument: the command.
+Arguments: the command, and a program that runs another one in a world without waiting for locks.
 """
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import unittest
 from test_exec import COMMAND, PATIENCE, SLEEP, SLOT, Exec
 
 COMMAND = os.path.abspath(COMMAND)
+NO_LOCK_WAIT = os.path.abspath(sys.argv[2])
 HOLD = f"'{COMMAND}' hold --fd 9 --limit slots:1 --name one"
 
 
@@ -155,6 +157,44 @@ class Refused(Hold):
                     os.kill(waiting, number)
                     self.assertEqual(int(it.stdout.readline()) - 128, number)
                     self.until("one", holders=1, waiters=0)
+
+    def test_a_copy_of_a_standard_stream(self):
+        path = self.write("file", "")
+        for stream, opened in ((0, f"exec <>{path} 9>&0"), (1, f"exec >>{path} 9>&1"),
+                               (2, f"exec 2>>{path} 9>&2")):
+            code, _, err = self.script(f"{opened}; {HOLD}")
+            with open(path, encoding="utf-8") as file:
+                err += file.read()
+            self.assertEqual(code, 125)
+            self.assertIn(f"descriptor 9 is a copy of descriptor {stream},", err)
+        for opened in (f"exec >>{path} 9>>{path}", "exec 9>/dev/null"):  # the file, opened anew
+            self.assertEqual(self.script(f"{opened}; {HOLD}")[0], 0, opened)
+            self.free()
+
+    def test_a_descriptor_that_cannot_be_watched(self):
+        unable = f"exec 9>/dev/null; '{NO_LOCK_WAIT}' {{}} {HOLD}".format
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            code, _, err = self.script(unable(errno.EIO))
+            self.assertEqual(code, 125)
+            self.assertIn("weir hold: descriptor 9 cannot be watched: Input/output error\n", err)
+            for error in (errno.EINTR, errno.EAGAIN, errno.ENOLCK):  # may pass
+                code, _, err = self.script(unable(error) + " -t 300ms")
+                self.assertEqual((code, err), (124, ""))
+        with self.running_script(unable(errno.EIO) + "; echo; sleep 1000") as it:
+            it.stdout.readline()
+            self.free()
+
+    def test_an_interrupt_erases_the_line(self):
+        with self.running(*SLEEP):
+            self.until("one", holders=1)
+            for _ in range(5):
+                script, terminal = self.on_terminal("sh", "-c", f"exec 9>/dev/null; {HOLD}")
+                self.read_until(terminal, "0 ahead\r")
+                os.write(terminal, b"\x03")
+                self.read_until(terminal, " " * 27 + "\r")
+                self.assertEqual(script.wait(timeout=PATIENCE), -signal.SIGINT)
+                self.until("one", holders=1, waiters=0)
 
     def test_wrong_usage(self):
         for command, words in (
