@@ -63,17 +63,30 @@ static int find_command(int n, char **words)
     return at;
 }
 
+/* Returns the length without the zero bytes and blanks at the end: what a process has left of its
+ * words after it wrote a title over them. */
+static size_t trim(const char *bytes, size_t n)
+{
+    while (n > 0 && (bytes[n - 1] == '\0' || bytes[n - 1] == ' '))
+        n--;
+    return n;
+}
+
 void process_text_join(char *bytes, size_t n, char ret[static PROCESS_TEXT_MAX])
 {
     char *words[WORDS_MAX + 1];
+    size_t kept = trim(bytes, n);
     int words_n = 0;
 
     ret[0] = '\0';
+    if (kept < n)
+        bytes[kept] = '\0';
+    n = kept;
     for (size_t at = 0; at < n && words_n < WORDS_MAX; at += strlen(bytes + at) + 1)
         words[words_n++] = bytes + at;
     words[words_n] = NULL;
     for (int i = words_n > 0 ? find_command(words_n, words) : 0; i < words_n; i++)
-        append_word(ret, words[i]);
+        append_word(ret, words[i][0] != '\0' ? words[i] : "''");
 }
 
 /* Reads a file of /proc, with a NUL behind it. Returns the number of bytes or a negative errno. */
@@ -119,10 +132,10 @@ bool process_text_read(uint32_t process, char ret[static PROCESS_TEXT_MAX])
     char bytes[BYTES_MAX], name[PROCESS_TEXT_MAX];
     ssize_t n = read_file(process, "cmdline", bytes, sizeof(bytes));
 
-    if (n > 0) {
+    if (n > 0)
         process_text_join(bytes, (size_t)n, ret);
+    if (n > 0 && ret[0] != '\0')
         return true;
-    }
     process_text_name(process, name);
     if (name[0] != '\0')
         snprintf(ret, PROCESS_TEXT_MAX, "[%.32s]", name);

@@ -11,15 +11,17 @@
 
 /*
  * Writes the command line of a process; of `weir exec` that of the command that it waits to run.
- * It is cut to what fits, UTF-8, and without control characters. Returns false, with the reason in
- * parentheses instead, if it cannot be read.
+ * It is cut to what fits, UTF-8, without control characters, and without padding at its end. A word
+ * that is empty is shown as ''. Returns false, with the reason in parentheses or the kernel's name
+ * of the process in brackets instead, if there is none that can be read.
  */
 bool process_text_read(uint32_t process, char ret[static PROCESS_TEXT_MAX]);
 
 /* Writes the kernel's name of a process, of at most 15 bytes; empty if it is gone. */
 void process_text_name(uint32_t process, char ret[static PROCESS_TEXT_MAX]);
 
-/* Writes the words of a command line, which are `n` bytes with a NUL behind each word. */
+/* Writes the words of a command line, which are `n` bytes with a NUL behind each word. May write
+ * into the words. */
 void process_text_join(char *words, size_t n, char ret[static PROCESS_TEXT_MAX]);
 
 #endif

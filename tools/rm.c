@@ -23,7 +23,8 @@ static const char help[] =
     "      --process-dir DIR   where shared sets are\n"
     "  -h, --help              show this text\n"
     "\n"
-    "Exit status: 0 fine, 1 a set was not removed, 2 wrong usage.\n";
+    "Exit status: 0 fine, 1 a set was not removed, 2 wrong usage, 3 the directory cannot be "
+    "read.\n";
 
 enum { USERS_SHOWN = 10 };
 
@@ -42,12 +43,32 @@ static void show_users(const char *title, const struct weir_options *options, co
         fprintf(stderr, "%s:   and %d more\n", title, n - USERS_SHOWN);
 }
 
+static int stop(void *userdata, const struct weir_segment *segment)
+{
+    (void)userdata;
+    (void)segment;
+    return 1;
+}
+
+/* Returns whether sets can be looked for. If there is no directory, no set is there. */
+static bool can_look(const char *title, const struct weir_options *options)
+{
+    struct weir_error error = {0};
+    int r = weir_segments(options, stop, NULL, &error);
+
+    if (r < 0)
+        source_complain(title, &error);
+    return r >= 0;
+}
+
 static int remove_all(const char *title, const struct source *source, char **names, int n,
                       uint32_t flags)
 {
     struct weir_options options = source_options(source);
     int ending = ENDING_FINE;
 
+    if (!can_look(title, &options))
+        return ENDING_SYSTEM;
     for (int i = 0; i < n; i++) {
         struct weir_error error = {0};
         int r = weir_segment_remove(&options, names[i], flags, &error);

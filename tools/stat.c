@@ -7,6 +7,7 @@
 #include "snapshot.h"
 #include "time_text.h"
 #include "usage.h"
+#include "utf8.h"
 #include "weir.h"
 #include <getopt.h>
 #include <inttypes.h>
@@ -39,7 +40,8 @@ static const char help[] =
 
 /* ---- text output ---- */
 
-#define COLUMNS 80 /* lines are broken before, but for a word that is longer */
+#define KEY_COLUMNS 16
+#define COLUMNS     80 /* lines are broken before, but for a word that is longer */
 
 /* Column in which the next word of the line begins. */
 static int column;
@@ -48,6 +50,21 @@ static void end_line(void)
 {
     putchar('\n');
     column = 0;
+}
+
+/* Returns the columns of the first `size` bytes of a text. */
+static int stat_columns(const char *text, size_t size)
+{
+    int columns = 0;
+
+    for (size_t at = 0, length; at < size; at += length) {
+        const unsigned char *sequence = (const unsigned char *)text + at;
+
+        length = utf8_sequence(sequence);
+        columns += length != 0 ? utf8_columns(sequence, length) : 1;
+        length += length == 0;
+    }
+    return columns;
 }
 
 /* Writes a few words that stay together, two blanks behind what is on the line. */
@@ -60,12 +77,13 @@ __attribute__((format(printf, 1, 2))) static void print_words(const char *format
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    n = (int)strlen(text);
+    n = stat_columns(text, strlen(text));
     if (column > 4 && column + 2 + n > COLUMNS) {
         end_line();
         column = printf("  ");
     }
-    column += printf("%s%s", column > 0 ? "  " : "", text);
+    printf("%s%s", column > 0 ? "  " : "", text);
+    column += n + (column > 0 ? 2 : 0);
 }
 
 static void print_definition(const struct snapshot_set *set)
@@ -105,7 +123,11 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
 
 static void print_limit(const struct snapshot_limit *limit)
 {
-    column = printf("  %-8s  %-16s", limit_type_name(limit->stats.type), limit->key);
+    int columns = stat_columns(limit->key, strlen(limit->key));
+
+    printf("  %-8s  %s%*s", limit_type_name(limit->stats.type), limit->key,
+           columns < KEY_COLUMNS ? KEY_COLUMNS - columns : 0, "");
+    column = 12 + (columns < KEY_COLUMNS ? KEY_COLUMNS : columns);
     if (limit->algorithm)
         print_words("%s", limit->algorithm);
     for (size_t i = 0; i < limit->settings_n; i++)
@@ -159,14 +181,21 @@ static int terminal_columns(void)
 /* Writes a command line, on a terminal only what has room on the line. */
 static void print_command_line(const char *text)
 {
-    int columns = terminal_columns(), most = columns > column + 2 ? columns - column - 2 : 0;
-    const char *end = text;
+    int room = terminal_columns() - column - 2;
+    size_t end = 0, next;
 
-    for (int n = 0; *end != '\0' && n < most; n++)
-        do
-            end++;
-        while (((unsigned char)*end & 0xc0) == 0x80);
-    printf("  %.*s", (int)(end - text), text);
+    for (; text[end] != '\0'; end = next) {
+        next = end + utf8_sequence((const unsigned char *)text + end);
+        if (next == end || stat_columns(text, next) > room)
+            break;
+    }
+    printf("  %.*s", (int)end, text);
+}
+
+static void print_amount(const char *key, uint64_t amount)
+{
+    column += printf("  %s=%" PRIu64, key, amount) - (int)strlen(key);
+    column += stat_columns(key, strlen(key));
 }
 
 static void print_holder(const struct snapshot_set *set, const struct snapshot_holder *holder)
@@ -181,7 +210,7 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
                      time_text_age(holder->age_ns, text));
     for (size_t i = 0; i < set->limits_n; i++)
         if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
-            column += printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
+            print_amount(set->limits[i].key, holder->amounts[i]);
     print_command_line(holder->command_line);
     end_line();
 }

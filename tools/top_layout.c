@@ -38,16 +38,6 @@ static void put(struct pen *pen, const char *bytes, size_t n, unsigned width)
     pen->column += width;
 }
 
-/* Decodes a well-formed sequence to its code point. */
-static wchar_t decode(const unsigned char *at, size_t length)
-{
-    uint32_t point = length == 1 ? at[0] : at[0] & (0x7fu >> length);
-
-    for (size_t i = 1; i < length; i++)
-        point = point << 6 | (at[i] & 0x3fu);
-    return (wchar_t)point;
-}
-
 /* Writes a text. Characters that cannot be shown become question marks. */
 static void put_text(struct pen *pen, const char *text)
 {
@@ -55,7 +45,7 @@ static void put_text(struct pen *pen, const char *text)
 
     while (*at != '\0' && pen->column < pen->columns) {
         size_t length = utf8_sequence(at);
-        int width = length == 0 ? -1 : wcwidth(decode(at, length));
+        int width = length == 0 ? -1 : wcwidth(utf8_decode(at, length));
 
         if (width < 0 || (length > 1 && MB_CUR_MAX == 1))
             put(pen, "?", 1, 1);

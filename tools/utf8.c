@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* UTF-8 (RFC 3629), as far as writing out foreign texts needs it. */
 #include "utf8.h"
+#include <locale.h>
+#include <stdint.h>
+#include <wchar.h>
 
 size_t utf8_sequence(const unsigned char *text)
 {
@@ -29,4 +32,30 @@ size_t utf8_sequence(const unsigned char *text)
         return rows[row].length;
     }
     return 0;
+}
+
+wchar_t utf8_decode(const unsigned char *sequence, size_t length)
+{
+    uint32_t point = length == 1 ? sequence[0] : sequence[0] & (0x7fu >> length);
+
+    for (size_t i = 1; i < length; i++)
+        point = point << 6 | (sequence[i] & 0x3fu);
+    return (wchar_t)point;
+}
+
+/* The width of a character depends on the locale: in the plain one, of scripts, it is known of
+ * ASCII only. Where the C library lacks this locale, each character counts as one column. */
+int utf8_columns(const unsigned char *sequence, size_t length)
+{
+    static locale_t unicode;
+    locale_t before;
+    int columns;
+
+    if (!unicode)
+        unicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", NULL);
+    before = unicode ? uselocale(unicode) : NULL;
+    columns = wcwidth(utf8_decode(sequence, length));
+    if (before)
+        uselocale(before);
+    return columns < 0 ? 1 : columns;
 }

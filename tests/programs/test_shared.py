@@ -3,14 +3,19 @@
 
 Argument: the command.
 """
+import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
+import unicodedata
 import unittest
 
 COMMAND = sys.argv[1]
@@ -172,6 +177,31 @@ class Stat(Shared):
         self.assertIn("-c import time print('?[2J'); time.sleep(1000) xxx", python)
         self.assertEqual(len(python), 255)
         self.assertIn("echo -s waits", texts)  # not `weir exec`
+
+    def stat_on_terminal(self, columns, **env):
+        """What `weir stat` writes to a terminal of so many columns."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        subprocess.run([COMMAND, "stat"], stdout=theirs, check=True, timeout=PATIENCE,
+                       env={**self.env(), **env})
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # all is read
+            while True:
+                said += os.read(ours, 4096)
+        return said.decode().splitlines()
+
+    def test_characters_of_two_columns(self):
+        self.children.append(subprocess.Popen(
+            [COMMAND, "exec", "-l", "slots:1", "-s", "t", "--", sys.executable, "-c",
+             "import time; time.sleep(1000)", "漢字é" * 200], env=self.env()))
+        self.until_there("holders")
+        for columns in range(200, 208):
+            for env in ({}, {"LC_ALL": "C"}):
+                (line,) = [line for line in self.stat_on_terminal(columns, **env) if "漢" in line]
+                width = sum(2 if unicodedata.east_asian_width(c) == "W" else 1 for c in line)
+                self.assertIn(width, (columns - 1, columns))
 
     def test_prometheus(self):
         self.queue("a\"b\\c d")
@@ -347,6 +377,21 @@ class Remove(Shared):
         self.expect(0, "exec", "-l", "slots:7", "-s", "t", "-w", "0s", "true")  # anew
         self.expect(0, "rm", "t")
         self.assertEqual(os.listdir(self.directory), [])
+
+    def test_what_cannot_be_read(self):
+        wrong = os.path.join(self.directory, "weir.yaml")
+        with open(wrong, "w") as file:
+            file.write("version: 1\nsets: 3\n")
+        for arguments, words in ((["--process-dir", "relative"], "absolute"),
+                                 (["--process-dir", wrong], "not a directory"),
+                                 (["--file", wrong + "x"], "No such file"), (["--file", wrong], ":2:7: ")):
+            self.assertIn(words, self.expect(3, "rm", *arguments, "one", "two")[1])
+            self.assertIn(words, self.expect(3, "ls", *arguments)[1])
+        os.chmod(self.directory, 0o750)
+        _, err = self.expect(3, "rm", "one", "two")
+        self.assertEqual(err.count("mode 0750"), 1)
+        os.chmod(self.directory, 0o700)
+        self.expect(1, "rm", "--process-dir", "/nowhere/at/all", "one")  # no set is there
 
     def test_users_are_shown(self):
         for i in range(12):

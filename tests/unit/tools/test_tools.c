@@ -8,6 +8,7 @@
 #include "selection.h"
 #include "time_text.h"
 #include "top_layout.h"
+#include "utf8.h"
 #include <locale.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -571,7 +572,11 @@ static void command_lines(void **state)
                "9\0-s\0x"),
          "weir hold --fd 9 -s x"},
         {WORDS("weird\0exec\0-s\0x\0make"), "weird exec -s x make"},
-        {WORDS("a\0\0b"), "a  b"},
+        {WORDS("a\0\0b"), "a '' b"},
+        {WORDS("\0a\0 b"), "'' a  b"},
+        {WORDS("worker: idle   \0\0\0\0\0\0"), "worker: idle"}, /* a title over longer words */
+        {WORDS("worker \0 \0\0  "), "worker"},
+        {WORDS("\0\0 \0"), ""},
         {WORDS("\033[2J\n\ttwo\177 \xc2\x9b\xff\xc3\xa4"), "?[2J  two? ??\xc3\xa4"},
         {WORDS(""), ""},
         {"", 0, ""},
@@ -592,6 +597,34 @@ static void command_lines(void **state)
     process_text_join(many, sizeof(many), text);
     assert_in_range(strlen(text), PROCESS_TEXT_MAX - 3, PROCESS_TEXT_MAX - 1);
     assert_int_not_equal((unsigned char)text[strlen(text) - 1], 0xc3); /* half of a character */
+}
+
+/* In any locale: that of a script knows the width of ASCII only. */
+static void columns_of_characters(void **state)
+{
+    static const struct {
+        const char *text;
+        int columns;
+    } cases[] = {
+        {"a", 1},
+        {"\xc3\xa4", 1},
+        {"\xe6\xbc\xa2", 2},     /* an ideograph */
+        {"\xef\xbc\xa1", 2},     /* a full-width letter */
+        {"\xcc\x81", 0},         /* an accent on the character before */
+        {"\xe2\x80\x8b", 0},     /* no space */
+        {"\xf0\x9f\x98\x80", 2}, /* a face */
+        {"\xf4\x8f\xbf\xbf", 1}, /* no character */
+    };
+
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        setlocale(LC_ALL, plain ? "C" : "C.UTF-8");
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            assert_int_equal(
+                utf8_columns((const unsigned char *)cases[i].text, strlen(cases[i].text)),
+                cases[i].columns);
+    }
+    setlocale(LC_ALL, "C.UTF-8");
 }
 
 static void this_process(void **state)
@@ -650,6 +683,7 @@ int main(void)
         cmocka_unit_test(sets_in_order),
         cmocka_unit_test(idle_sets),
         cmocka_unit_test(command_lines),
+        cmocka_unit_test(columns_of_characters),
         cmocka_unit_test(this_process),
         cmocka_unit_test(every_size),
     };
