@@ -6,8 +6,10 @@
 #include "config/resolve.h"
 #include <string.h>
 
-/* A burst of so many times the capacity is warned of. */
+/* A burst is warned of if it is so many times the capacity and takes so long to come. Either alone
+ * is common: `window` may be short because a rate is meant, or long because a quota is. */
 #define WARN_BURST_TIMES 100
+#define WARN_BURST_NS    (600 * UINT64_C(1000000000))
 
 /* Algorithms of one family compare by their numbers alone. */
 enum warn_family {
@@ -130,26 +132,52 @@ static bool warn_never_binds(const struct ast_set *ast, const struct set_plan *p
            (at > other_at || !warn_is_implied(&tighter, &bound));
 }
 
+/* Warns of a burst far above the capacity. Of another algorithm the word may mean something else.
+ */
+static void warn_of_burst(struct complaints *warnings, const struct ast_limit *ast,
+                          const struct limit *limit)
+{
+    static const struct {
+        uint64_t ns;
+        const char *name;
+    } units[] = {{UINT64_C(31556952000000000), "years"},
+                 {UINT64_C(86400000000000), "days"},
+                 {UINT64_C(3600000000000), "hours"},
+                 {UINT64_C(60000000000), "minutes"}};
+    const struct setting *burst = warn_find_setting(ast, "burst");
+    struct warn_bound bound = warn_read_bound(ast, limit);
+    size_t unit = 0;
+    uint64_t ns;
+    if (!burst || warn_family_of(limit) != WARN_BUCKET ||
+        bound.burst / bound.capacity < WARN_BURST_TIMES)
+        return;
+    if (__builtin_mul_overflow(bound.burst / bound.capacity, bound.window_ns, &ns))
+        ns = UINT64_MAX;
+    if (ns < WARN_BURST_NS)
+        return;
+    while (ns / units[unit].ns < 2)
+        unit++;
+    complain(warnings, burst->value.mark,
+             "`burst` %s is what this rate grants in about %llu %s: all of it can be granted at "
+             "one instant",
+             error_text(burst->value.text).text, (unsigned long long)(ns / units[unit].ns),
+             units[unit].name);
+}
+
 static void warn_of_limit(struct complaints *warnings, const struct ast_set *ast,
                           const struct set_plan *plan, uint32_t at)
 {
-    const struct ast_limit *limit = &ast->limits[at];
-    struct warn_bound bound = warn_read_bound(limit, &plan->limits[at]);
-    const struct setting *burst = warn_find_setting(limit, "burst");
     for (uint32_t i = 0; i < plan->limits_n; i++) {
         if (!warn_never_binds(ast, plan, at, i))
             continue;
         complain(
-            warnings, limit->name.mark,
+            warnings, ast->limits[at].name.mark,
             "this limit never refuses anything: limit %u of this set, with the same key, never "
             "grants more",
             i + 1);
         break;
     }
-    if (burst && bound.capacity != 0 && bound.burst / bound.capacity >= WARN_BURST_TIMES)
-        complain(warnings, burst->value.mark,
-                 "`burst` is %llu times `capacity`: as much can be granted at one instant",
-                 (unsigned long long)(bound.burst / bound.capacity));
+    warn_of_burst(warnings, &ast->limits[at], &plan->limits[at]);
 }
 
 static void warn_of_set(struct complaints *warnings, const struct ast_set *ast,
@@ -160,38 +188,13 @@ static void warn_of_set(struct complaints *warnings, const struct ast_set *ast,
                  error_text(ast->name.text).text);
     if (plan->max_wait_ns > plan->timeout_ns && plan->max_wait_ns != WEIR_FOREVER)
         complain(warnings, ast->max_wait.mark,
-                 "`max_wait` %s is above `timeout` %s, which ends the wait before",
-                 error_text(ast->max_wait.text).text, error_text(ast->timeout.text).text);
+                 "a request with a forecast wait of more than `timeout` %s, but not of more than "
+                 "`max_wait` %s, waits in vain until it times out: set `max_wait` to %s or less, "
+                 "so that it is refused at once",
+                 error_text(ast->timeout.text).text, error_text(ast->max_wait.text).text,
+                 error_text(ast->timeout.text).text);
     for (uint32_t i = 0; i < plan->limits_n; i++)
         warn_of_limit(warnings, ast, plan, i);
-}
-
-/* Warns of sets that are in no pool although there are pools. */
-static void warn_of_unused_sets(struct resolver *resolver, struct complaints *warnings)
-{
-    const struct config_ast *ast = resolver->ast;
-    struct str_map used = {0};
-    size_t n = 0;
-    for (size_t i = 0; i < ast->pools_n; i++)
-        n += ast->pools[i].sets_n;
-    if (str_map_reserve(&used, n) < 0) {
-        resolver->complaints->memory_failed = true;
-        return;
-    }
-    for (size_t i = 0; i < ast->pools_n; i++) {
-        for (size_t j = 0; j < ast->pools[i].sets_n; j++) {
-            struct config_value *name = &ast->pools[i].sets[j];
-            if (!str_map_find(&used, name->text))
-                str_map_add(&used, name->text, name);
-        }
-    }
-    for (size_t i = 0; i < ast->sets_n && ast->pools_n > 0; i++) {
-        const struct config_value *name = &ast->sets[i].name;
-        if (!str_map_find(&used, name->text))
-            complain(warnings, name->mark, "set `%s` is in no pool, although there are pools",
-                     error_text(name->text).text);
-    }
-    str_map_free(&used);
 }
 
 void resolve_warn(struct resolver *resolver)
@@ -207,6 +210,5 @@ void resolve_warn(struct resolver *resolver)
                      "pool `%s` has no sets: it grants everything",
                      error_text(ast->pools[i].name.text).text);
     }
-    warn_of_unused_sets(resolver, warnings);
     resolver->complaints->memory_failed |= warnings->memory_failed;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The examples of configurations in the documents are right: each comes to a plan. Those of a
- * Markdown file are its blocks marked `yaml`; in a manual page every block is one. An example that
- * begins with `limits:` is a part of a set, and is read within one.
+ * The examples of configurations are right: each comes to a plan, and none is warned of. Those of a
+ * Markdown file are its blocks marked `yaml`; in a manual page every block is one; a `.yaml` file
+ * is one. An example that begins with `limits:` is a part of a set, and is read within one.
  *
  *     documents FILE...
  */
@@ -23,8 +23,14 @@ static bool begins_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Reads the lines of a block, up to its end. The caller frees them. */
-static char *block_read(FILE *file)
+static bool ends_with(const char *text, const char *with)
+{
+    size_t length = strlen(text), n = strlen(with);
+    return length >= n && strcmp(text + length - n, with) == 0;
+}
+
+/* Reads the lines of a block, up to its end, or a whole file. The caller frees them. */
+static char *block_read(FILE *file, bool is_whole)
 {
     char line[1024];
     char *block = NULL;
@@ -38,7 +44,7 @@ static char *block_read(FILE *file)
             fputs(line, out);
     }
     fclose(out);
-    assert_true(ended);
+    assert_true(ended || is_whole);
     return block;
 }
 
@@ -76,10 +82,16 @@ static void block_check(const char *path, unsigned line, const char *block)
     struct plan plan;
     char *text = complete(block);
     snprintf(name, sizeof(name), "%s:%u", path, line);
-    struct complaints complaints = {.file = name, .report = print_complaint, .userdata = name};
+    struct complaints warnings = {
+        .file = name, .report = print_complaint, .userdata = name, .are_warnings = true};
+    struct complaints complaints = {
+        .file = name, .report = print_complaint, .userdata = name, .warnings = &warnings};
     assert_int_equal(plugin_search_new(&plugins, NULL), 0);
     if (plan_from_text(text, strlen(text), plugins, &plan, &complaints) < 0)
         fail_msg("%s: line %u of this is wrong:\n%s", name, complaints.first.line, text);
+    complaints_report(&warnings);
+    if (warnings.first.line != 0)
+        fail_msg("%s: line %u of this is warned of:\n%s", name, warnings.first.line, text);
     assert_true(plan.sets_n > 0);
     plan_free(&plan);
     plugin_search_free(plugins);
@@ -89,17 +101,23 @@ static void block_check(const char *path, unsigned line, const char *block)
 static void test_document(void **state)
 {
     const char *path = *state;
-    const char *mark = strstr(path, ".scd") ? "```\n" : "```yaml\n";
+    const char *mark = ends_with(path, ".scd") ? "```\n" : "```yaml\n";
     char line[4096];
     unsigned number = 0, examples = 0;
     FILE *file = fopen(path, "r");
     if (!file)
         fail_msg("cannot open %s", path);
+    if (ends_with(path, ".yaml")) {
+        char *text = block_read(file, true);
+        block_check(path, 0, text);
+        free(text);
+        examples++;
+    }
     while (fgets(line, sizeof(line), file)) {
         number++;
         if (!begins_with(line, "```"))
             continue;
-        char *block = block_read(file);
+        char *block = block_read(file, false);
         if (strcmp(line, mark) == 0) {
             block_check(path, number, block);
             examples++;
@@ -115,7 +133,7 @@ static void test_document(void **state)
 
 int main(int argc, char **argv)
 {
-    enum { FILES_MAX = 8 };
+    enum { FILES_MAX = 32 };
     struct CMUnitTest tests[FILES_MAX];
     int n = argc - 1;
     if (n < 1 || n > FILES_MAX) {
