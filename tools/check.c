@@ -49,13 +49,12 @@ struct check {
 
 static void print_complaint(struct check *check, const struct weir_error *complaint)
 {
-    const char *kind = complaint->code == 0 ? "warning: " : "";
-
+    fputs(complaint->file, stderr);
     if (complaint->line != 0)
-        fprintf(stderr, "%s:%u:%u: %s%s\n", complaint->file, complaint->line, complaint->column,
-                kind, complaint->message);
-    else
-        fprintf(stderr, "%s: %s%s\n", complaint->file, kind, complaint->message);
+        fprintf(stderr, ":%u:%u", complaint->line, complaint->column);
+    fputs(complaint->code == 0 ? ": warning: " : ": ", stderr);
+    excerpt_write_text(stderr, complaint->message);
+    fputc('\n', stderr);
     excerpt_write(&check->excerpt, stderr, complaint->line, complaint->column);
 }
 
@@ -103,22 +102,12 @@ static void end_complaints(struct check *check)
 static char *read_input(size_t *ret_n)
 {
     const size_t n_max = (size_t)16 << 20;
-    size_t n = 0, capacity = 0;
-    char *text = NULL;
+    char *text = malloc(n_max + 2); /* pages of it that are not used cost nothing */
+    size_t n = text ? fread(text, 1, n_max + 1, stdin) : 0;
 
-    do {
-        char *grown;
-
-        capacity = capacity == 0 ? 65536 : 2 * capacity;
-        grown = realloc(text, capacity + 1);
-        if (!grown)
-            break;
-        text = grown;
-        n += fread(text + n, 1, capacity - n, stdin);
-        if (n > n_max)
-            errno = EFBIG;
-    } while (n == capacity && n <= n_max);
-    if (!text || n == capacity || n > n_max || ferror(stdin)) {
+    if (n > n_max)
+        errno = EFBIG;
+    if (!text || n > n_max || ferror(stdin)) {
         free(text);
         return NULL;
     }
@@ -133,7 +122,7 @@ static int refuse_nul(struct check *check, const char *text)
     struct weir_error error = {.code = -EINVAL, .line = 1, .column = 1, .complaints = 1};
 
     for (; *text != '\0'; text++) {
-        error.column++;
+        error.column += ((unsigned char)*text & 0xc0) != 0x80; /* columns count characters */
         if (*text == '\n') {
             error.line++;
             error.column = 1;
@@ -426,7 +415,7 @@ static int check_file(struct check *check)
     weir *w = NULL;
     int r;
 
-    if (check->format != FORMAT_NAMES)
+    if (check->format != FORMAT_NAMES || check->is_strict)
         options.flags |= WEIR_OPEN_WARNINGS;
     check->complaints = check->warnings = (struct complaint_count){0};
     check->json = (struct json){.out = stdout};

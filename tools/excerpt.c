@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The most characters that are shown before the caret, and in all: 80 columns hold them. */
+/* The most columns that are shown before the caret, and in all: 80 columns hold them. */
 enum { EXCERPT_BEFORE = 48, EXCERPT_MAX = 69 };
 /* The library reads no larger configuration. */
 #define EXCERPT_TEXT_MAX ((off_t)16 << 20)
@@ -96,13 +96,45 @@ static size_t step_back(const struct excerpt *excerpt, size_t at)
     return at;
 }
 
+/* Returns the length of a character, or of a byte that belongs to none. */
+static size_t count_bytes(const char *text)
+{
+    size_t length = utf8_sequence((const unsigned char *)text);
+
+    return length > 0 ? length : 1;
+}
+
+/* Returns the length of a character that is shown as itself, or 0: as `?`, since it is not well
+ * formed, or could do more to a terminal than be seen. */
+static size_t shown_length(const char *text)
+{
+    const unsigned char *sequence = (const unsigned char *)text;
+    size_t length = utf8_sequence(sequence);
+
+    return *text != '\t' && length > 0 && utf8_is_control(sequence, length) ? 0 : length;
+}
+
+/* Returns how many columns a character takes; a tab counts as one. */
+static size_t count_columns(const char *text)
+{
+    size_t length = shown_length(text);
+
+    return length > 0 ? (size_t)utf8_columns((const unsigned char *)text, length) : 1;
+}
+
 /* Returns where what is shown begins. */
 static size_t find_begin(const struct excerpt *excerpt)
 {
-    size_t at = excerpt->at;
+    size_t at = excerpt->at, columns = 0;
 
-    for (int n = 0; n < EXCERPT_BEFORE && at > 0 && excerpt->text[at - 1] != '\n'; n++)
-        at = step_back(excerpt, at);
+    while (at > 0 && excerpt->text[at - 1] != '\n') {
+        size_t before = step_back(excerpt, at);
+
+        columns += count_columns(excerpt->text + before);
+        if (columns > EXCERPT_BEFORE)
+            break;
+        at = before;
+    }
     return at;
 }
 
@@ -114,35 +146,53 @@ static bool ends_line(const struct excerpt *excerpt, size_t at)
     return at == excerpt->length || text[0] == '\n' || (text[0] == '\r' && text[1] == '\n');
 }
 
-/* Writes a character as itself, or `?` if it could do more to a terminal than be seen. Returns its
- * length. */
+/* Writes a character as itself or as `?`. Returns its length. */
 static size_t write_character(FILE *out, const char *text)
 {
-    const unsigned char *bytes = (const unsigned char *)text;
-    size_t n = utf8_sequence(bytes);
-    bool is_control = bytes[0] < 0x20 || bytes[0] == 0x7f ||
-                      (bytes[0] == 0xc2 && bytes[1] < 0xa0); /* U+0080 … U+009F */
+    size_t length = shown_length(text);
 
-    if (n == 0 || (is_control && bytes[0] != '\t'))
-        fputc('?', out);
+    if (length > 0)
+        fwrite(text, 1, length, out);
     else
-        fwrite(text, 1, n, out);
-    return n > 0 ? n : 1;
+        fputc('?', out);
+    return count_bytes(text);
 }
 
-/* Writes the line from `begin` on, up to its end or to EXCERPT_MAX characters. */
+void excerpt_write_text(FILE *out, const char *text)
+{
+    while (*text != '\0')
+        text += write_character(out, text);
+}
+
+/* Writes the line from `begin` on, up to its end or to EXCERPT_MAX columns. */
 static void write_line(const struct excerpt *excerpt, FILE *out, size_t begin)
 {
-    size_t n = 0;
+    size_t columns = 0;
 
     for (size_t at = begin; !ends_line(excerpt, at);) {
-        if (n++ == EXCERPT_MAX) {
+        columns += count_columns(excerpt->text + at);
+        if (columns > EXCERPT_MAX) {
             fputs("…", out);
             break;
         }
         at += write_character(out, excerpt->text + at);
     }
     fputc('\n', out);
+}
+
+/* Writes blanks below what stands before the place, and the caret. */
+static void write_caret(const struct excerpt *excerpt, FILE *out, size_t begin)
+{
+    for (size_t at = begin; at < excerpt->at;) {
+        const char *text = excerpt->text + at;
+
+        if (*text == '\t')
+            fputc('\t', out);
+        else
+            fprintf(out, "%*s", (int)count_columns(text), "");
+        at += count_bytes(text);
+    }
+    fputs("^\n", out);
 }
 
 void excerpt_write(struct excerpt *excerpt, FILE *out, unsigned line, unsigned column)
@@ -157,11 +207,5 @@ void excerpt_write(struct excerpt *excerpt, FILE *out, unsigned line, unsigned c
     fprintf(out, "%6u | %s", line, is_cut ? "…" : "");
     write_line(excerpt, out, begin);
     fprintf(out, "       | %s", is_cut ? " " : "");
-    for (size_t at = begin; at < excerpt->at;) {
-        size_t n = utf8_sequence((const unsigned char *)excerpt->text + at);
-
-        fputc(excerpt->text[at] == '\t' ? '\t' : ' ', out);
-        at += n > 0 ? n : 1;
-    }
-    fputs("^\n", out);
+    write_caret(excerpt, out, begin);
 }

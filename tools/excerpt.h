@@ -19,6 +19,8 @@ void excerpt_take(struct excerpt *excerpt, char *text, size_t length);
 void excerpt_read(struct excerpt *excerpt, const char *path);
 void excerpt_free(struct excerpt *excerpt);
 
+/* Writes a text with `?` in place of characters that could do more to a terminal than be seen. */
+void excerpt_write_text(FILE *out, const char *text);
 /* Writes two lines: a part of the line, and the caret. Nothing if the text has no such place. Fast
  * if places come in the order of the text. */
 void excerpt_write(struct excerpt *excerpt, FILE *out, unsigned line, unsigned column);

@@ -26,11 +26,10 @@ static void append_word(char ret[static PROCESS_TEXT_MAX], const char *word)
         ret[n++] = ' ';
     while (*at != '\0') {
         size_t length = utf8_sequence(at);
-        bool is_control = *at < 0x20 || *at == 0x7f || (*at == 0xc2 && length == 2 && at[1] < 0xa0);
 
         if (n + (length > 0 ? length : 1) >= PROCESS_TEXT_MAX)
             break;
-        if (length == 0 || is_control)
+        if (length == 0 || utf8_is_control(at, length))
             ret[n++] = *at == '\t' || *at == '\n' ? ' ' : '?';
         else
             memcpy(ret + n, at, length), n += length;

@@ -45,7 +45,8 @@ static void put_text(struct pen *pen, const char *text)
 
     while (*at != '\0' && pen->column < pen->columns) {
         size_t length = utf8_sequence(at);
-        int width = length == 0 ? -1 : wcwidth(utf8_decode(at, length));
+        int width =
+            length == 0 || utf8_is_control(at, length) ? -1 : wcwidth(utf8_decode(at, length));
 
         if (width < 0 || (length > 1 && MB_CUR_MAX == 1))
             put(pen, "?", 1, 1);

@@ -59,3 +59,19 @@ int utf8_columns(const unsigned char *sequence, size_t length)
         uselocale(before);
     return columns < 0 ? 1 : columns;
 }
+
+bool utf8_is_control(const unsigned char *sequence, size_t length)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0x00, 0x1f},     {0x7f, 0x9f},     {0x061c, 0x061c},
+        {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069},
+    };
+    uint32_t point = (uint32_t)utf8_decode(sequence, length);
+
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (point >= ranges[i].first && point <= ranges[i].last)
+            return true;
+    return false;
+}

@@ -55,11 +55,11 @@ sets:
   slow:
     timeout: 5s
     max_wait: 6s
-    limits: [ { type: call, algorithm: gcra, capacity: 10, window: 1s, burst: 1000 } ]
+    limits: [ { type: call, algorithm: gcra, capacity: 10, window: 1s, burst: 10k } ]
 pools:
   p: { sets: [one, slow] }
 """
-UNLIKELY_PLACES = ["4:56", "5:3", "5:3", "8:15", "9:79"]
+UNLIKELY_PLACES = ["4:56", "5:3", "8:15", "9:79"]
 
 FINE = """version: 1
 sets:
@@ -247,6 +247,9 @@ class Check(Directory):
         self.assertTrue(err.startswith("<stdin>:4:14: "), err)
         _, err = self.expect(weir("check", "-", text=b"version: 1\nsets:\n  \0a: {}\n"), 1)
         self.assertTrue(err.startswith("<stdin>:3:3: "), err)
+        _, err = self.expect(weir("check", "-", text="# één\n# größe\0\n".encode()), 1)
+        self.assertTrue(err.startswith("<stdin>:2:8: "), err)
+        self.assertEqual(err.splitlines()[1:], ["     2 | # größe?", "       |        ^"])
         large = PLAIN.encode() + b"# padding\n" * 30000  # more than one buffer
         self.expect(weir("check", "-", text=large), 0)
         self.expect(weir("check", "-", text=b"#" * (17 << 20)), 3)
@@ -315,8 +318,10 @@ class Check(Directory):
         self.assertTrue(out.startswith(path + ": 3 sets, 1 pool\n"), out)
         self.assertEqual([line.split(" ", 2)[:2] for line in messages(err)],
                          [[f"{path}:{place}:", "warning:"] for place in UNLIKELY_PLACES])
-        for options, code in ((["--strict"], 1), (["-s", "-j"], 1), (["-j"], 0), (["-s", "-n"], 0)):
+        for options, code in ((["--strict"], 1), (["-s", "-j"], 1), (["-j"], 0), (["-s", "-n"], 1),
+                              (["-n"], 0)):
             self.expect(weir("check", *options, path), code)
+        self.assertEqual(weir("check", "-n", path).stderr, b"")
         got = json.loads(weir("check", "--json", path).stdout)
         self.assertEqual([f"{one['line']}:{one['column']}" for one in got["warnings"]],
                          UNLIKELY_PLACES)
@@ -346,7 +351,20 @@ class Check(Directory):
         self.assertEqual(excerpt("version: 1\nsets:\n  a: { timeout: 3 }\r\n"),
                          ["     3 |   a: { timeout: 3 }", "       | " + " " * 16 + "^"])
         self.assertEqual(excerpt("version: 1\nsets:\n  é\u200b: { timeout:\t3 }"),
-                         ["     3 |   é\u200b: { timeout:\t3 }", "       | " + " " * 16 + "\t^"])
+                         ["     3 |   é\u200b: { timeout:\t3 }", "       | " + " " * 15 + "\t^"])
+        self.assertEqual(excerpt("version: 1\nsets:\n  流量e\u0301: { timeout: 3 }"),
+                         ["     3 |   流量e\u0301: { timeout: 3 }", "       | " + " " * 20 + "^"])
+        self.assertEqual(excerpt("version: 1\nsets: { a: { config: { x: " + "量" * 99 + " }, timeout: 3 } }"),
+                         ["     2 | …" + "量" * 17 + " }, timeout: 3 } }", "       |  " + " " * 47 + "^"])
+        self.assertEqual(excerpt("version: 1\nsets: { a: 3, b: { config: { x: " + "量" * 99 + " } } }"),
+                         ["     2 | sets: { a: 3, b: { config: { x: " + "量" * 18 + "…",
+                          "       | " + " " * 11 + "^"])
+        bidi = "\u202e\u2066x\u2069\u200f"
+        path = self.write("weir.yaml", "version: 1\nsets:\n  " + bidi + ": { timeout: 3 }\n" + bidi + ": 1")
+        _, err = self.expect(weir("check", path), 1)
+        self.assertEqual(err.splitlines()[1:3], ["     3 |   ??x??: { timeout: 3 }",
+                                                 "       | " + " " * 20 + "^"])
+        self.assertEqual(set(err) & set(bidi), {"x"})
         self.assertEqual(excerpt("version: 1\nsets:\n  é\u0085: { timeout:\t3 }"),
                          ["     3 |   é?: { timeout:\t3 }", "       |   ^"])
         fifo = os.path.join(self.directory, "fifo")

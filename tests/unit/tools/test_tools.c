@@ -578,6 +578,7 @@ static void command_lines(void **state)
         {WORDS("worker \0 \0\0  "), "worker"},
         {WORDS("\0\0 \0"), ""},
         {WORDS("\033[2J\n\ttwo\177 \xc2\x9b\xff\xc3\xa4"), "?[2J  two? ??\xc3\xa4"},
+        {WORDS("a\xe2\x80\xae\xe2\x81\xa6z"), "a??z"}, /* reorder what follows */
         {WORDS(""), ""},
         {"", 0, ""},
     };
