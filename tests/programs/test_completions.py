@@ -134,6 +134,9 @@ class Zsh(Completions):
         self.assertIn("--retry-after", self.complete("weir hold --retr"))
         self.assertIn("--sort waiting", self.complete("weir top --sort w"))
         self.assertIn("--prometheus", self.complete("weir stat --pro"))
+        self.assertIn("--plugin-dir", self.complete("weir check --plug"))
+        for part in ("check", "plugins"):  # they look at no shared set
+            self.assertNotIn("--process-dir", self.complete(f"weir {part} --process-"))
 
     def test_names(self):
         self.assertIn("-s beta", self.complete("weir exec -s b"))
