@@ -17,7 +17,6 @@ void yaml_reader_abort(struct yaml_reader *yaml, int r)
     yaml->event = NULL;
 }
 
-/* Reports libfyaml's first error only: others are often its consequences. */
 /* Returns the line and column of a byte; columns count characters. */
 static struct mark yaml_mark_at(const char *text, size_t at)
 {
@@ -36,7 +35,8 @@ static bool yaml_mark_is_before(struct mark mark, struct mark other)
     return mark.line < other.line || (mark.line == other.line && mark.column <= other.column);
 }
 
-/* Complains about an error of syntax, where a bracket or quote was opened if that is the cause. */
+/* Complains about an error of syntax, where a bracket or quote was opened if that is the cause. Of
+ * libfyaml's errors only the first counts: others are often its consequences. */
 static void yaml_complain_syntax(struct yaml_reader *yaml)
 {
     void *iterator = NULL;
