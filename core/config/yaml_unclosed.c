@@ -12,7 +12,12 @@ struct unclosed_scan {
     size_t at;
     size_t opened[CONFIG_DEPTH_MAX]; /* brackets that are open */
     size_t depth;
-    bool begins; /* a node can begin here */
+    bool begins;      /* a node can begin here */
+    bool is_plain;    /* the last node is plain text, which can go on in the next line */
+    bool is_line_new; /* nothing but blanks stands before this in the line */
+    size_t line;      /* where the line begins */
+    size_t node;      /* block style: the column of the last node, from 0 */
+    size_t parent;    /* block style: the column of the key or dash that the node belongs to */
 };
 
 static bool unclosed_is_blank(const struct unclosed_scan *scan, size_t at)
@@ -27,6 +32,8 @@ static bool unclosed_skip_quoted(struct unclosed_scan *scan)
     for (size_t at = scan->at + 1; at < scan->length; at++) {
         if (quote == '"' && scan->text[at] == '\\') {
             at++;
+        } else if (scan->text[at] == '\n') {
+            scan->line = at + 1;
         } else if (scan->text[at] == quote) {
             if (quote == '\'' && at + 1 < scan->length && scan->text[at + 1] == quote) {
                 at++; /* two stand for one */
@@ -51,25 +58,77 @@ static bool unclosed_close(struct unclosed_scan *scan)
     return true;
 }
 
-/* Returns whether a character ends what stands before a node: the node can begin behind it. */
-static bool unclosed_leads(const struct unclosed_scan *scan)
+/* Notes that a node begins. */
+static void unclosed_begin_node(struct unclosed_scan *scan, bool is_plain)
+{
+    scan->begins = false;
+    scan->is_plain = is_plain;
+    if (scan->depth > 0)
+        return;
+    scan->node = scan->at - scan->line;
+    if (scan->node <= scan->parent) /* the parent is one further out, wherever that is */
+        scan->parent = scan->node > 0 ? scan->node - 1 : 0;
+}
+
+/* Lets a node begin behind what was read. */
+static void unclosed_expect_node(struct unclosed_scan *scan)
+{
+    scan->begins = true;
+    scan->is_plain = false;
+}
+
+/* Skips a tag or anchor, up to its last character. */
+static void unclosed_skip_property(struct unclosed_scan *scan)
+{
+    const char *ends = scan->depth > 0 ? " \t\r\n,[]{}" : " \t\r\n";
+    while (scan->at + 1 < scan->length && !strchr(ends, scan->text[scan->at + 1]))
+        scan->at++;
+}
+
+/* Passes a character that is no bracket or quote. */
+static void unclosed_pass(struct unclosed_scan *scan)
 {
     char byte = scan->text[scan->at];
     bool is_blank = unclosed_is_blank(scan, scan->at + 1);
-    if (byte == '\n' || (byte == ',' && scan->depth > 0))
-        return true;
-    if (byte == ':') /* in JSON nothing need follow a quoted name */
-        return is_blank || (scan->depth > 0 && scan->at > 0 && scan->text[scan->at - 1] == '"');
-    if (byte == '-')
-        return scan->begins && is_blank;
-    return scan->begins && strchr(" \t\r", byte);
+    /* In JSON nothing need follow the colon of a quoted name. */
+    bool is_json = scan->depth > 0 && scan->at > 0 && scan->text[scan->at - 1] == '"';
+    if (byte == '\n') {
+        scan->is_line_new = true;
+        scan->line = scan->at + 1;
+    } else if (byte == ':' && (is_blank || is_json)) {
+        unclosed_expect_node(scan);
+        scan->parent = scan->depth > 0 ? scan->parent : scan->node;
+    } else if (byte == ',' && scan->depth > 0) {
+        unclosed_expect_node(scan);
+    } else if (scan->begins && byte == '-' && is_blank) {
+        scan->parent = scan->depth > 0 ? scan->parent : scan->at - scan->line;
+    } else if (scan->begins && (byte == '!' || byte == '&')) {
+        unclosed_skip_property(scan);
+    } else if (scan->begins && !strchr(" \t\r", byte)) {
+        unclosed_begin_node(scan, true);
+    }
+}
+
+/* Takes the first character of a line: a plain text goes on in lines that are indented deeper than
+ * what it belongs to. */
+static void unclosed_begin_line(struct unclosed_scan *scan)
+{
+    bool is_deeper = scan->depth > 0 || scan->at - scan->line > scan->parent;
+    if (!scan->is_line_new || strchr(" \t\r\n", scan->text[scan->at]))
+        return;
+    scan->is_line_new = false;
+    if (!scan->is_plain || !is_deeper)
+        unclosed_expect_node(scan);
+    if (scan->at == scan->line && scan->length - scan->at > 3 &&
+        memcmp(scan->text + scan->at, "---", 3) == 0)
+        scan->at += 3; /* a document begins */
 }
 
 static void unclosed_skip_comment(struct unclosed_scan *scan)
 {
     const char *end = memchr(scan->text + scan->at, '\n', scan->length - scan->at);
-    scan->at = end ? (size_t)(end - scan->text) : scan->length;
-    scan->begins = true;
+    scan->at = (end ? (size_t)(end - scan->text) : scan->length) - 1;
+    unclosed_expect_node(scan);
 }
 
 /* Takes a bracket or quote. Returns false if the scan ends here: `*ret` is what is not closed, or
@@ -79,19 +138,19 @@ static bool unclosed_take(struct unclosed_scan *scan, size_t *ret)
     char byte = scan->text[scan->at];
     if (byte == '\'' || byte == '"') {
         *ret = scan->at;
-        scan->begins = false;
+        unclosed_begin_node(scan, false);
         return unclosed_skip_quoted(scan);
     }
     if (byte == ']' || byte == '}') {
         *ret = scan->depth > 0 ? scan->opened[scan->depth - 1] : scan->length;
-        scan->begins = false;
+        scan->begins = scan->is_plain = false;
         return unclosed_close(scan);
     }
     *ret = scan->length;
     if (scan->depth == CONFIG_DEPTH_MAX || byte == '|' || byte == '>')
         return false; /* a block of text can hold anything */
     scan->opened[scan->depth++] = scan->at;
-    scan->begins = true;
+    unclosed_expect_node(scan);
     return true;
 }
 
@@ -110,16 +169,17 @@ static bool unclosed_is_mark(const struct unclosed_scan *scan)
 
 size_t yaml_find_unclosed(const char *text, size_t length)
 {
-    struct unclosed_scan scan = {.text = text, .length = length, .begins = true};
+    struct unclosed_scan scan = {.text = text, .length = length, .is_line_new = true};
     size_t found = length;
     for (; scan.at < length; scan.at++) {
+        unclosed_begin_line(&scan);
         if (text[scan.at] == '#' && (scan.at == 0 || unclosed_is_blank(&scan, scan.at - 1))) {
             unclosed_skip_comment(&scan);
         } else if (unclosed_is_mark(&scan)) {
             if (!unclosed_take(&scan, &found))
                 return found;
         } else {
-            scan.begins = unclosed_leads(&scan);
+            unclosed_pass(&scan);
         }
     }
     return scan.depth > 0 ? scan.opened[0] : length;

@@ -26,6 +26,25 @@ static void finds(void **state)
         {"- [ a", "  ^"},
         {"a: [ # ]\n", "   ^"},
         {"a: { b: 'x]}' ", "   ^"},
+        {"a: !t {", "      ^"},
+        {"a: &x {", "      ^"},
+        {"a: !t &x [", "         ^"},
+        {"a: !<t[> 'b", "         ^"},
+        {"- !t { a", "     ^"},
+        {"a: [ !t \"b ]", "        ^"},
+        {"a: [ &x[ 1 ]", "   ^"},
+        {"a: !t\n  {", "        ^"},
+        {"a: b\n  { c\nd: {", "              ^"},
+        {"a: b\n\n  'c\nd: {", "              ^"},
+        {"a:\n  b\n  [ c\nd: [", "                ^"},
+        {"- b\n  { c\n- {", "            ^"},
+        {"- a: b\n   { c\n  d: {", "                   ^"},
+        {"[ a\n'b ]\n- [", "           ^"},
+        {"a: b\n{", "     ^"},
+        {"- a: b\n  {", "         ^"},
+        {"a: b # c\n  {", "           ^"},
+        {"a: 'b\n  c'\nd: {", "              ^"},
+        {"---\n  {", "      ^"},
     };
 
     (void)state;
@@ -47,6 +66,10 @@ static void finds_nothing(void **state)
         "a: b # [ { \" '", /* a comment */
         "a: ]",            /* the reader complains of it */
         "a: |\n  [ {\n",   /* a block of text */
+        "a: b\n  { c",     /* a plain text that goes on */
+        "a: b\n\n  'c",
+        "a: !t b {",
+        "a: !t |\n  [",
         "a: [ b\"c ]",
         "[[[[[[[[[[[[[[[[[[[[", /* deeper than any configuration */
         "a: { b: \"\\\\\" }",
@@ -61,7 +84,7 @@ static void finds_nothing(void **state)
 /* Whatever the text is, the result is within it: sanitizers look for reads beyond its end. */
 static void any_text(void **state)
 {
-    static const char bytes[] = "[]{}'\"\\:,-#| \na";
+    static const char bytes[] = "[]{}'\"\\:,-#| \na!&";
     uint64_t number = 1;
 
     (void)state;
