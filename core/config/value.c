@@ -65,14 +65,11 @@ bool value_read_choice(struct complaints *complaints, const char *field,
 bool value_read_boolean(struct complaints *complaints, const char *field,
                         const struct config_value *value, bool *ret)
 {
-    if (!value->text)
+    static const char *const words[] = {"true", "false"};
+    uint64_t word;
+    if (!value_read_choice(complaints, field, value, words, 2, &word))
         return false;
-    if (strcmp(value->text, "true") != 0 && strcmp(value->text, "false") != 0) {
-        complain(complaints, value->mark, "`%s` takes true or false, not `%s`", field,
-                 error_text(value->text).text);
-        return false;
-    }
-    *ret = strcmp(value->text, "true") == 0;
+    *ret = word == 0;
     return true;
 }
 
