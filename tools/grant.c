@@ -3,7 +3,6 @@
 #include "grant.h"
 #include "ahead.h"
 #include "limit_option.h"
-#include "outer.h"
 #include "time_text.h"
 #include "usage.h"
 #include "weir.h"
@@ -319,7 +318,7 @@ static int request_grant(struct grant *grant)
                                    .max_wait_ns = grant->max_wait_ns,
                                    .subject = grant->subject,
                                    .subject_size = grant->subject ? strlen(grant->subject) : 0,
-                                   .within_process = outer_process(grant->pool),
+                                   .within_process = (uint32_t)getpid(),
                                    .route = (uint64_t)getpid()};
     struct weir_refusal refusal = {.size = sizeof(refusal), .key = ""};
     bool at_once = (grant->has_timeout && grant->timeout_ns == 0) ||

@@ -15,8 +15,11 @@
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref);
 
+/* Picks a set of the pool for the request: the one of what it is nested in, or any. Returns 0 or
+ * the balancer's error. */
+int acquire_within_pick(struct acquire_op *op, weir_pool *pool);
 /* Finds what the request is nested in: fills in op->within. Returns 0, -EINVAL or -EUCLEAN. */
-int acquire_op_find_within(struct acquire_op *op);
+int acquire_within_find(struct acquire_op *op);
 
 /* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);

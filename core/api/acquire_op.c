@@ -74,73 +74,6 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
     return 0;
 }
 
-/* ---- what a request is nested in ---- */
-
-/* Picks a set of the pool: that of the acquisition which the request is nested in, or any. */
-static int acquire_op_pick(struct acquire_op *op, weir_pool *pool)
-{
-    const weir_acquisition *within = request_within(op->request);
-
-    if (!within)
-        return pool_pick(pool, op->request, &op->set);
-    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
-        op->set = weir_pool_set(pool, i);
-        if (op->set->number == within->set->number)
-            break;
-    }
-    return 0; /* that it is the same set is seen later */
-}
-
-/* Finds the record that the request is nested in. An acquisition of nothing has none: then it is
- * what that one is nested in. Returns 0, -EINVAL or -EUCLEAN. */
-static int acquire_op_find_acquisition(struct acquire_op *op)
-{
-    /* That it is nested in another one itself may have to be written into its record. */
-    weir_acquisition *within = (weir_acquisition *)(uintptr_t)request_within(op->request);
-    const struct set_ops *ops = op->set->ops;
-
-    if (within->set->w != op->set->w || within->set->number != op->set->number)
-        return -EINVAL;
-    if (acquisition_state(within) != RECORD_HELD)
-        return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;
-    op->within = within->record ? within->record : within->within;
-    if (op->within && ops->is_of_subject && !ops->is_of_subject(op, op->within))
-        return -EINVAL;
-    acquisition_publish_within(within);
-    return 0;
-}
-
-/* Finds the record of the last grant that the process holds. */
-static int acquire_op_find_process(struct acquire_op *op)
-{
-    const weir_set *set = op->set;
-    uint64_t latest_ns = 0;
-    uint32_t record = 0;
-
-    if (!set_is_shared(set))
-        return -EINVAL;
-    while ((record = region_next_record(set->region, record)) != 0) {
-        const struct acq_record *r = set_record(set, record);
-        uint64_t granted_ns = record_load(&r->granted_ns);
-
-        if (record_state(set_record_word(set, record)) != RECORD_HELD || granted_ns < latest_ns ||
-            participant_owner_pid(set->participant, record) != op->request->within_process)
-            continue;
-        if (set->ops->is_of_subject && !set->ops->is_of_subject(op, record))
-            continue;
-        op->within = record;
-        latest_ns = granted_ns;
-    }
-    return 0;
-}
-
-int acquire_op_find_within(struct acquire_op *op)
-{
-    if (request_within(op->request))
-        return acquire_op_find_acquisition(op);
-    return op->request->within_process ? acquire_op_find_process(op) : 0;
-}
-
 static int acquire_op_identify(struct acquire_op *op)
 {
     return op->set->ops->identify ? op->set->ops->identify(op) : 0;
@@ -160,12 +93,12 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
                                           enum purpose purpose)
 {
     const char *key = NULL;
-    int r = acquire_op_pick(op, pool);
+    int r = acquire_within_pick(op, pool);
 
     if (r == 0)
         r = acquire_op_identify(op);
     if (r == 0)
-        r = acquire_op_find_within(op);
+        r = acquire_within_find(op);
     if (r < 0)
         return r;
     if (pool->w->clock.tsc)

@@ -171,7 +171,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         return -ECHILD;
     r = set->ops->identify ? set->ops->identify(&op) : 0;
     if (r == 0 && set->limits.n)
-        r = acquire_op_find_within(&op);
+        r = acquire_within_find(&op);
     if (r == 0)
         r = request_resolve(set, op.request, PURPOSE_FORECAST, op.amounts, &key);
     if (r < 0)

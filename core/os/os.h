@@ -146,9 +146,12 @@ int os_boot_id(unsigned char ret[16]);
 int os_namespace_id(const char *kind, uint64_t *ret);
 
 /* Processes. os_process_exists: 0, -ESRCH, or -EPERM (it exists and belongs to another user).
+ * os_process_parent: 0, or why the kernel does not tell; `*ret` is 0 if it has none in this
+ * namespace.
  * os_pidfd_open: a descriptor that becomes readable when all threads of the process have ended. */
 uint32_t os_process_id(void);
 int os_process_exists(uint32_t pid);
+int os_process_parent(uint32_t pid, uint32_t *ret);
 int os_pidfd_open(uint32_t pid);
 
 const char *os_getenv(const char *name); /* NULL in a privileged process */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes and threads, the machine's identity, the environment and random numbers. */
 #include "os/os_internal.h"
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,23 @@ uint32_t os_process_id(void)
 int os_process_exists(uint32_t pid)
 {
     return os_result(kill((pid_t)pid, 0));
+}
+
+/* The line is `pid (name) state parent ...`. The name may have any bytes, what follows has no
+ * parenthesis. */
+int os_process_parent(uint32_t pid, uint32_t *ret)
+{
+    char path[32], text[256];
+    const char *name_end;
+    int n;
+
+    snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", pid);
+    n = os_file_read_part(path, 0, text, sizeof(text) - 1);
+    if (n < 0)
+        return n;
+    text[n] = '\0';
+    name_end = strrchr(text, ')');
+    return name_end && sscanf(name_end + 1, " %*c %" SCNu32, ret) == 1 ? 0 : -EIO;
 }
 
 int os_pidfd_open(uint32_t pid)

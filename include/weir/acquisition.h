@@ -61,8 +61,10 @@ struct weir_request {
     uint64_t route;          /* for balancers that hash */
     uint32_t flags;          /* WEIR_STRICT */
     uint32_t within_process; /* of a set that processes share: id of a process. The request is
-                                nested (below) in what that process was granted last of the set and
-                                still holds. If that is nothing, it is not nested. 0: not so */
+                                nested (below) in the last grant that holds a resource of the set
+                                and subject, of that process or of the nearest of the processes that
+                                it runs in (its parent, and so on). If there is none, it is not
+                                nested. 0: not so. Other sets ignore it */
     const void *subject;     /* of a per-subject set: the subject, as bytes;
                                 other sets ignore it */
     size_t subject_size;     /* 1 .. WEIR_SUBJECT_MAX */
@@ -135,8 +137,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *                of another instance), names a key twice, or names nothing of a set with a rate;
  *                the set is a per-subject set, and the request has no subject or one that is too
  *                long; `within` is not granted, or not of a set of the pool, or of another subject;
- *                `within_process` is given, and processes do not share the set; or `pool` or `ret`
- *                is NULL
+ *                or `pool` or `ret` is NULL
  *   -ECANCELED   the token of the request was canceled, before the call or while it waited
  *   -ESHUTDOWN   the instance is closing or closed
  *   -ECHILD      the instance was opened before fork, by the parent

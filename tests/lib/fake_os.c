@@ -80,6 +80,7 @@
 #define os_fifo_make      real_os_fifo_make
 #define os_fifo_is_read   real_os_fifo_is_read
 #define os_process_exists real_os_process_exists
+#define os_process_parent real_os_process_parent
 #define os_pidfd_open     real_os_pidfd_open
 
 #include "os/os_clock.c"
@@ -117,6 +118,7 @@
 #undef os_fifo_make
 #undef os_fifo_is_read
 #undef os_process_exists
+#undef os_process_parent
 #undef os_pidfd_open
 
 #undef os_alloc
@@ -1139,6 +1141,13 @@ int os_process_exists(uint32_t pid)
     int code = fails(PROCESS, FAKE_PROCESS, -EPERM);
 
     return code != 0 ? code : real_os_process_exists(pid);
+}
+
+int os_process_parent(uint32_t pid, uint32_t *ret)
+{
+    int code = fails(PROCESS, FAKE_PROCESS, -ENOENT);
+
+    return code != 0 ? code : real_os_process_parent(pid, ret);
 }
 
 int os_pidfd_open(uint32_t pid)

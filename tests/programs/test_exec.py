@@ -318,6 +318,31 @@ class Granted(Exec):
                 out, _ = other.communicate(timeout=PATIENCE)
                 self.assertEqual(out, b"all\n")
 
+    def test_a_command_is_nested_in_what_it_holds_of_that_set(self):
+        """Between the two that ask for one slot there is one that holds another set's."""
+        inner = (COMMAND, "exec", *SLOT, "--", "true")
+        other = (COMMAND, "exec", "--limit", "slots:1", "--name", "other", "--")
+        self.expect(123, *SLOT, "--", *other, *inner)
+        self.expect(0, "--limit", "slots:2", "--name", "big", "--", *other, *inner)
+
+    def test_a_command_is_nested_in_what_its_subject_holds(self):
+        path = self.write("weir.yaml", "version: 1\nsets:\n  clients:\n    backend: process\n"
+                          "    subjects: { max: 10 }\n    limits:\n"
+                          "      - { type: resource, key: slots, capacity: 1 }\n")
+        alice = ("-f", path, "-s", "clients", "-S", "alice", "--")
+        bob = ("-f", path, "-s", "clients", "-S", "bob", "--")
+        self.expect(123, *alice, COMMAND, "exec", *bob, COMMAND, "exec", *alice, "true")
+        self.expect(0, *alice, COMMAND, "exec", *bob, "true")
+
+    def test_a_command_is_nested_in_a_set_of_its_pool(self):
+        sets = "".join(f"  {name}: {{ backend: process, limits: "
+                       "[ { type: resource, key: slots, capacity: 1 } ] }\n" for name in "ab")
+        path = self.write("weir.yaml", "version: 1\nsets:\n" + sets +
+                          "pools: { either: { balancer: round_robin, sets: [a, b] } }\n")
+        one = ("-f", path, "-s", "either", "--")
+        level = (COMMAND, "exec", *one)
+        self.expect(123, *one, *level, *level, "true")
+
     def test_a_waiter_is_served_when_the_command_ends(self):
         with self.running(*SLEEP) as child:
             self.until("one", holders=1)

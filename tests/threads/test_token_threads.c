@@ -145,13 +145,14 @@ static void every_blocked_call_returns(void **state)
 
         open_place(places[i], directory);
         canceled_n = granted_n = ended_n = 0;
-        for (uint64_t left = number_from("WEIR_ROUNDS", 1) * ROUNDS; left > 0; left--)
+        /* On a busy machine most rounds may end one way: both ends are waited for. */
+        for (uint64_t left = number_from("WEIR_ROUNDS", 1) * ROUNDS;
+             left > 0 || !canceled_n || !granted_n; left -= left > 0)
             play(&random);
         assert_true(weir_set_stats(weir_pool_set(pool, 0), &stats, &limit, 1) > 0);
         assert_int_equal(stats.waiting, 0);
         assert_int_equal(limit.held, 0);
         assert_true(stats.canceled <= canceled_n && ended_n <= stats.canceled);
-        assert_true(canceled_n && granted_n);
         weir_pool_close(pool);
         weir_close(w);
     }

@@ -274,8 +274,7 @@ static void wrong_requests_are_refused(void **state)
         {.size = size - 1},
         {.size = size, .flags = 2},
         {.size = size, .flags = UINT32_MAX},
-        {.size = size, .within_process = 1}, /* a set of this process alone */
-        {.size = offsetof(struct weir_request, token), .within_process = 1},
+        {.size = offsetof(struct weir_request, token), .amounts_n = 1},
         {.size = size, .amounts_n = 1},
         {.size = size, .amounts_n = SIZE_MAX},
         {.size = size, .amounts = &no_key, .amounts_n = 1},

@@ -7,6 +7,9 @@
 #include "lib/require.h"
 #include "lib/world.h"
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SLOTS(n) "{ type: resource, key: slot, capacity: " #n " }"
 #define DISKS    "{ type: resource, key: disk, capacity: 1 }"
@@ -588,6 +591,118 @@ static void circles_per_limit(void **state)
     world_close();
 }
 
+/* ---- nested in what a process holds ---- */
+
+static const char shared_slots[] =
+    "backend: process, lifetime: users, limits: [ " SLOTS(2) ", " RATE " ]";
+
+static struct weir_request *within_process(struct weir_request *request, pid_t process)
+{
+    request->within_process = (uint32_t)process;
+    return request;
+}
+
+/* A process that this one started, and its end. */
+static pid_t start_child(void)
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        for (;;)
+            pause();
+    assert_true(child > 0);
+    return child;
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void would_wait_for_ever(struct weir_request *request)
+{
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(weir_acquire(world.pool, request, &acquisition, NULL), -EDEADLK);
+    assert_null(acquisition);
+}
+
+/* Sees that it is what `outer` holds that the process's request is nested in. */
+static void is_nested_in(pid_t process)
+{
+    weir_acquisition *outer = granted(ASK({"slot", 1}));
+
+    would_wait_for_ever(within_process(ASK({"slot", 2}), process));
+    release(outer);
+}
+
+static void a_process_is_nested_in_what_it_or_its_ancestors_hold(void **state)
+{
+    pid_t child = start_child();
+    weir_acquisition *outer;
+
+    (void)state;
+    world_set(shared_slots);
+    is_nested_in(getpid());
+    is_nested_in(child);
+    outer = granted(ASK({"slot", 1}));
+    release(pending(within_process(ASK({"slot", 2}), getppid())));
+    release(outer);
+    world_close();
+    end_child(child);
+}
+
+/* The last grant that holds a resource: the rates of a later one are not waited for. */
+static void the_last_grant_with_a_resource_counts(void **state)
+{
+    weir_acquisition *first, *second, *rate;
+
+    (void)state;
+    world_set(shared_slots);
+    first = granted(ASK({"slot", 1}));
+    world.now += SECOND;
+    second = granted(within(ASK({"slot", 1}), first));
+    world.now += SECOND;
+    rate = granted(ASK({"slot", 0}, {"k", 1}));
+    would_wait_for_ever(within_process(ASK({"slot", 1}), getpid()));
+    release(second);
+    would_wait_for_ever(within_process(ASK({"slot", 2}), getpid()));
+    release(first);
+    release(granted(within_process(ASK({"slot", 2}), getpid())));
+    assert_int_equal(weir_update(rate, "k", 1), 0);
+    release(rate);
+    world_close();
+}
+
+/* A process that is gone has no ancestors that the kernel knows. */
+static void the_kernel_need_not_tell_the_ancestors(void **state)
+{
+    pid_t child = start_child();
+    weir_acquisition *outer;
+
+    (void)state;
+    world_set(shared_slots);
+    outer = granted(ASK({"slot", 1}));
+    end_child(child);
+    release(pending(within_process(ASK({"slot", 2}), child)));
+    would_wait_for_ever(within_process(ASK({"slot", 2}), getpid()));
+    release(outer);
+    world_close();
+}
+
+static void other_sets_ignore_processes(void **state)
+{
+    weir_acquisition *outer;
+
+    (void)state;
+    world_limits(SLOTS(2));
+    outer = slots(1);
+    release(pending(within_process(ASK({"slot", 2}), getpid())));
+    release(outer);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -612,6 +727,10 @@ int main(void)
         leak_checked_test(waiters_for_several_rates_are_granted_in_time),
         leak_checked_test(blocked_threads_that_change_places_are_granted),
         leak_checked_test(circles_per_limit),
+        leak_checked_test(a_process_is_nested_in_what_it_or_its_ancestors_hold),
+        leak_checked_test(the_last_grant_with_a_resource_counts),
+        leak_checked_test(the_kernel_need_not_tell_the_ancestors),
+        leak_checked_test(other_sets_ignore_processes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

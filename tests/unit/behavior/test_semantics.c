@@ -1138,16 +1138,15 @@ static void keys_are_compared_by_content(void **state)
 static void malformed_requests_are_einval(void **state)
 {
     struct weir_request small = {.size = sizeof(small) - 1}, flags = {.size = sizeof(flags)};
-    struct weir_request within = {.size = sizeof(within), .within_process = 1};
     struct weir_request missing = {.size = sizeof(missing), .amounts_n = 1};
-    const struct weir_request *wrong[] = {&small, &flags, &within, &missing};
+    const struct weir_request *wrong[] = {&small, &flags, &missing};
     weir_acquisition *a = NULL;
     uint64_t at;
 
     (void)state;
     flags.flags = 1u << 31;
     world_limits(RESOURCE);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 3; i++) {
         assert_int_equal(try_acquire(wrong[i], &a), -EINVAL);
         assert_int_equal(submit(wrong[i], &a), -EINVAL);
         assert_int_equal(weir_acquire(world.pool, wrong[i], &a, NULL), -EINVAL);

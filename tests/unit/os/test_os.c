@@ -790,6 +790,21 @@ static void test_boot_and_namespaces(void **state)
     assert_int_equal(same, 0);
 }
 
+static void test_parent(void **state)
+{
+    uint32_t parent = 0;
+
+    (void)state;
+    prctl(PR_SET_NAME, "a) R 7 (\n b) 8");
+    assert_int_equal(os_process_parent(os_process_id(), &parent), 0);
+    assert_int_equal(parent, getppid());
+    assert_int_equal(os_process_parent(1, &parent), 0);
+    assert_int_equal(parent, 0);
+    parent = 5;
+    assert_int_equal(os_process_parent(UINT32_MAX, &parent), -ENOENT);
+    assert_int_equal(parent, 5);
+}
+
 /* The time namespace of a process without its first thread. */
 static void *namespace_without_first_thread(void *expected)
 {
@@ -1202,6 +1217,7 @@ int main(void)
         leak_checked_test(test_memory_of_files),
         leak_checked_test(test_lock),
         leak_checked_test(test_boot_and_namespaces),
+        leak_checked_test(test_parent),
         leak_checked_test(test_namespace_without_first_thread),
         leak_checked_test(test_directory),
         leak_checked_test(test_load),

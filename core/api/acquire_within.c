@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* What a request is nested in: an acquisition that it names, or what a process holds. */
+#include "api/acquire.h"
+#include "api/set_object.h"
+
+#include "api/pool.h"
+#include "os/os.h"
+#include "set/waiter.h"
+#include "shm/participant.h"
+#include <errno.h>
+
+/* Processes that are looked at, from the one that the request names to its oldest ancestor. */
+enum { ANCESTRY_MAX = 128 };
+
+int acquire_within_pick(struct acquire_op *op, weir_pool *pool)
+{
+    const weir_acquisition *within = request_within(op->request);
+
+    if (!within)
+        return pool_pick(pool, op->request, &op->set);
+    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
+        op->set = weir_pool_set(pool, i);
+        if (op->set->number == within->set->number)
+            break;
+    }
+    return 0; /* that it is the same set is seen later */
+}
+
+/* Finds the record that the request is nested in. An acquisition of nothing has none: then it is
+ * what that one is nested in. Returns 0, -EINVAL or -EUCLEAN. */
+static int acquire_within_acquisition(struct acquire_op *op)
+{
+    /* That it is nested in another one itself may have to be written into its record. */
+    weir_acquisition *within = (weir_acquisition *)(uintptr_t)request_within(op->request);
+    const struct set_ops *ops = op->set->ops;
+
+    if (within->set->w != op->set->w || within->set->number != op->set->number)
+        return -EINVAL;
+    if (acquisition_state(within) != RECORD_HELD)
+        return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;
+    op->within = within->record ? within->record : within->within;
+    if (op->within && ops->is_of_subject && !ops->is_of_subject(op, op->within))
+        return -EINVAL;
+    acquisition_publish_within(within);
+    return 0;
+}
+
+/* ---- what a process holds ---- */
+
+/* Fills `ret` with a process and its ancestors, as far as the kernel tells. Returns how many. */
+static uint32_t acquire_within_ancestry(uint32_t process, uint32_t ret[ANCESTRY_MAX])
+{
+    uint32_t n = 0;
+
+    while (process && n < ANCESTRY_MAX) {
+        ret[n++] = process;
+        if (os_process_parent(process, &process) < 0)
+            break;
+    }
+    return n;
+}
+
+/* Returns whether an acquisition holds a resource: nothing waits for the release of one that does
+ * not. */
+static bool acquire_within_holds_resource(const weir_set *set, const struct acq_record *r)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE && record_load(&r->amounts[i]))
+            return true;
+    return false;
+}
+
+/* Returns how far the owner of a record is away in an ancestry; `n`: it is not part of it, or the
+ * record cannot be what the request is nested in. */
+static uint32_t acquire_within_distance(const struct acquire_op *op, uint32_t record,
+                                        const uint32_t *ancestry, uint32_t n)
+{
+    const weir_set *set = op->set;
+    uint32_t owner, i = 0;
+
+    if (record_state(set_record_word(set, record)) != RECORD_HELD ||
+        !acquire_within_holds_resource(set, set_record(set, record)))
+        return n;
+    owner = participant_owner_pid(set->participant, record);
+    while (i < n && ancestry[i] != owner)
+        i++;
+    if (i < n && set->ops->is_of_subject && !set->ops->is_of_subject(op, record))
+        return n;
+    return i;
+}
+
+/* Finds the last grant of the nearest process that holds a resource of the set and subject. */
+static void acquire_within_process(struct acquire_op *op)
+{
+    const weir_set *set = op->set;
+    uint32_t ancestry[ANCESTRY_MAX], record = 0;
+    uint32_t n = acquire_within_ancestry(op->request->within_process, ancestry), nearest = n;
+    uint64_t latest_ns = 0;
+
+    while ((record = region_next_record(set->region, record)) != 0) {
+        uint32_t distance = acquire_within_distance(op, record, ancestry, n);
+        uint64_t granted_ns;
+
+        if (distance > nearest || distance == n)
+            continue;
+        granted_ns = record_load(&set_record(set, record)->granted_ns);
+        if (distance == nearest && granted_ns < latest_ns)
+            continue;
+        op->within = record;
+        nearest = distance;
+        latest_ns = granted_ns;
+    }
+}
+
+int acquire_within_find(struct acquire_op *op)
+{
+    if (request_within(op->request))
+        return acquire_within_acquisition(op);
+    if (op->request->within_process && set_is_shared(op->set))
+        acquire_within_process(op);
+    return 0;
+}
