@@ -8,6 +8,7 @@
 #include "lib/world.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -607,9 +608,11 @@ static pid_t start_child(void)
 {
     pid_t child = fork();
 
-    if (child == 0)
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
             pause();
+    }
     assert_true(child > 0);
     return child;
 }
@@ -624,7 +627,7 @@ static void would_wait_for_ever(struct weir_request *request)
 {
     weir_acquisition *acquisition = NULL;
 
-    assert_int_equal(weir_acquire(world.pool, request, &acquisition, NULL), -EDEADLK);
+    assert_int_equal(submit(request, &acquisition), -EDEADLK);
     assert_null(acquisition);
 }
 
@@ -691,6 +694,21 @@ static void the_kernel_need_not_tell_the_ancestors(void **state)
     world_close();
 }
 
+static void what_another_subject_holds_does_not_count(void **state)
+{
+    weir_acquisition *x, *y;
+
+    (void)state;
+    world_set("backend: process, lifetime: users, subjects: { max: 4 }, limits: [ " SLOTS(3) " ]");
+    x = granted(of_subject(ASK({"slot", 2}), "x"));
+    world.now += SECOND;
+    y = granted(of_subject(ASK({"slot", 1}), "y"));
+    would_wait_for_ever(within_process(of_subject(ASK({"slot", 2}), "x"), getpid()));
+    release(y);
+    release(x);
+    world_close();
+}
+
 static void other_sets_ignore_processes(void **state)
 {
     weir_acquisition *outer;
@@ -730,6 +748,7 @@ int main(void)
         leak_checked_test(a_process_is_nested_in_what_it_or_its_ancestors_hold),
         leak_checked_test(the_last_grant_with_a_resource_counts),
         leak_checked_test(the_kernel_need_not_tell_the_ancestors),
+        leak_checked_test(what_another_subject_holds_does_not_count),
         leak_checked_test(other_sets_ignore_processes),
     };
 
