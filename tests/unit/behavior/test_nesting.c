@@ -606,12 +606,13 @@ static struct weir_request *within_process(struct weir_request *request, pid_t p
 /* A process that this one started, and its end. */
 static pid_t start_child(void)
 {
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
 
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;)
+        while (getppid() == parent)
             pause();
+        _exit(0);
     }
     assert_true(child > 0);
     return child;
