@@ -29,7 +29,7 @@ int request_refuse_malformed(weir *w, const struct weir_request *request,
     const char *reason = request_explain_malformed(request);
 
     if (retref && retref->size >= sizeof(*retref))
-        *retref = (struct weir_refusal){retref->size, "", "", WEIR_FOREVER, reason};
+        *retref = (struct weir_refusal){retref->size, "", "", WEIR_FOREVER, reason, {0}};
     if (!atomic_exchange_explicit(&instance_of(w)->malformed_reported, true, memory_order_seq_cst))
         log_write(&w->log, WEIR_LOG_WARNING, "a request is refused: %s", reason);
     return -EINVAL;

@@ -11,16 +11,27 @@
 #include "set/waiter.h"
 #include "shm/participant.h"
 
-/* Returns true if the waiter is queued, or decided already; marks the set broken if the head can
- * never be granted. Once decided, the record may wait again, for another key of a keyed set. */
-static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
-                                      uint64_t ready)
+static bool stall_check_is_never_ready(const struct txn *txn, uint32_t record)
 {
-    uint64_t now = set_record_word(txn->set, record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct limit *limiting;
 
-    if (now != word)
+    txn_amounts(txn, record, amounts);
+    return limits_ready_at(&txn->set->limits, txn_states(txn), &txn->at, amounts, true,
+                           &limiting) == WEIR_NEVER;
+}
+
+/* Returns true if the waiter is queued, or decided already; marks the set broken if it, or the next
+ * one, can never be granted: in a set that is fair per limit others may be next for ever. Once
+ * decided, the record may wait again, for another key of a keyed set. */
+static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
+                                      uint64_t next_ready)
+{
+    bool is_stuck = next_ready == WEIR_NEVER || stall_check_is_never_ready(txn, record);
+
+    if (set_record_word(txn->set, record) != word)
         return true;
-    if (ready == WEIR_NEVER && txn_is_current(txn))
+    if (is_stuck && txn_is_current(txn))
         participant_mark_broken(txn->set->participant);
     return txn_has_waiter(txn, record);
 }

@@ -101,6 +101,8 @@ struct weir_refusal {
                                 short; WEIR_FOREVER: never by the passing of time */
     const char *reason;      /* only set on -EINVAL: what is wrong with the request, in words. A
                                 constant; not the program's */
+    uint64_t reserved[3];    /* 0. Later versions may give them a meaning; the struct never grows,
+                                as it is a part of struct weir_completion */
 };
 
 /*

@@ -1359,6 +1359,21 @@ static void closing_ends_waits_on_a_broken_set(void **state)
     alone(close_broken_set);
 }
 
+/* Returns where the record of a waiter begins in the file: that at a position, from 1. */
+static uint64_t waiter_in_file(const struct bytes *bytes, weir_pool *pool, uint32_t position)
+{
+    uint64_t size = get_word(bytes, offsetof(struct segment_header, identity.size));
+    struct weir_holder holders[4];
+    int n = weir_set_holders(weir_pool_set(pool, 0), holders, 4);
+
+    for (int i = 0; i < n && i < 4; i++)
+        if (holders[i].waiting && holders[i].position == position)
+            return size - SEGMENT_RUNS_MAX * SEGMENT_RUN_SIZE + /* record 0 */
+                   (holders[i].id & 0xfffffff) * RECORD_UNIT_SIZE;
+    require(false);
+    return 0;
+}
+
 /* The second of three waiters is left out of the queue, by a link: it never heads it, but looks. */
 static void lose_waiter(void *unused)
 {
@@ -1366,23 +1381,16 @@ static void lose_waiter(void *unused)
     weir_pool *pool = shared_pool(w, "s");
     struct shared_request memory;
     weir_acquisition *held = NULL, *waiting[3];
-    struct weir_holder holders[4];
     struct bytes bytes;
-    uint64_t at, size;
+    uint64_t at;
 
     (void)unused;
     require(weir_try_acquire(pool, ask_slots(&memory, 1000), &held, NULL) == 0);
     for (int i = 0; i < 3; i++)
         require(weir_submit(pool, ask_slots(&memory, 1), &waiting[i], NULL) == 1);
-    require(weir_set_holders(weir_pool_set(pool, 0), holders, 4) == 4);
     bytes = segment_file();
-    size = get_word(&bytes, offsetof(struct segment_header, identity.size));
-    at = size - SEGMENT_RUNS_MAX * SEGMENT_RUN_SIZE; /* record 0 */
-    for (int i = 0; i < 4; i++)
-        if (holders[i].waiting && holders[i].position == 1) {
-            at += (holders[i].id & 0xfffffff) * RECORD_UNIT_SIZE + sizeof(uint64_t);
-            put_word(&bytes, at, get_word(&bytes, at) & ~UINT64_C(0xfffffff));
-        }
+    at = waiter_in_file(&bytes, pool, 1) + sizeof(uint64_t);
+    put_word(&bytes, at, get_word(&bytes, at) & ~UINT64_C(0xfffffff));
     while (weir_acquisition_result(waiting[1]) == -EINPROGRESS)
         pause_ns(MS);
     require(weir_acquisition_result(waiting[1]) == -EUCLEAN);
@@ -1399,6 +1407,44 @@ static void a_waiter_left_out_of_the_wait_queue_is_notified(void **state)
 {
     (void)state;
     alone(lose_waiter);
+}
+
+/* Of two waiters for different limits, the amount of one is damaged; the other is always next. */
+static void enlarge_amount(void *unused)
+{
+    static const char text[] =
+        "version: 1\nsets: { s: { backend: process, fair: per_limit, limits: ["
+        " { type: resource, key: a, capacity: 2 }, { type: resource, key: b, capacity: 2 } ] } }\n";
+    weir *w = shared_open(text);
+    weir_pool *pool = shared_pool(w, "s");
+    const struct weir_amount amounts[2][2] = {{{"a", 2}, {"b", 0}}, {{"a", 0}, {"b", 2}}};
+    weir_acquisition *held[2] = {NULL}, *waiting[2] = {NULL};
+    struct bytes bytes;
+
+    (void)unused;
+    for (int i = 0; i < 4; i++) {
+        const struct weir_request request = {
+            .size = sizeof(request), .amounts = amounts[i % 2], .amounts_n = 2};
+
+        require(weir_submit(pool, &request, i < 2 ? &held[i] : &waiting[i - 2], NULL) == i / 2);
+    }
+    bytes = segment_file();
+    put_word(&bytes, waiter_in_file(&bytes, pool, 1) + offsetof(struct acq_record, amounts), 3);
+    for (int i = 0; i < 2; i++) {
+        while (weir_acquisition_result(waiting[i]) == -EINPROGRESS)
+            pause_ns(MS);
+        require(weir_acquisition_result(waiting[i]) == -EUCLEAN);
+        weir_release(&waiting[i]);
+        weir_release(&held[i]);
+    }
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void a_waiter_that_is_never_next_is_looked_at(void **state)
+{
+    (void)state;
+    alone(enlarge_amount);
 }
 
 /* Of the cases above. */
@@ -1443,6 +1489,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(records_are_not_claimed_twice),
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
         cmocka_unit_test(a_waiter_left_out_of_the_wait_queue_is_notified),
+        cmocka_unit_test(a_waiter_that_is_never_next_is_looked_at),
         cmocka_unit_test(cases_that_were_not_survived_once),
         cmocka_unit_test(single_bits),
         cmocka_unit_test(plausible_words),
