@@ -284,7 +284,8 @@ struct hint hint_find(const char *word, const char *const *candidates, size_t n)
 {
     struct hint hint = {0};
     size_t length = strlen(word);
-    size_t limit = length < 3 ? 1 : length < 6 ? 2 : length <= HINT_WORD_MAX ? 3 : 0;
+    /* With more edits it is rather another word: `shared` is no misspelled `thread`. */
+    size_t limit = length > HINT_WORD_MAX ? 0 : length < 5 ? 1 : length < 8 ? 2 : 3;
     for (size_t i = 0; i < n && limit > 0; i++) {
         size_t candidate_length = strlen(candidates[i]);
         if (candidate_length > HINT_WORD_MAX || candidate_length > length + limit ||

@@ -19,6 +19,8 @@ struct config_value {
 struct setting {
     struct config_value name;
     struct config_value value;
+    const char *refusal; /* what is wrong with the value if it has no text: to be complained about
+                          * unless the name is wrong already */
 };
 
 struct settings {

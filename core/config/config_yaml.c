@@ -32,6 +32,7 @@ struct schema_field {
 enum { SCHEMA_FIELDS_MAX = 16 };
 
 struct schema {
+    const char *owner;                                 /* what has the fields, in complaints */
     struct schema_field fields[SCHEMA_FIELDS_MAX + 1]; /* the last has no name */
     struct schema_field others;                        /* FIELD_PAIRS; no name: there are none */
 };
@@ -53,16 +54,19 @@ struct schema {
     }
 
 static const struct schema limit_schema = {
+    .owner = "a limit",
     .fields = {FIELD(ast_limit, type), FIELD(ast_limit, key), FIELD(ast_limit, algorithm),
                FIELD(ast_limit, refund), FIELD(ast_limit, overuse), FIELD(ast_limit, lease)},
     .others = PAIRS(ast_limit, settings, CONFIG_SETTINGS_MAX),
 };
 
 static const struct schema subjects_schema = {
+    .owner = "`subjects`",
     .fields = {FIELD(ast_subjects, max), FIELD(ast_subjects, memory), FIELD(ast_subjects, evict)},
 };
 
 static const struct schema set_schema = {
+    .owner = "a set",
     .fields = {FIELD(ast_set, backend),
                FIELD(ast_set, lifetime),
                FIELD(ast_set, timeout),
@@ -80,12 +84,14 @@ static const struct schema set_schema = {
 };
 
 static const struct schema pool_schema = {
+    .owner = "a pool",
     .fields = {FIELD(ast_pool, balancer), FIELD(ast_pool, seed),
                ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, NULL)},
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };
 
 static const struct schema root_schema = {
+    .owner = "a configuration",
     .fields = {FIELD(config_ast, version),
                ITEMS(config_ast, plugin_dirs, FIELD_TEXTS, CONFIG_DIRS_MAX, NULL),
                FIELD(config_ast, process_dir), FIELD(config_ast, clock),
@@ -125,6 +131,21 @@ static void schema_read_value(struct yaml_reader *yaml, const char *name,
         yaml_node_refuse(yaml, name, "a single value", node);
 }
 
+/* Reads the value of a pair of any name. The resolver complains about it, as only that knows the
+ * names. */
+static void schema_read_setting(struct yaml_reader *yaml, const struct yaml_node *node,
+                                struct setting *setting)
+{
+    if (node->kind == YAML_NULL)
+        setting->refusal = "needs a value: `null` and `~` are none, unless in quotes";
+    else if (node->kind == YAML_LIST)
+        setting->refusal = "takes a single value, not a list";
+    else if (node->kind == YAML_MAPPING)
+        setting->refusal = "takes a single value, not a mapping";
+    setting->value = node->value;
+    yaml_node_skip(yaml, node);
+}
+
 static void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target);
 
 /* Reads a pair of a mapping of any names. */
@@ -136,11 +157,15 @@ static void schema_read_pair(struct yaml_reader *yaml, const struct schema_field
     if (!item)
         return;
     *item = *name;
-    if (field->kind == FIELD_PAIRS)
-        schema_read_value(yaml, name->text, node,
-                          schema_at_offset(item, offsetof(struct setting, value)));
-    else if (yaml_node_enter(yaml, name->text, YAML_MAPPING, node))
+    if (field->kind == FIELD_PAIRS) {
+        schema_read_setting(yaml, node, (struct setting *)item);
+    } else if (node->kind == YAML_TEXT || node->kind == YAML_LIST) {
+        complain(yaml->complaints, node->value.mark, "`%s` is %s here, which is a mapping, not %s",
+                 error_text(name->text).text, field->schema->owner, yaml_kind_name(node->kind));
+        yaml_node_skip(yaml, node);
+    } else if (node->kind == YAML_MAPPING) {
         schema_read(yaml, field->schema, item);
+    }
 }
 
 static void schema_read_list(struct yaml_reader *yaml, const struct schema_field *field,
@@ -192,18 +217,25 @@ static void schema_read_field(struct yaml_reader *yaml, const struct schema_fiel
     }
 }
 
+/* Complains about an unknown field. The one that was perhaps meant counts as given from here on. */
 static void schema_complain_unknown(struct yaml_reader *yaml, const struct schema *schema,
-                                    const struct config_value *name)
+                                    const struct config_value *name, void *target)
 {
-    const char *names[SCHEMA_FIELDS_MAX];
+    const char *names[SCHEMA_FIELDS_MAX], *closest;
     size_t n = 0;
     for (; schema->fields[n].name; n++) {
         WEIR_INVARIANT(n < SCHEMA_FIELDS_MAX);
         names[n] = schema->fields[n].name;
     }
-    if (!value_complain_similar(yaml->complaints, name, names, n))
-        complain(yaml->complaints, name->mark, "unknown field `%s`; there are: %s",
-                 error_text(name->text).text, text_join(names, n, ", ", ", ").text);
+    closest = value_complain_similar(yaml->complaints, name, names, n);
+    if (!closest)
+        complain(yaml->complaints, name->mark, "`%s` is not a field of %s; there are: %s",
+                 error_text(name->text).text, schema->owner, text_join(names, n, ", ", ", ").text);
+    for (size_t i = 0; closest && i < n; i++) {
+        struct config_value *value = schema_at_offset(target, schema->fields[i].offset);
+        if (names[i] == closest && schema->fields[i].kind == FIELD_VALUE && !value_is_given(value))
+            value->mark = name->mark;
+    }
 }
 
 /* Returns the mark of an earlier pair that the schema does not name, or 0, 0. */
@@ -240,7 +272,7 @@ static void schema_read(struct yaml_reader *yaml, const struct schema *schema, v
         } else if (schema->others.name) {
             schema_read_pair(yaml, &schema->others, &name, &node, target);
         } else {
-            schema_complain_unknown(yaml, schema, &name);
+            schema_complain_unknown(yaml, schema, &name, target);
             yaml_node_skip(yaml, &node);
         }
     }

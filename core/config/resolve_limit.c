@@ -227,6 +227,7 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
         limit->algorithm_version = plugin->info.version;
     } else if (resolve_limit_is_counted(ast)) {
         plugin = &counted_resource;
+        owner.fields_n = LIMIT_FIELD_ALGORITHM + 1; /* the others are not for resources */
     }
     owner.plugin = plugin;
     resolve_params_assign(resolver, &owner);

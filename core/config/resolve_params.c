@@ -15,9 +15,10 @@ static size_t params_count(const struct params_owner *owner)
 /*
  * Complains about a field that neither the owner nor its plugin has. If there is a hint, it marks
  * the named field as hinted, so that no other complaint says that it is missing. If the plugin is
- * unknown, only a field that resembles one of the owner's is certainly wrong.
+ * unknown, only a field that resembles one of the owner's is certainly wrong. Returns whether it
+ * complained.
  */
-static void params_complain_unknown(struct resolver *resolver, const struct params_owner *owner,
+static bool params_complain_unknown(struct resolver *resolver, const struct params_owner *owner,
                                     const struct config_value *field)
 {
     const char *names[PLUGIN_PARAMETERS_MAX + PARAMS_FIELDS_MAX] = {NULL};
@@ -31,10 +32,13 @@ static void params_complain_unknown(struct resolver *resolver, const struct para
         if (names[i] == closest)
             resolver->params.hinted[i] = true;
     }
+    bool is_number = strspn(field->text, "0123456789") == strlen(field->text);
     if (!closest && owner->plugin)
-        complain(resolver->complaints, field->mark, "`%s` is not a field of %s; there are: %s",
+        complain(resolver->complaints, field->mark, "`%s` is not a field of %s%s; there are: %s",
                  error_text(field->text).text, owner->plugin->info.name,
+                 is_number ? " (numbers have no commas)" : "",
                  text_join(names, n, ", ", ", ").text);
+    return closest || owner->plugin;
 }
 
 void resolve_params_assign(struct resolver *resolver, const struct params_owner *owner)
@@ -48,12 +52,15 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
         size_t at = 0;
         while (at < n && strcmp(owner->plugin->parameters[at].name, setting->name.text) != 0)
             at++;
-        if (at == n)
-            params_complain_unknown(resolver, owner, &setting->name);
-        else if (params->settings[at])
+        if (at == n && params_complain_unknown(resolver, owner, &setting->name))
+            continue;
+        if (setting->refusal)
+            complain(resolver->complaints, setting->value.mark, "`%s` %s",
+                     error_text(setting->name.text).text, setting->refusal);
+        if (at < n && params->settings[at])
             complain(resolver->complaints, setting->name.mark, "`%s` is given twice",
                      error_text(setting->name.text).text);
-        else
+        else if (at < n)
             params->settings[at] = setting;
     }
 }

@@ -123,6 +123,9 @@ static void resolve_set_config(struct resolver *resolver, const struct settings 
                      error_text(setting->name.text).text);
             continue;
         }
+        if (setting->refusal)
+            complain(resolver->complaints, setting->value.mark, "`%s` %s",
+                     error_text(setting->name.text).text, setting->refusal);
         if (!setting->value.text)
             continue;
         plan->config[plan->config_n++] =

@@ -137,16 +137,10 @@ static bool warn_never_binds(const struct ast_set *ast, const struct set_plan *p
 static void warn_of_burst(struct complaints *warnings, const struct ast_limit *ast,
                           const struct limit *limit)
 {
-    static const struct {
-        uint64_t ns;
-        const char *name;
-    } units[] = {{UINT64_C(31556952000000000), "years"},
-                 {UINT64_C(86400000000000), "days"},
-                 {UINT64_C(3600000000000), "hours"},
-                 {UINT64_C(60000000000), "minutes"}};
+    const uint64_t minute = UINT64_C(60000000000), hour = 60 * minute, day = 24 * hour;
     const struct setting *burst = warn_find_setting(ast, "burst");
     struct warn_bound bound = warn_read_bound(ast, limit);
-    size_t unit = 0;
+    char about[UNITS_TEXT_MAX];
     uint64_t ns;
     if (!burst || warn_family_of(limit) != WARN_BUCKET ||
         bound.burst / bound.capacity < WARN_BURST_TIMES)
@@ -155,13 +149,10 @@ static void warn_of_burst(struct complaints *warnings, const struct ast_limit *a
         ns = UINT64_MAX;
     if (ns < WARN_BURST_NS)
         return;
-    while (ns / units[unit].ns < 2)
-        unit++;
+    ns -= ns % (ns >= 2 * day ? day : ns >= 2 * hour ? hour : minute);
     complain(warnings, burst->value.mark,
-             "`burst` %s is what this rate grants in about %llu %s: all of it can be granted at "
-             "one instant",
-             error_text(burst->value.text).text, (unsigned long long)(ns / units[unit].ns),
-             units[unit].name);
+             "`burst` %s is what this rate grants in about %s: all of it can be granted at once",
+             error_text(burst->value.text).text, units_format(UNITS_DURATION, ns, about));
 }
 
 static void warn_of_limit(struct complaints *warnings, const struct ast_set *ast,
@@ -187,12 +178,12 @@ static void warn_of_set(struct complaints *warnings, const struct ast_set *ast,
         complain(warnings, ast->name.mark, "set `%s` has no limits: it grants everything",
                  error_text(ast->name.text).text);
     if (plan->max_wait_ns > plan->timeout_ns && plan->max_wait_ns != WEIR_FOREVER)
-        complain(warnings, ast->max_wait.mark,
-                 "a request with a forecast wait of more than `timeout` %s, but not of more than "
-                 "`max_wait` %s, waits in vain until it times out: set `max_wait` to %s or less, "
-                 "so that it is refused at once",
-                 error_text(ast->timeout.text).text, error_text(ast->max_wait.text).text,
-                 error_text(ast->timeout.text).text);
+        complain(
+            warnings, ast->max_wait.mark,
+            "a request that is to wait longer than `timeout` %s, but no longer than `max_wait` "
+            "%s, waits in vain: set `max_wait` to %s or less, so that it is refused at once",
+            error_text(ast->timeout.text).text, error_text(ast->max_wait.text).text,
+            error_text(ast->timeout.text).text);
     for (uint32_t i = 0; i < plan->limits_n; i++)
         warn_of_limit(warnings, ast, plan, i);
 }

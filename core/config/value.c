@@ -40,8 +40,10 @@ int value_check_path(struct complaints *complaints, const struct config_value *p
 {
     if (!path->text || path->text[0] == '/')
         return 0;
-    return complain(complaints, path->mark, "`%s` is not an absolute path: begin it with `/`",
-                    error_text(path->text).text);
+    return complain(
+        complaints, path->mark, "`%s` is not an absolute path: begin it with `/`%s",
+        error_text(path->text).text,
+        path->text[0] == '~' || path->text[0] == '$' ? "; `~` and variables are not replaced" : "");
 }
 
 bool value_read_choice(struct complaints *complaints, const char *field,
@@ -75,7 +77,8 @@ bool value_read_boolean(struct complaints *complaints, const char *field,
 
 /* Complains of a text that is no number of this kind, with what it was perhaps meant to be. */
 static void value_complain_number(struct complaints *complaints, const char *field,
-                                  const struct config_value *value, enum units_kind kind)
+                                  const struct config_value *value, enum units_kind kind,
+                                  uint64_t min, uint64_t max)
 {
     static const char *const examples[] = {
         [UNITS_AMOUNT] = "a whole amount such as 100, 10k or 1M",
@@ -83,10 +86,13 @@ static void value_complain_number(struct complaints *complaints, const char *fie
         [UNITS_SIZE] = "a size in bytes such as 65536, 256KiB or 64MiB",
     };
     char suggestion[UNITS_TEXT_MAX];
-    bool is_close = units_suggest(kind, value->text, suggestion);
-    complain(complaints, value->mark, "`%s` takes %s, not `%s`%s%s%s", field, examples[kind],
-             error_text(value->text).text, is_close ? " (did you mean `" : "",
-             is_close ? suggestion : "", is_close ? "`?)" : "");
+    uint64_t number = 0;
+    bool is_close = units_suggest(kind, value->text, suggestion) &&
+                    units_parse(kind, suggestion, &number) == 0 && number >= min && number <= max;
+    bool is_wait = max == WEIR_FOREVER - 1; /* the greatest duration is written as a word */
+    complain(complaints, value->mark, "`%s` takes %s%s, not `%s`%s%s%s", field, examples[kind],
+             is_wait ? ", or `forever`" : "", error_text(value->text).text,
+             is_close ? " (did you mean `" : "", is_close ? suggestion : "", is_close ? "`?)" : "");
 }
 
 bool value_read_number(struct complaints *complaints, const char *field,
@@ -101,7 +107,7 @@ bool value_read_number(struct complaints *complaints, const char *field,
     if (r == -ERANGE)
         number = UINT64_MAX;
     if (r == -EINVAL)
-        value_complain_number(complaints, field, value, kind);
+        value_complain_number(complaints, field, value, kind, min, max);
     else if (number < min)
         complain(complaints, value->mark, "`%s` must be at least %s, not %s", field,
                  units_format(kind, min, bound), error_text(value->text).text);

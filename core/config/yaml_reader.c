@@ -30,6 +30,32 @@ static struct mark yaml_mark_at(const char *text, size_t at)
     return mark;
 }
 
+/* Returns what an error of libfyaml comes from, for those that say only how it parses. */
+static const char *yaml_explain(const char *error)
+{
+    static const struct {
+        const char *beginning, *meaning;
+    } known[] = {
+        {"invalid multiline plain key", "this text goes on in the next line, where a `:` follows: "
+                                        "`: ` is missing here, or that line is indented too far"},
+        {"invalid nested block mapping", "a text with `: ` in it is written in quotes"},
+        {"invalid mapping in plain", "this line is indented less than names that go before it"},
+        {"missing comma in flow mapping",
+         "`,` is missing, or quotes around a text with `: ` in it"},
+        {"did not find expected '-'", "this belongs to no item of a list: items begin with `- `"},
+        {"did not find expected key", "at this indentation stand names, with `: ` behind them"},
+        {"wrongly indented double-quoted",
+         "a text in quotes goes on in a line with too little indentation"},
+        {"wrongly indented single-quoted",
+         "a text in quotes goes on in a line with too little indentation"},
+        {"plain scalar cannot start", "a text that begins like this is written in quotes"},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strncmp(error, known[i].beginning, strlen(known[i].beginning)) == 0)
+            return known[i].meaning;
+    return error;
+}
+
 static bool yaml_mark_is_before(struct mark mark, struct mark other)
 {
     return mark.line < other.line || (mark.line == other.line && mark.column <= other.column);
@@ -51,7 +77,8 @@ static void yaml_complain_syntax(struct yaml_reader *yaml)
                  yaml->text[unclosed]);
     else
         complain(yaml->complaints, mark, "not YAML: %s",
-                 error && error->msg ? error->msg : "it cannot be read beyond this point");
+                 error && error->msg ? yaml_explain(error->msg)
+                                     : "it cannot be read beyond this point");
     yaml_reader_abort(yaml, -EBADMSG);
 }
 
@@ -70,6 +97,8 @@ static void yaml_advance(struct yaml_reader *yaml)
     if (!mark)
         return;
     yaml->mark = (struct mark){(uint32_t)mark->line + 1, (uint32_t)mark->column + 1};
+    if (yaml->event->type == FYET_ALIAS && mark->column > 0)
+        yaml->mark.column--; /* nor does that of an alias count its `*` */
     if (yaml->event->type == FYET_SCALAR) {
         enum fy_scalar_style style = fy_token_scalar_style(yaml->event->scalar.value);
         /* The mark lies behind the opening quote. */
@@ -133,6 +162,8 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
         complain(yaml->complaints, ret->value.mark,
                  "an escape in this text stands for a character that is not allowed");
         ret->kind = YAML_INVALID;
+    } else if (fy_event_get_tag_token(yaml->event)) {
+        ret->kind = YAML_INVALID; /* what the text means is unknown */
     } else {
         ret->value.text = config_ast_strdup(yaml->ast, text, length);
         if (!ret->value.text)
@@ -140,17 +171,31 @@ static void yaml_node_read_text(struct yaml_reader *yaml, struct yaml_node *ret)
     }
 }
 
-/* Refuses anchors, aliases and tags. Their nodes are read nevertheless. */
-static void yaml_refuse_properties(struct yaml_reader *yaml, struct mark mark)
+/* Returns where a token begins, `before` characters before its own mark, or else the last mark. */
+static struct mark yaml_mark_of(const struct yaml_reader *yaml, struct fy_token *token, int before)
 {
+    const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
+    if (!mark)
+        return yaml->mark;
+    return (struct mark){(uint32_t)mark->line + 1, (uint32_t)(mark->column + 1 - before)};
+}
+
+/* Refuses anchors, aliases and tags. Their nodes are read nevertheless. */
+static void yaml_refuse_properties(struct yaml_reader *yaml)
+{
+    struct fy_token *anchor, *tag;
     if (!yaml->event)
         return;
-    if (yaml->event->type == FYET_ALIAS || fy_event_get_anchor_token(yaml->event))
-        complain(yaml->complaints, mark,
-                 "anchors and aliases are not supported: write the value out in each place");
-    if (fy_event_get_tag_token(yaml->event))
-        complain(yaml->complaints, mark,
-                 "tags are not supported: leave out the part that begins with `!`");
+    anchor = fy_event_get_anchor_token(yaml->event);
+    tag = fy_event_get_tag_token(yaml->event);
+    if (yaml->event->type == FYET_ALIAS || anchor)
+        complain(yaml->complaints, yaml_mark_of(yaml, anchor, 1),
+                 "anchors and aliases are not supported: write the value out in each place, or a "
+                 "text in quotes");
+    if (tag)
+        complain(yaml->complaints, yaml_mark_of(yaml, tag, 0),
+                 "tags are not supported: leave out the part that begins with `!`, or write a text "
+                 "in quotes");
 }
 
 /* Enters a list or mapping, down to the greatest depth allowed. */
@@ -168,7 +213,7 @@ static void yaml_descend(struct yaml_reader *yaml)
 void yaml_node_read(struct yaml_reader *yaml, struct yaml_node *ret)
 {
     *ret = (struct yaml_node){.kind = YAML_INVALID, .value.mark = yaml->mark};
-    yaml_refuse_properties(yaml, yaml->mark);
+    yaml_refuse_properties(yaml);
     switch (yaml_peek(yaml)) {
     case FYET_SCALAR:
         yaml_node_read_text(yaml, ret);
@@ -206,9 +251,12 @@ void yaml_node_skip(struct yaml_reader *yaml, const struct yaml_node *node)
 void yaml_node_refuse(struct yaml_reader *yaml, const char *name, const char *takes,
                       const struct yaml_node *node)
 {
+    bool has_colon = node->kind == YAML_TEXT && node->value.text && strchr(node->value.text, ':') &&
+                     strstr(takes, "mapping");
     if (node->kind != YAML_INVALID)
-        complain(yaml->complaints, node->value.mark, "`%s` takes %s, not %s", error_text(name).text,
-                 takes, yaml_kind_name(node->kind));
+        complain(yaml->complaints, node->value.mark, "`%s` takes %s, not %s%s",
+                 error_text(name).text, takes, yaml_kind_name(node->kind),
+                 has_colon ? ": a blank is missing behind the `:`" : "");
     yaml_node_skip(yaml, node);
 }
 
@@ -243,8 +291,9 @@ static bool yaml_pair_accept(struct yaml_reader *yaml, struct config_value *ret_
         complain(yaml->complaints, key.value.mark,
                  "merge keys (`<<`) are not supported: write the fields out");
     else if (key.kind != YAML_TEXT && key.kind != YAML_INVALID)
-        complain(yaml->complaints, key.value.mark, "a name must be a text, not %s",
-                 yaml_kind_name(key.kind));
+        complain(yaml->complaints, key.value.mark, "a name must be a text, not %s%s",
+                 yaml_kind_name(key.kind),
+                 key.kind == YAML_NULL ? ": write the word null in quotes" : "");
     struct mark key_mark = key.value.mark;
     yaml_node_read(yaml, ret_value);
     if (ret_value->kind == YAML_NULL)

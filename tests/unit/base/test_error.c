@@ -180,6 +180,8 @@ static void test_hints(void **state)
     assert_null(hint_find("key", NULL, 0).closest);
     assert_string_equal(hint_find("kye", words, 6).text, " (did you mean `key`?)");
     assert_string_equal(hint_find("colour", words, 6).text, "");
+    assert_null(hint_find("shared", (const char *[]){"thread"}, 1).closest); /* half a word */
+    assert_null(hint_find("newest", (const char *[]){"oldest"}, 1).closest);
 }
 
 int main(void)

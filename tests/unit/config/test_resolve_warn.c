@@ -135,9 +135,8 @@ static void max_wait_above_timeout(void **state)
     (void)state;
     expect_warnings(
         "version: 1\nsets:\n  a:\n    timeout: 5s\n    max_wait: 6s\n    " LIMITS "\n",
-        "5:15 a request with a forecast wait of more than `timeout` 5s, but not of more "
-        "than `max_wait` 6s, waits in vain until it times out: set `max_wait` to 5s or "
-        "less, so that it is refused at once\n");
+        "5:15 a request that is to wait longer than `timeout` 5s, but no longer than `max_wait` "
+        "6s, waits in vain: set `max_wait` to 5s or less, so that it is refused at once\n");
     expect_warnings("version: 1\nsets:\n  a: { timeout: 5s, max_wait: 5s, " LIMITS " }\n", "");
     expect_warnings("version: 1\nsets:\n  a: { timeout: 5s, max_wait: forever, " LIMITS " }\n", "");
     expect_warnings("version: 1\nsets:\n  a: { max_wait: 5s, " LIMITS " }\n", "");
@@ -151,8 +150,7 @@ static void expect_burst(const char *limit, const char *said)
 
     snprintf(text, sizeof(text), "version: 1\nsets: { a: { limits: [ { %s } ] } }\n", limit);
     if (said[0] != '\0')
-        snprintf(message, sizeof(message),
-                 "2:%zu `burst` %s: all of it can be granted at one instant\n",
+        snprintf(message, sizeof(message), "2:%zu `burst` %s: all of it can be granted at once\n",
                  (size_t)(strstr(text, "burst: ") + 7 - strchr(text, '\n')), said);
     assert_int_equal(warn(text, &heard), 0);
     assert_string_equal(heard.lines, message);
@@ -162,18 +160,18 @@ static void a_burst_far_above_the_capacity(void **state)
 {
     (void)state;
     expect_burst(C("gcra, capacity: 10, window: 1s, burst: 6k"),
-                 "6k is what this rate grants in about 10 minutes");
+                 "6k is what this rate grants in about 10m");
     expect_burst(C("gcra, capacity: 10, window: 1s, burst: 5999"), "");
     expect_burst(C("gcra, capacity: 1, window: 100ms, burst: 1000"), ""); /* 100 s of 10 per s */
     expect_burst(C("gcra, capacity: 100, window: 1d, burst: 9999"), "");  /* few capacities */
     expect_burst(C("token_bucket, capacity: 90k, window: 60s, burst: 9M, initial: 0"),
-                 "9M is what this rate grants in about 100 minutes");
+                 "9M is what this rate grants in about 100m");
     expect_burst(C("gcra, capacity: 1k, window: 1s, burst: 10M"),
-                 "10M is what this rate grants in about 2 hours");
+                 "10M is what this rate grants in about 2h");
     expect_burst(C("gcra, capacity: 100, window: 1d, burst: 10k"),
-                 "10k is what this rate grants in about 100 days");
+                 "10k is what this rate grants in about 100d");
     expect_burst(C("token_bucket, capacity: 1, window: 1d, burst: 1000"),
-                 "1000 is what this rate grants in about 2 years");
+                 "1000 is what this rate grants in about 1000d");
 }
 
 static void nothing_beside_complaints(void **state)
