@@ -1,0 +1,143 @@
+-- The definition of a set, a text that every call carries:
+--
+--   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
+--
+-- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
+-- LIMIT: `r,CAPACITY` a resource, or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
+--   KIND    `t` token_bucket, `g` gcra, `l` leaky_bucket, `s` sliding_window, `f` fixed_window
+--   WINDOW  us; BURST is the capacity where there is none; INITIAL is available at the start
+--   EXTRA   t: length of a step, us, or 0; l: 0 meter, 1 shaper; s: segments; f: 0 first_use,
+--           1 creation, 2 epoch
+--   DELTA   us for which units of a batch may be used, or 0: no batches
+--   REFUND  0 none, 1 plain, 2 strict; CHARGE 1: use beyond the grant is debt
+-- All numbers are decimal. Two calls have the same definition if the texts are equal.
+local DEFINITION_MAX, LIMITS_MAX, PLANS_MAX = 4096, 64, 256
+local LEASE_MIN, LEASE_MAX, QUEUE_MAX = 10000, 86400000000, 2 ^ 20
+
+local plans, plans_n = {}, 0 -- definitions that were read, by their text
+
+local function limit_kind(letter, extra)
+  if letter == 't' then
+    return extra > 0 and steps or bucket
+  elseif letter == 'l' then
+    return extra > 0 and shaper or bucket
+  end
+  return ({g = bucket, s = log, f = window})[letter]
+end
+
+-- Returns the numbers of a text `1,2,3`, or nil.
+local function read_numbers(text)
+  local numbers = {}
+  for word in string.gmatch(text .. ',', '([^,]*),') do
+    if not string.find(word, '^%d+$') or #word > 16 then
+      return nil
+    end
+    numbers[#numbers + 1] = tonumber(word)
+  end
+  return numbers
+end
+
+local function check_rate(p, letter)
+  if p.window < 1 or p.window > WINDOW_MAX then
+    return 'a window is from 1 us to 71 years'
+  elseif p.burst < 1 or p.burst > AMOUNT_MAX or p.initial > p.burst then
+    return 'a burst is from 1 to 2^49 units, and not less than what is there at the start'
+  elseif p.extra > WINDOW_MAX or p.delta > WINDOW_MAX or p.mode > 2 or p.charges > 1 then
+    return 'a number is too large'
+  elseif letter == 'l' and (p.extra > 1 or p.charges > 0) then
+    return 'a leaky bucket is a meter or a shaper, and has no debt'
+  elseif letter ~= 't' and letter ~= 'g' and p.burst ~= p.capacity then
+    return 'there is no burst but the capacity'
+  end
+end
+
+local function read_rate_limit(letter, numbers)
+  if #numbers ~= 8 or letter == 'r' then
+    return nil, 'a limit has a letter and eight numbers'
+  end
+  local p = {capacity = numbers[1], window = numbers[2], burst = numbers[3], initial = numbers[4],
+             extra = numbers[5], every = numbers[5], delta = numbers[6], mode = numbers[7],
+             charges = numbers[8]}
+  local wrong = check_rate(p, letter)
+  if wrong then
+    return nil, wrong
+  end
+  p.kind = limit_kind(letter, p.extra)
+  p.refund = ({p.kind.refund, p.kind.strict})[p.mode]
+  p.charge = p.charges == 1 and p.kind.charge or nil
+  return p
+end
+
+local function read_limit(text)
+  local letter, rest = string.match(text, '^([tglsfr]),([%d,]+)$')
+  local numbers = letter and read_numbers(rest)
+  if not numbers then
+    return nil, 'not a limit'
+  elseif numbers[1] < 1 or numbers[1] > AMOUNT_MAX then
+    return nil, 'a capacity is from 1 to 2^49 units'
+  elseif letter == 'r' and #numbers == 1 then
+    return {kind = resource, capacity = numbers[1], delta = 0}
+  end
+  return read_rate_limit(letter, numbers)
+end
+
+-- Adds a limit to the plan. Its words in the state: the units that wait for it, then its own.
+local function plan_add(plan, text)
+  local p, wrong = read_limit(text)
+  if not p then
+    return wrong
+  end
+  plan.n = plan.n + 1
+  p.index, p.waiting, p.at = plan.n, plan.words + 1, plan.words + 2
+  plan.words = plan.words + 1 + p.kind.words
+  plan.limits[plan.n] = p
+  wrong = p.kind.configure(p)
+  if p.recovery and plan.recovery then
+    plan.recovery = math.max(plan.recovery, p.recovery)
+  else
+    plan.recovery = nil -- some limit is never as new
+  end
+  return wrong
+end
+
+local function read_plan(text)
+  local fingerprint, flags, queue_max, lease, limits =
+    string.match(text, '^(%w+)/([bd-]+)/(%d+)/(%d+)/(.*)$')
+  local plan = {limits = {}, n = 0, words = head.WORDS, recovery = 0, text = text}
+  plan.queue_max, plan.lease = tonumber(queue_max), tonumber(lease)
+  if not fingerprint or #text > DEFINITION_MAX or plan.queue_max > QUEUE_MAX or
+      plan.lease < LEASE_MIN or plan.lease > LEASE_MAX then
+    return nil, 'not FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT...'
+  end
+  plan.barges = string.find(flags, 'b') ~= nil
+  plan.drains = string.find(flags, 'd') ~= nil
+  for limit in string.gmatch(limits .. '/', '([^/]*)/') do
+    local wrong = plan.n < LIMITS_MAX and plan_add(plan, limit) or
+      (plan.n >= LIMITS_MAX and 'more than 64 limits') or nil
+    if wrong then
+      return nil, string.format('limit %d: %s', plan.n, wrong)
+    end
+  end
+  if plan.recovery then
+    plan.keep = math.max(plan.recovery, plan.lease)
+  end
+  plan.format = '<' .. string.rep('d', plan.words)
+  return plan
+end
+
+-- Returns the plan of a definition.
+local function plan_of(text)
+  local plan, wrong = plans[text], nil
+  if plan then
+    return plan
+  end
+  plan, wrong = read_plan(text)
+  if not plan then
+    state.fail('BADDEF ' .. wrong)
+  end
+  if plans_n >= PLANS_MAX then
+    plans, plans_n = {}, 0
+  end
+  plans[text], plans_n = plan, plans_n + 1
+  return plan
+end

@@ -1,0 +1,129 @@
+-- The limits of a set together: all or nothing.
+local limits = {}
+
+-- Runs `f` at the instant of the last reservation, if that is still to come: what is decided before
+-- is decided as of then.
+local function limits_at_floor(c, f, ...)
+  local now = c.now
+  c.now = math.max(now, c.v[head.FLOOR])
+  local a, b = f(c, ...)
+  c.now = now
+  return a, b
+end
+
+-- Reads the amounts of a request, one argument for each limit.
+function limits.read(c, from)
+  local amounts = {}
+  for i = 1, c.plan.n do
+    local n = tonumber(c.args[from + i - 1])
+    if not n or n < 0 or n >= EXACT or n % 1 ~= 0 then
+      state.fail('BADARG amount of limit ' .. i - 1)
+    end
+    amounts[i] = n
+  end
+  return amounts
+end
+
+-- Returns the limit that can never grant its amount, or nil.
+function limits.impossible(c, amounts)
+  for i, p in ipairs(c.plan.limits) do
+    if amounts[i] > p.max then
+      return i
+    end
+  end
+end
+
+function limits.are_zero(amounts)
+  for _, n in ipairs(amounts) do
+    if n > 0 then
+      return false
+    end
+  end
+  return true
+end
+
+local function limits_wait(c, amounts, behind)
+  local latest, limiting = 0, 0
+  for i, p in ipairs(c.plan.limits) do
+    if amounts[i] > 0 and not (behind and p.kind.holds) then
+      local ahead = behind and math.min(c.v[p.waiting], EXACT / 2 - amounts[i]) or 0
+      local us = math.min(p.kind.wait(c, p, amounts[i], ahead), NEVER)
+      if us > latest then
+        latest, limiting = us, i
+      end
+    end
+  end
+  return latest, limiting
+end
+
+-- Returns us until the limits grant these amounts, and the limit that determines it (0: none), as
+-- if no request waited; 0 is now, NEVER is not by time.
+function limits.wait(c, amounts)
+  local us, limiting = limits_at_floor(c, limits_wait, amounts, false)
+  return math.min(us + math.max(0, c.v[head.FLOOR] - c.now), NEVER), limiting
+end
+
+-- Returns the same behind all that wait: a lower bound, in which resources count as available.
+function limits.forecast(c, amounts)
+  local us, limiting = limits_at_floor(c, limits_wait, amounts, true)
+  return math.min(us + math.max(0, c.v[head.FLOOR] - c.now), NEVER - 1), limiting
+end
+
+function limits.take(c, amounts)
+  for i, p in ipairs(c.plan.limits) do
+    if amounts[i] > 0 then
+      p.kind.take(c, p, amounts[i])
+    end
+  end
+  c.changed = true
+end
+
+local function limits_give_back(c, amounts, used, granted, undo)
+  for i, p in ipairs(c.plan.limits) do
+    local rest, refund = amounts[i] - used[i], p.refund or (undo and p.kind.refund)
+    if p.kind.holds then
+      if amounts[i] > 0 then
+        p.kind.release(c, p, amounts[i])
+      end
+    elseif rest > 0 and refund then
+      refund(c, p, rest, granted)
+    elseif rest < 0 and p.charge then
+      p.charge(c, p, -rest)
+    end
+  end
+  c.changed = true
+end
+
+-- Ends a grant of which `used` was used: resources go back, unused units are refunded, excess is
+-- charged. `undo`: it was never used.
+function limits.give_back(c, amounts, used, granted, undo)
+  limits_at_floor(c, limits_give_back, amounts, used, granted, undo)
+end
+
+-- Takes back the unused units of a batch: so many that what is used keeps the limit.
+function limits.undo_batch(c, p, n, at)
+  limits_at_floor(c, p.kind.strict, p, n, at)
+  c.changed = true
+end
+
+-- Adds to what waits, or removes from it.
+function limits.count_waiting(c, amounts, sign)
+  for i, p in ipairs(c.plan.limits) do
+    local sum = math.max(0, c.v[p.waiting] + sign * amounts[i])
+    c.v[p.waiting] = c.v[head.WAITING] > 0 and math.min(sum, EXACT / 2) or 0
+  end
+  c.changed = true
+end
+
+-- Returns for each limit: the largest amount that would be granted now, what waits, and us until
+-- that amount of 1 is granted.
+function limits.describe(c)
+  return limits_at_floor(c, function()
+    local reply = {}
+    for i, p in ipairs(c.plan.limits) do
+      local us = p.kind.wait(c, p, 1, 0)
+      reply[i] = {p.kind.available(c, p), c.v[p.waiting], us < NEVER and us or -1}
+    end
+    return reply
+  end)
+end

@@ -1,0 +1,175 @@
+-- Sessions and tickets. A node opens a session in each set that it uses: a name with a random part,
+-- which is never used again. A ticket is a slot of the session, a small number that the node uses
+-- again and again, with a serial number that only grows. So a request that arrives twice is known,
+-- and one that arrives late is too old.
+local sessions, queue = {}, {}
+
+-- Numbers of a session.
+local EXPIRY, SLOTS, HIGH, HELD, HELD_SUM, WAITS, WAITS_SUM = 1, 2, 3, 4, 5, 6, 7
+local SESSION_WORDS = 7
+-- Numbers of a ticket; the amounts follow.
+local SERIAL, KIND, FENCE, AT = 1, 2, 3, 4
+local IS_WAITING, IS_HELD = 1, 2
+local TICKET_WORDS, SLOTS_MAX, SUM_MODULUS = 4, 2 ^ 20, 2 ^ 32
+local FETCHED = 500 -- tickets read at once
+
+local function ticket_field(node, slot)
+  return string.format('t%s.%d', node, slot)
+end
+
+-- Returns the session of a node, or nil.
+function sessions.find(c, node)
+  if state.get(c, 's' .. node) then
+    return state.numbers(c, 's' .. node, SESSION_WORDS)
+  end
+end
+
+function sessions.write(c, node, session)
+  state.put_numbers(c, 's' .. node, session)
+end
+
+local function sessions_names(c)
+  local names = {}
+  for name in string.gmatch(state.get(c, 'S') or '', '[^\n]+') do
+    names[#names + 1] = name
+  end
+  return names
+end
+
+-- Opens a session, or renews it.
+function sessions.open(c, node, inbox)
+  local session = sessions.find(c, node)
+  if not session then
+    session = {0, 0, 0, 0, 0, 0, 0}
+    state.put(c, 'S', (state.get(c, 'S') or '') .. node .. '\n')
+  end
+  if state.get(c, 'i' .. node) ~= inbox then
+    state.put(c, 'i' .. node, inbox)
+  end
+  session[EXPIRY] = c.now + c.plan.lease
+  c.v[head.EXPIRY] = math.min(c.v[head.EXPIRY], session[EXPIRY])
+  sessions.write(c, node, session)
+  return session
+end
+
+-- Returns the ticket in a slot, or nil.
+function sessions.ticket(c, node, slot)
+  if state.get(c, ticket_field(node, slot)) then
+    return state.numbers(c, ticket_field(node, slot), TICKET_WORDS + c.plan.n)
+  end
+end
+
+-- Reads the tickets from one slot to before another, all at once.
+function sessions.fetch_tickets(c, node, from, to)
+  local names = {}
+  for slot = from, to - 1 do
+    local field = ticket_field(node, slot)
+    names[#names + 1] = c.fields[field] == nil and field or nil
+  end
+  local values = #names > 0 and redis.call('HMGET', c.key, unpack(names)) or {}
+  for i, field in ipairs(names) do
+    c.fields[field] = values[i]
+  end
+end
+
+function sessions.amounts(c, ticket)
+  local amounts = {}
+  for i = 1, c.plan.n do
+    amounts[i] = ticket[TICKET_WORDS + i]
+  end
+  return amounts
+end
+
+-- Counts a ticket of this kind in (1) or out (-1).
+local function sessions_count(session, kind, serial, sign)
+  local n = kind == IS_HELD and HELD or WAITS
+  session[n] = session[n] + sign
+  session[n + 1] = (session[n + 1] + sign * serial) % SUM_MODULUS
+end
+
+-- Makes a ticket, or turns a waiter into a holder.
+function sessions.put_ticket(c, node, slot, ticket)
+  local session, before = sessions.find(c, node), sessions.ticket(c, node, slot)
+  if before then
+    sessions_count(session, before[KIND], before[SERIAL], -1)
+  end
+  sessions_count(session, ticket[KIND], ticket[SERIAL], 1)
+  session[SLOTS] = math.max(session[SLOTS], slot + 1)
+  session[HIGH] = math.max(session[HIGH], ticket[SERIAL])
+  state.put_numbers(c, ticket_field(node, slot), ticket)
+  sessions.write(c, node, session)
+end
+
+function sessions.drop_ticket(c, node, slot)
+  local session, ticket = sessions.find(c, node), sessions.ticket(c, node, slot)
+  sessions_count(session, ticket[KIND], ticket[SERIAL], -1)
+  state.drop(c, ticket_field(node, slot))
+  sessions.write(c, node, session)
+end
+
+-- Tells a node something, in its inbox, once the call has ended.
+function sessions.push(c, node, text)
+  local inbox = state.get(c, 'i' .. node)
+  if inbox and inbox ~= '' then
+    c.pushes[#c.pushes + 1] = {inbox = inbox, text = text}
+  end
+end
+
+-- Returns the next fencing token: it grows also where another server goes on without knowing the
+-- last ones, as far as the clocks agree.
+function sessions.next_fence(c)
+  c.v[head.FENCE] = math.max(c.v[head.FENCE] + 1, c.clock)
+  return c.v[head.FENCE]
+end
+
+-- Ends the ticket in a slot, as a dead node's: what was used counts as used.
+local function sessions_end_ticket(c, node, slot, ticket)
+  local amounts = sessions.amounts(c, ticket)
+  if ticket[KIND] == IS_HELD then
+    limits.give_back(c, amounts, amounts, ticket[AT])
+    c.v[head.REAPED] = c.v[head.REAPED] + 1
+  else
+    queue.remove(c, ticket[FENCE], amounts)
+    c.v[head.CANCELED] = c.v[head.CANCELED] + 1
+  end
+  state.drop(c, ticket_field(node, slot))
+end
+
+-- Ends a session with all that it holds and waits for.
+function sessions.close(c, node, session)
+  for slot = 0, session[SLOTS] - 1 do
+    if slot % FETCHED == 0 then
+      sessions.fetch_tickets(c, node, slot, math.min(slot + FETCHED, session[SLOTS]))
+    end
+    local ticket = sessions.ticket(c, node, slot)
+    if ticket then
+      sessions_end_ticket(c, node, slot, ticket)
+    end
+  end
+  local inbox = state.get(c, 'i' .. node)
+  state.drop(c, 's' .. node)
+  state.drop(c, 'i' .. node)
+  local names = {}
+  for _, name in ipairs(sessions_names(c)) do
+    names[#names + 1] = name ~= node and name .. '\n' or nil
+  end
+  state.put(c, 'S', table.concat(names))
+  return inbox
+end
+
+-- Ends the sessions that have not been renewed in time.
+function sessions.reap(c)
+  if c.now < c.v[head.EXPIRY] then
+    return
+  end
+  local earliest = NEVER
+  for _, name in ipairs(sessions_names(c)) do
+    local session = sessions.find(c, name)
+    if session and session[EXPIRY] <= c.now then
+      sessions.close(c, name, session)
+    elseif session then
+      earliest = math.min(earliest, session[EXPIRY])
+    end
+  end
+  c.v[head.EXPIRY], c.changed = earliest, true
+end

@@ -1,0 +1,92 @@
+-- The state of a set: one hash. Its fields:
+--
+--   H           the head: numbers of the set (below), then those of each limit
+--   D, R        the definition; the run_id of the server that last changed it
+--   S           the sessions: names, each followed by a newline
+--   s<node>     a session          t<node>.<slot>   a ticket: a waiter, or what is held
+--   w<number>   a place in the wait queue           l<limit>.<page>  a page of a sliding window
+--
+-- Numbers are stored as doubles, little-endian. A call reads through a cache and writes at its end,
+-- so a call that fails has changed nothing.
+local state = {}
+
+-- Numbers of the head.
+local head = {
+  FORMAT = 1,      -- of the state
+  LAST = 2,        -- the instant of the last change, us
+  SHIFT = 3,       -- added to the server's clock, which was set back by so much
+  FENCE = 4,       -- the last fencing token
+  GRACE = 5,       -- until then nothing is granted
+  EXPIRY = 6,      -- no session ends before
+  FIRST = 7,       -- the first place in the wait queue that may be taken
+  NEXT = 8,        -- the next place to be taken
+  WAITING = 9,     -- waiters
+  TIMER_PLACE = 10, -- the place whose node was last told to keep a timer,
+  TIMER_AT = 11,   -- and its instant
+  FLOOR = 12,      -- the last reservation: nothing is granted before
+  KEPT = 13,       -- the hash lasts until then
+  GRANTED = 14, RELEASED = 15, REAPED = 16, CANCELED = 17, OVERDUE = 18, -- counted
+  WORDS = 18,
+}
+local FORMAT = 1
+
+-- Ends the call with an error reply. Its first word is the code.
+function state.fail(message)
+  error({err = message}, 0)
+end
+
+function state.get(c, field)
+  local value = c.fields[field]
+  if value == nil then
+    value = redis.call('HGET', c.key, field)
+    c.fields[field] = value
+  end
+  return value
+end
+
+function state.put(c, field, value)
+  if c.written[field] == nil then
+    c.order[#c.order + 1] = field
+  end
+  c.fields[field], c.written[field], c.changed = value, true, true
+end
+
+function state.drop(c, field)
+  if state.get(c, field) then
+    state.put(c, field, false)
+  end
+  c.tables[field] = nil
+end
+
+-- Returns the numbers of a text, or ends the call if there are not `n` (nil: any number) of them.
+function state.unpack(text, n, field)
+  local count = #text / 8
+  if count % 1 ~= 0 or (n and count ~= n) then
+    state.fail('CORRUPT ' .. field)
+  end
+  local numbers = {struct.unpack('<' .. string.rep('d', count), text)}
+  numbers[#numbers] = nil -- where it ended
+  for i = 1, count do
+    local number = numbers[i]
+    if not (number >= 0 and number <= EXACT and number % 1 == 0) then
+      state.fail('CORRUPT ' .. field)
+    end
+  end
+  return numbers
+end
+
+-- Returns the numbers of a field that must be there, as a table that other calls of this function
+-- return as well. `n`: so many, or any number.
+function state.numbers(c, field, n)
+  local numbers = c.tables[field]
+  if not numbers then
+    numbers = state.unpack(state.get(c, field) or state.fail('CORRUPT ' .. field), n, field)
+    c.tables[field] = numbers
+  end
+  return numbers
+end
+
+function state.put_numbers(c, field, numbers)
+  c.tables[field] = numbers
+  state.put(c, field, struct.pack('<' .. string.rep('d', #numbers), unpack(numbers)))
+end

@@ -1,0 +1,186 @@
+-- The beginning and the end of a call: the instant, the state, the epoch, the writes.
+local CLOCK_STEP_MAX = 1000000 -- us
+
+local transaction = {}
+
+-- Returns the server's clock, us since 1970.
+local function clock_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local server -- what this process knows of itself
+
+-- Returns the run_id of this server and the instant of its start, us.
+local function server_identity()
+  if not server then
+    local info = redis.call('INFO', 'server')
+    server = {run = string.match(info, 'run_id:(%x+)'),
+              start = clock_us() - 1000000 * string.match(info, 'uptime_in_seconds:(%d+)')}
+  end
+  return server.run, server.start
+end
+
+-- Reads the fields of this call, and those that every call needs, in one go.
+local function state_fetch(c, ...)
+  local names = {'H', 'D', 'R', ...}
+  local values = redis.call('HMGET', c.key, unpack(names))
+  for i, name in ipairs(names) do
+    c.fields[name] = values[i]
+  end
+end
+
+-- Moves the instant on. The clock of the server may be set back: by little, time stands still until
+-- it is there again; by more, it goes on from where it was.
+local function state_set_time(c)
+  local v, clock = c.v, clock_us()
+  c.clock = clock
+  if clock + v[head.SHIFT] < v[head.LAST] - CLOCK_STEP_MAX then
+    v[head.SHIFT] = v[head.LAST] - clock
+  end
+  c.now = math.max(clock + v[head.SHIFT], v[head.LAST])
+  c.wall_offset = clock - c.now
+end
+
+local function state_drain(c)
+  for _, p in ipairs(c.plan.limits) do
+    if p.kind.drain and c.plan.drains then
+      p.kind.drain(c, p)
+    end
+  end
+end
+
+-- Makes the state of a set that is not there. It may have been there before the server started, or
+-- before data was lost: then it begins with a time of grace.
+local function state_create(c, was_known)
+  local v, run, start = {}, server_identity()
+  for i = 1, c.plan.words do
+    v[i] = 0
+  end
+  v[head.FORMAT], v[head.EXPIRY], v[head.FIRST], v[head.NEXT] = FORMAT, NEVER, 1, 1
+  c.v = v
+  state_set_time(c)
+  for _, p in ipairs(c.plan.limits) do
+    p.kind.init(c, p)
+  end
+  state.put(c, 'D', c.plan.text)
+  state.put(c, 'R', run)
+  if was_known or c.clock - start < c.plan.lease + 1000000 then
+    v[head.GRACE] = c.now + c.plan.lease
+    state_drain(c)
+  end
+end
+
+local function state_read_head(c)
+  local blob = c.fields.H
+  if #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
+    state.fail('FORMAT of another version')
+  end
+  c.v = state.unpack(blob, c.plan.words, 'H')
+end
+
+-- Another server answers than the one that last changed the state: it has restarted, or a replica
+-- took over. Writes may have been lost, so nothing is granted for a lease, during which nodes
+-- assert what they hold.
+local function state_check_epoch(c, run)
+  local actual = server_identity()
+  if run ~= actual then
+    state.fail('STALERUN ' .. actual)
+  elseif c.fields.R ~= actual then
+    state.put(c, 'R', actual)
+    c.v[head.GRACE] = math.max(c.v[head.GRACE], c.now + c.plan.lease)
+    state_drain(c)
+  end
+end
+
+-- Begins a call: keys of the call, then its arguments: run_id, definition, node. `how.creates`: a
+-- set that is not there is made. Returns the context, or nil if there is none.
+function transaction.begin(keys, args, how, ...)
+  local c = {key = keys[1], node = args[3], args = args, fields = {}, written = {}, order = {},
+             tables = {}, pushes = {}}
+  if #keys ~= 1 or #args < 3 then
+    state.fail('BADARG one key, run_id, definition and node')
+  elseif c.node ~= '' and not string.find(c.node, '^[%w_:-]+$') then
+    state.fail('BADARG node')
+  end
+  state_fetch(c, ...)
+  c.plan = plan_of(args[2])
+  if c.fields.D and c.fields.D ~= args[2] then
+    state.fail('MISMATCH ' .. c.fields.D)
+  end
+  if c.fields.H then
+    state_read_head(c)
+    state_set_time(c)
+    state_check_epoch(c, args[1])
+    return c
+  end
+  if args[1] ~= server_identity() then
+    state.fail('STALERUN ' .. server_identity())
+  elseif how.creates then
+    state_create(c, how.was_known)
+    return c
+  end
+  return nil
+end
+
+local function write_in_parts(command, key, words)
+  for i = 1, #words, 2000 do
+    redis.call(command, key, unpack(words, i, math.min(i + 1999, #words)))
+  end
+end
+
+-- The hash lasts for as long as its state differs from that of a new set, and then a while.
+local function state_keep(c)
+  local v, keep = c.v, c.plan.keep
+  local until_us = keep and math.max(c.now, v[head.FLOOR]) + keep
+  if until_us and until_us >= EXACT / 2 then
+    until_us = nil
+  end
+  if not until_us then
+    if v[head.KEPT] ~= 0 then
+      redis.call('PERSIST', c.key)
+      v[head.KEPT] = 0
+    end
+  elseif v[head.KEPT] < until_us then
+    v[head.KEPT] = until_us + math.max(exact.div(keep, 4), 1000000)
+    return exact.div(v[head.KEPT] - c.now, 1000) + 1
+  end
+end
+
+-- Tells a node something, in its inbox. What is lost there is found by the next heartbeat.
+local function push_all(c)
+  for _, message in ipairs(c.pushes) do
+    redis.pcall('RPUSH', message.inbox, message.text .. ' ' .. c.key)
+    redis.pcall('PEXPIRE', message.inbox, exact.div(c.plan.lease, 500) + 1)
+  end
+end
+
+-- Ends a call that has changed something.
+function transaction.commit(c)
+  local v, puts, drops = c.v, {'H', ''}, {}
+  v[head.LAST] = c.now
+  local expire_ms = state_keep(c)
+  puts[2] = struct.pack(c.plan.format, unpack(v))
+  for _, field in ipairs(c.order) do
+    local value = c.fields[field]
+    if value then
+      puts[#puts + 1], puts[#puts + 2] = field, value
+    else
+      drops[#drops + 1] = field
+    end
+  end
+  write_in_parts('HSET', c.key, puts)
+  write_in_parts('HDEL', c.key, drops)
+  if expire_ms then
+    redis.call('PEXPIRE', c.key, string.format('%d', expire_ms))
+  end
+  push_all(c)
+end
+
+-- Ends a call, with the reply.
+function transaction.finish(c, reply)
+  if c.changed then
+    transaction.commit(c)
+  end
+  return reply
+end
