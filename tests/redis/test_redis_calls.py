@@ -1,0 +1,591 @@
+# SPDX-License-Identifier: MIT
+"""The calls of the Redis library: tickets, the wait queue, sessions, grace, batches, errors.
+
+Argument: the library. The clock is set by hand, and so is what the server says that it is.
+"""
+import struct
+import sys
+import unittest
+
+from redis_nodes import (BUSY, FULL, GONE, GRANTED, IN_GRACE, LEASE_US, RANGE, REFUSED, START_US, TOO_LONG,
+                         WAITING, FakeServer, Node, bucket, definition, load, resource)
+from redis_server import ReplyError, Server, read_library
+
+LIBRARY = sys.argv.pop(1)
+SECOND = 1000000
+
+
+class Calls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = load(cls.server, read_library(LIBRARY, fake_clock=True, fake_identity=True))
+        cls.addClassCleanup(cls.client.close)
+
+    def setUp(self):
+        self.client.call("FLUSHALL")
+        self.fake = FakeServer(self.client)
+
+    def node(self, name, *limits, key="set", **options):
+        node = Node(self.client, self.fake.run, name, definition(*limits, **options), key)
+        node.open()
+        return node
+
+    def fails(self, code, call, *arguments, **options):
+        with self.assertRaises(ReplyError) as caught:
+            call(*arguments, **options)
+        self.assertEqual(caught.exception.code, code, caught.exception)
+
+
+class Tickets(Calls):
+    def test_a_repeated_request_gets_what_became_of_it(self):
+        a = self.node("a", resource(2))
+        granted = a.acquire(0, 1)
+        self.assertEqual(granted[0], GRANTED)
+        self.assertEqual(a.acquire(0, 1, serial=1), granted)
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+
+    def test_a_repeated_release_gives_back_once(self):
+        a = self.node("a", resource(3))
+        for slot in range(3):
+            a.acquire(slot, 1)
+        self.assertEqual(a.release(0, 1, "-"), [GRANTED, -1])
+        self.assertEqual(a.release(0, 1, "-"), [GONE, -1])
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+
+    def test_a_request_that_arrives_after_its_release_is_gone(self):
+        a = self.node("a", resource(1))
+        a.acquire(0, 1)
+        a.release(0, 1, "-")
+        self.assertEqual(a.acquire(0, 1, serial=1), [GONE])
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+
+    def test_a_request_that_arrives_after_its_cancellation_is_gone(self):
+        a = self.node("a", resource(1))
+        self.assertEqual(a.cancel(0, 1), [GONE, -1])
+        self.assertEqual(a.acquire(0, 1, serial=1), [GONE])
+
+    def test_a_request_that_is_overtaken_by_a_younger_one_is_gone(self):
+        a = self.node("a", resource(5))
+        self.assertEqual(a.acquire(0, 1, serial=2)[0], GRANTED)
+        self.assertEqual(a.acquire(1, 1, serial=1), [GONE])
+
+    def test_a_ticket_ends_the_one_before_in_its_slot(self):
+        a = self.node("a", resource(5))
+        a.acquire(0, 5)
+        self.assertEqual(a.wait(1, 5)[0], WAITING)
+        self.assertEqual(a.acquire(0, 1), [REFUSED, BUSY, 0, -1])
+        self.assertEqual(a.wait(1, 1)[0], GRANTED)
+        self.assertEqual(a.release(0, 1, "-"), [GONE, -1])
+        self.assertEqual(a.heartbeat()[2:6], [1, 4, 0, 0])
+
+    def test_a_refused_request_may_be_repeated(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        b.acquire(0, 1)
+        self.assertEqual(a.acquire(0, 1, serial=1), [REFUSED, BUSY, 0, -1])
+        b.release(0, 1, "-")
+        self.assertEqual(a.acquire(0, 1, serial=1)[0], GRANTED)
+
+    def test_a_cancellation_says_that_the_ticket_was_granted(self):
+        a = self.node("a", resource(1))
+        granted = a.acquire(0, 1)
+        self.assertEqual(a.cancel(0, 1), granted)
+        self.assertEqual(a.release(0, 1, "0", how="undo"), [GRANTED, -1])
+
+    def test_a_part_goes_back_once(self):
+        a = self.node("a", resource(10), bucket(10, SECOND))
+        a.acquire(0, 8, 8)
+        for _ in range(2):
+            self.assertEqual(a.call("weir_return", 0, 1, 3, 5), [GRANTED, -1])
+            self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [7, 5])
+        self.fails("BADARG", a.call, "weir_return", 0, 1, 4, 5)
+        a.release(0, 1, "-", "-")
+        self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [10, 5])
+
+    def test_an_undone_grant_is_refunded_whatever_the_definition_says(self):
+        a = self.node("a", bucket(10, 60 * SECOND, refund=0))
+        a.acquire(0, 8)
+        a.acquire(1, 2)
+        a.release(0, 1, 0)
+        self.assertEqual(a.snapshot()[-1][0][0], 0)
+        a.release(1, 2, 0, how="undo")
+        self.assertEqual(a.snapshot()[-1][0][0], 2)
+
+    def test_what_is_impossible_is_refused_at_once(self):
+        a = self.node("a", resource(3), bucket(5, SECOND))
+        self.assertEqual(a.wait(0, 1, 6), [REFUSED, RANGE, 1, -1])
+        self.assertEqual(a.wait(0, 4, 6), [REFUSED, RANGE, 0, -1])
+
+    def test_fences_grow(self):
+        a = self.node("a", resource(100))
+        fences = [a.acquire(slot, 1)[1] for slot in range(10)]
+        self.fake.advance(-10 * SECOND)
+        fences += [a.acquire(slot, 1)[1] for slot in range(10, 20)]
+        self.assertEqual(fences, sorted(set(fences)))
+        self.assertGreaterEqual(fences[0], START_US)
+
+    def test_a_take_needs_neither_session_nor_set(self):
+        a = Node(self.client, "one", "", definition(bucket(5, SECOND)))
+        self.assertEqual(a.take(5), [GRANTED, 0, START_US, START_US])
+        self.assertEqual(a.take(1), [REFUSED, BUSY, 0, SECOND // 5])
+        b = Node(self.client, "one", "", definition(resource(5)), key="held")
+        self.fails("BADARG", b.take, 1)
+
+    def test_a_request_that_names_an_inbox_opens_its_session(self):
+        a = Node(self.client, "one", "a", definition(resource(1)))
+        self.fails("NOSESSION", a.acquire, 0, 1)
+        self.assertEqual(a.acquire(0, 1, inbox="in")[0], GRANTED)
+        self.assertEqual(a.heartbeat()[2:4], [1, 2])
+
+    def test_tickets_are_listed_in_parts(self):
+        a = self.node("a", resource(120))
+        for slot in range(0, 250, 2):
+            a.wait(slot, 1)
+        cursor, tickets = 0, []
+        while cursor >= 0:
+            cursor, part = a.call("weir_list", cursor)
+            tickets += part
+        self.assertEqual([ticket[:3] for ticket in tickets],
+                         [[2 * i, i + 1, GRANTED if i < 120 else WAITING] for i in range(125)])
+
+
+class Queue(Calls):
+    def test_a_release_hands_over_in_order(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        a.acquire(0, 2)
+        self.assertEqual(b.wait(0, 1), [WAITING, -1])
+        self.assertEqual(b.wait(1, 2), [WAITING, -1])
+        self.assertEqual(b.wait(2, 1), [WAITING, -1])
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, -1, -1])
+        a.release(0, 1, "-")
+        messages = b.messages()
+        self.assertEqual([message.split()[:3] for message in messages], [["G", "0", "1"]])
+        self.assertEqual(a.acquire(1, 1)[0], REFUSED)  # the next one needs 2, and is not passed
+        b.release(0, 1, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "1", "2"]])
+        b.release(1, 2, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "2", "3"]])
+        self.assertEqual(a.acquire(2, 1)[0], GRANTED)
+
+    def test_newcomers_pass_where_the_definition_says_so(self):
+        a, b = self.node("a", resource(2), flags="b"), self.node("b", resource(2), flags="b")
+        a.acquire(0, 1)
+        b.wait(0, 2)
+        self.assertEqual(a.acquire(1, 1)[0], GRANTED)
+
+    def test_only_the_node_of_the_head_keeps_a_timer(self):
+        a, b = self.node("a", bucket(1, SECOND)), self.node("b", bucket(1, SECOND))
+        a.take(1)
+        self.assertEqual(a.wait(0, 1), [WAITING, SECOND])
+        self.assertEqual(b.wait(0, 1), [WAITING, -1])
+        self.assertEqual(a.messages() + b.messages(), [])
+        self.fake.advance(SECOND)
+        now = self.fake.clock
+        self.assertEqual(a.call("weir_pump"), [now, -1])
+        self.assertEqual([message.split()[:3] for message in a.messages()], [["G", "0", "1"]])
+        self.assertEqual(b.messages(), [f"T {SECOND}"])
+        self.assertEqual(a.call("weir_pump"), [now, -1])
+        self.assertEqual(b.messages(), [])  # told once
+        self.assertEqual(b.call("weir_pump"), [now, SECOND])
+        self.fake.advance(SECOND)
+        self.assertEqual(a.heartbeat()[-1], -1)  # a heartbeat pumps
+        self.assertEqual([message.split()[0] for message in b.messages()], ["G"])
+
+    def test_a_timer_that_ran_out_is_set_again(self):
+        a, b = self.node("a", bucket(1, SECOND)), self.node("b", bucket(1, SECOND))
+        a.take(1)
+        b.wait(0, 1)
+        a.call("weir_pump")
+        self.assertEqual(b.messages(), [])  # the node of the head heard of it in the reply
+        self.client.call("DEL", b.inbox)
+        self.fake.advance(SECOND)
+        b.cancel(0, 1)
+        self.assertEqual(b.wait(0, 1)[0], GRANTED)
+
+    def test_canceling_the_head_looks_at_the_next_one(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        a.acquire(0, 1)
+        b.wait(0, 2)
+        a.wait(1, 1)
+        self.assertEqual(b.cancel(0, 1), [WAITING, -1])
+        self.assertEqual([message.split()[:3] for message in a.messages()], [["G", "1", "2"]])
+
+    def test_a_waiter_ends_at_its_timeout(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        a.acquire(0, 1)
+        b.wait(0, 1, timeout=SECOND // 2)
+        b.wait(1, 1, max_wait=SECOND // 2)
+        b.wait(2, 1)
+        self.fake.advance(SECOND // 2)
+        a.release(0, 1, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()],
+                         [["E", "0", "1"], ["E", "1", "2"], ["G", "2", "3"]])
+        self.assertEqual(a.snapshot()[8], 2)
+
+    def test_a_wait_that_would_last_too_long_is_refused(self):
+        a = self.node("a", bucket(1, SECOND))
+        a.take(1)
+        self.assertEqual(a.wait(0, 1, max_wait=SECOND - 1), [REFUSED, TOO_LONG, 0, SECOND])
+        self.assertEqual(a.wait(0, 1, max_wait=SECOND), [WAITING, SECOND])
+        self.assertEqual(a.wait(1, 1, max_wait=2 * SECOND - 1), [REFUSED, TOO_LONG, 0, 2 * SECOND])
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, 2 * SECOND])
+
+    def test_the_wait_queue_has_a_bound(self):
+        a = self.node("a", resource(1), queue_max=2)
+        self.assertEqual([a.wait(slot, 1)[0] for slot in range(3)], [GRANTED, WAITING, WAITING])
+        self.assertEqual(a.wait(3, 1), [REFUSED, FULL, -1, -1])
+
+    def test_a_request_of_zeros_is_granted_behind_a_queue(self):
+        a = self.node("a", resource(1))
+        a.acquire(0, 1)
+        a.wait(1, 1)
+        self.assertEqual(a.acquire(2, 0)[0], GRANTED)
+
+    def test_many_waiters_are_granted_by_several_calls(self):
+        a = self.node("a", resource(200), queue_max=200)
+        a.acquire(0, 200)
+        for slot in range(1, 201):
+            a.wait(slot, 1)
+        a.release(0, 1, "-")
+        granted = 0
+        for _ in range(4):
+            granted += len(a.messages())
+            a.call("weir_pump")
+        self.assertEqual(granted, 200)
+
+    def test_a_reservation_is_granted_as_of_its_time(self):
+        a = self.node("a", bucket(1, SECOND))
+        self.assertEqual(a.call("weir_reserve", "", 0, a.next(), -1, 1)[0], GRANTED)
+        reply = a.call("weir_reserve", "", 1, a.next(), -1, 1)
+        self.assertEqual([reply[0], reply[2], reply[3]], [GRANTED, START_US + SECOND, START_US])
+        self.assertEqual(a.call("weir_reserve", "", 2, a.next(), SECOND, 1), [REFUSED, TOO_LONG, 0, 2 * SECOND])
+        self.assertEqual(a.acquire(2, 1), [REFUSED, BUSY, 0, 2 * SECOND])
+        self.fails("BADARG", self.node("b", resource(1), key="held").call, "weir_reserve", "", 0, 1, -1, 1)
+
+
+class Sessions(Calls):
+    def test_all_of_a_dead_node_ends_together(self):
+        a, b = self.node("a", resource(3)), self.node("b", resource(3))
+        a.acquire(0, 1)
+        a.acquire(1, 2)
+        a.wait(2, 3)
+        b.wait(0, 3)
+        for _ in range(3):
+            self.fake.advance(LEASE_US // 4)
+            b.heartbeat()
+        self.assertEqual(b.messages(), [])
+        self.fake.advance(LEASE_US // 4)
+        self.assertEqual(b.heartbeat()[2:6], [1, 1, 0, 0])
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+        self.fails("NOSESSION", a.heartbeat)
+        self.fails("NOSESSION", a.release, 0, 1, "-")
+        self.assertEqual(b.snapshot()[4:8], [3, 0, 2, 1])
+
+    def test_a_session_with_many_slots_ends_as_a_whole(self):
+        a, b = self.node("a", resource(2000), queue_max=2000), self.node("b", resource(2000), queue_max=2000)
+        for slot in range(1300):
+            a.acquire(slot, 1)
+        self.fake.advance(LEASE_US)
+        b.open()
+        self.assertEqual(b.snapshot()[-1][0][0], 2000)
+        self.assertEqual(self.client.call("HLEN", "set"), 6)  # head, definition, run_id, names, and b's two
+
+    def test_a_node_that_leaves_gives_everything_back(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        a.acquire(0, 1)
+        b.wait(0, 1)
+        self.assertEqual(a.call("weir_leave"), [1, 0, "inbox:a"])
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+
+    def test_a_heartbeat_says_what_the_node_holds_and_waits_for(self):
+        a = self.node("a", resource(2))
+        a.acquire(0, 1)
+        a.acquire(1, 1)
+        a.wait(2, 1)
+        self.assertEqual(a.heartbeat()[1:], [0, 2, 3, 1, 3, -1])
+        a.release(0, 1, "-")
+        self.assertEqual(a.heartbeat()[1:], [0, 2, 5, 0, 0, -1])
+
+    def test_a_lost_inbox_is_made_up_for_by_the_list(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        a.acquire(0, 1)
+        b.wait(0, 1)
+        self.client.call("SET", b.inbox, "no list")
+        granted = a.release(0, 1, "-")
+        self.assertEqual(granted, [GRANTED, -1])
+        self.assertEqual(b.heartbeat()[2:6], [1, 1, 0, 0])
+        cursor, ((slot, serial, kind, fence, _),) = b.call("weir_list", 0)
+        self.assertEqual((cursor, slot, serial, kind), (-1, 0, 1, GRANTED))
+        self.assertGreaterEqual(fence, START_US)
+
+    def test_an_inbox_does_not_outlive_its_node_by_much(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        a.acquire(0, 1)
+        b.wait(0, 1)
+        a.release(0, 1, "-")
+        self.assertTrue(0 < self.client.call("PTTL", b.inbox) <= 2 * LEASE_US // 1000 + 1)
+
+
+class Grace(Calls):
+    """Another server answers, or one without the data."""
+
+    def be_another(self, run, *nodes):
+        self.fake.be(run, 0)
+        for node in nodes:
+            node.run = run
+
+    def hold(self, slot, serial, granted, *amounts):
+        return [slot, serial, granted[1], granted[2], *amounts]
+
+    def test_nothing_is_granted_until_nodes_have_asserted(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        saved = self.client.call("HGETALL", "set")
+        lost = a.acquire(0, 2)
+        self.client.call("DEL", "set")
+        self.client.call("HSET", "set", *[word.encode("latin-1") for word in saved])
+        self.be_another("two", b)
+        self.assertEqual(b.acquire(0, 1), [REFUSED, IN_GRACE, -1, LEASE_US])
+        self.fails("STALERUN", a.heartbeat)
+        a.run = "two"
+        session, gone = a.call("weir_assert", a.inbox, *self.hold(0, 1, lost, 2))
+        self.assertEqual((session[1:4], gone), ([LEASE_US, 1, 1], []))
+        for _ in range(4):
+            self.fake.advance(LEASE_US // 4)
+            a.heartbeat()
+            b.heartbeat()
+        self.assertEqual(b.acquire(0, 1), [REFUSED, BUSY, 0, -1])
+        a.release(0, 1, "-")
+        regranted = b.acquire(0, 1)
+        self.assertEqual(regranted[0], GRANTED)
+        self.assertGreater(regranted[1], lost[1])
+
+    def test_a_request_of_zeros_waits_for_the_end_of_a_grace(self):
+        a = self.node("a", resource(1))
+        self.be_another("two", a)
+        self.assertEqual(a.acquire(0, 0), [REFUSED, IN_GRACE, -1, LEASE_US])  # its fence might be one that was lost
+
+    def test_a_set_that_is_lost_begins_with_a_grace_after_a_restart(self):
+        a = self.node("a", resource(1))
+        granted = a.acquire(0, 1)
+        self.client.call("DEL", "set")
+        self.fake.be("two", self.fake.clock)
+        b = self.node("b", resource(1))
+        self.assertEqual(b.acquire(0, 1)[:2], [REFUSED, IN_GRACE])
+        a.run = "two"
+        self.assertEqual(a.call("weir_assert", a.inbox, *self.hold(0, 1, granted, 1))[1], [])
+        self.fake.advance(LEASE_US // 2)
+        a.heartbeat(), b.heartbeat()
+        self.fake.advance(LEASE_US // 2)
+        self.assertEqual(b.acquire(0, 1), [REFUSED, BUSY, 0, -1])
+
+    def test_a_set_that_a_node_knew_begins_with_a_grace(self):
+        a = self.node("a", resource(1))
+        self.client.call("DEL", "set")
+        self.assertEqual(a.open(known=1)[1], LEASE_US)
+        self.client.call("DEL", "set")
+        self.assertEqual(a.open(known=0)[1], 0)
+        self.client.call("DEL", "set")
+        self.assertEqual(a.call("weir_assert", a.inbox)[0][1], LEASE_US)
+
+    def test_what_is_asserted_too_late_is_lost(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        granted = a.acquire(0, 1)
+        self.client.call("DEL", "set")
+        b.open(known=1)
+        self.fake.advance(LEASE_US - 1)
+        b.heartbeat()
+        self.fake.advance(1)
+        self.fails("NOSESSION", a.call, "weir_assert", a.inbox, *self.hold(0, 1, granted, 1))
+        a.name = "a2"
+        a.open()
+        self.assertEqual(a.call("weir_assert", a.inbox, *self.hold(0, 1, granted, 1))[1], [0, 1])
+        self.assertEqual(b.snapshot()[-1][0][0], 2)
+
+    def test_an_assertion_replaces_what_the_slot_held_before(self):
+        a = self.node("a", resource(5), bucket(5, 60 * SECOND))
+        first = a.acquire(0, 1, 1)
+        saved = self.client.call("HGETALL", "set")
+        a.release(0, 1, "-", "-")
+        second = a.acquire(0, 3, 3)
+        self.client.call("HSET", "set", *[word.encode("latin-1") for word in saved])
+        self.be_another("two", a)
+        for _ in range(2):
+            self.assertEqual(a.call("weir_assert", a.inbox, *self.hold(0, 2, second, 3, 3))[1], [])
+            self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [2, 1])
+        self.assertEqual(a.call("weir_assert", a.inbox, *self.hold(0, 1, first, 1, 1))[1], [0, 1])
+        self.assertEqual(a.heartbeat()[2:4], [1, 2])
+
+    def test_a_grace_drains_rates_where_the_definition_says_so(self):
+        limits = [bucket(5, SECOND), "s,5,1000000,5,5,0,0,0,0", "f,5,1000000,5,5,0,0,0,0", resource(1),
+                  "l,5,1000000,5,5,1,0,0,0", "t,5,1000000,5,5,200000,0,0,0"]
+        for flags, available in (("d", [0, 0, 0, 1, 0, 0]), ("-", [5, 5, 5, 1, 5, 5])):
+            a = self.node("a", *limits, flags=flags, key=f"set{flags}")
+            self.be_another(f"{flags[0] if flags != '-' else 'n'}ext", a)
+            a.heartbeat()
+            self.assertEqual([limit[0] for limit in a.snapshot()[-1]], available)
+            self.fake.be("one", 0)
+
+    def test_waiters_outlive_a_grace(self):
+        a, b = self.node("a", resource(1)), self.node("b", resource(1))
+        a.acquire(0, 1)
+        b.wait(0, 1)
+        self.be_another("two", a, b)
+        a.release(0, 1, "-")
+        self.assertEqual(b.messages(), [f"T {LEASE_US}"])
+        for _ in range(4):
+            self.fake.advance(LEASE_US // 4)
+            a.heartbeat(), b.heartbeat()
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+
+
+class Batches(Calls):
+    def test_the_burst_shrinks_by_what_flows_in_during_a_batch(self):
+        a = self.node("a", bucket(100, SECOND, burst=50, delta=SECOND // 10))
+        self.assertEqual(a.call("weir_batch", 0, 1000), [GRANTED, 40, SECOND // 10, START_US])
+        self.assertEqual(a.call("weir_batch", 0, 10), [REFUSED, BUSY, 0, 5 * SECOND // 100])
+        self.assertEqual(a.acquire(0, 41), [REFUSED, RANGE, 0, -1])
+
+    def test_at_least_half_of_what_was_wanted_is_given(self):
+        a = self.node("a", bucket(100, SECOND, burst=50, delta=SECOND // 10))
+        a.call("weir_batch", 0, 40)
+        self.fake.advance(SECOND // 10)
+        self.assertEqual(a.call("weir_batch", 0, 21), [REFUSED, BUSY, 0, SECOND // 100])
+        self.assertEqual(a.call("weir_batch", 0, 20)[:2], [GRANTED, 10])
+
+    def test_a_batch_ends_with_a_fixed_window(self):
+        a = self.node("a", f"f,10,{SECOND},10,10,1,{SECOND // 2},0,0")
+        self.assertEqual(a.call("weir_batch", 0, 4)[1:3], [4, SECOND // 2])
+        self.fake.advance(9 * SECOND // 10)
+        self.assertEqual(a.call("weir_batch", 0, 4)[1:3], [4, SECOND // 10])
+
+    def test_a_sliding_window_counts_a_batch_for_longer(self):
+        a = self.node("a", f"s,10,{SECOND},10,10,0,{SECOND // 2},0,0")
+        a.call("weir_batch", 0, 10)
+        self.assertEqual(a.call("weir_batch", 0, 1), [REFUSED, BUSY, 0, 3 * SECOND // 2])
+
+    def test_unused_units_go_back_less_what_has_flowed_in(self):
+        a = self.node("a", bucket(100, SECOND, burst=50, delta=SECOND // 10))
+        _, units, _, at = a.call("weir_batch", 0, 40)
+        self.fake.advance(SECOND // 10)
+        self.assertEqual(a.call("weir_unbatch", 0, units, at), [GRANTED])
+        self.assertEqual(a.snapshot()[-1][0][0], 40)
+        self.fails("BADARG", a.call, "weir_unbatch", 0, 41, at)
+
+    def test_a_batch_does_not_pass_waiters(self):
+        a = self.node("a", bucket(100, SECOND, burst=50, delta=SECOND // 10))
+        a.take(40)
+        a.wait(0, 40)
+        self.fake.advance(SECOND // 10)
+        self.assertEqual(a.call("weir_batch", 0, 1)[:3], [REFUSED, BUSY, 0])
+
+    def test_a_definition_without_room_for_batches_is_refused(self):
+        self.fails("BADDEF", self.node, "a", bucket(100, SECOND, burst=10, delta=SECOND // 10))
+        self.fails("BADDEF", self.node, "a", f"l,100,{SECOND},100,100,1,1000,0,0")
+        self.fails("BADARG", self.node("a", bucket(5, SECOND)).call, "weir_batch", 0, 1)
+
+
+class State(Calls):
+    def test_definitions_that_cannot_be_had_are_refused(self):
+        wrong = ["", "f", "f/-/1/1000000/", "f/-/1/1000000/r,1/", "f/-/1/1000000/r,1,1", "f/-/1/1000000/x,1",
+                 "f/-/1/10/r,1", "f/z/1/1000000/r,1", "f/-/1048577/1000000/r,1", "f/-/1/1000000/r,0",
+                 f"f/-/1/1000000/r,{2**49 + 1}", "f/-/1/1000000/r,1.5", "f/-/1/1000000/r,-1",
+                 f"f/-/1/1000000/g,1,{2**51 + 1},1,1,0,0,0,0", "f/-/1/1000000/g,1,0,1,1,0,0,0,0",
+                 f"f/-/1/1000000/g,1,{2**51},2,2,0,0,0,0", "f/-/1/1000000/g,1,1,1,2,0,0,0,0",
+                 "f/-/1/1000000/g,1,1,1,1,0,0,3,0", "f/-/1/1000000/l,1,1,1,1,2,0,0,0",
+                 "f/-/1/1000000/l,1,1,1,1,0,0,0,1", "f/-/1/1000000/f,1,1,1,1,3,0,0,0",
+                 "f/-/1/1000000/s,9,9,9,9,10,0,0,0", f"f/-/1/1000000/s,{2**20 + 1},{2**30},{2**20 + 1},1,0,0,0,0",
+                 "f/-/1/1000000/t,3,1000,3,3,100,0,0,0", "f/-/1/1000000/g,1,1,1,1,0,0,0",
+                 "f/-/1/1000000/g,1,1,2,1,,0,0,0,0", "f/-/1/1000000" + "/r,1" * 65, "f" * 4097 + "/-/1/1000000/r,1"]
+        for text in wrong:
+            with self.subTest(text):
+                self.fails("BADDEF", Node(self.client, "one", "a", text).open)
+
+    def test_another_definition_is_a_mismatch(self):
+        self.node("a", resource(1))
+        with self.assertRaises(ReplyError) as caught:
+            self.node("b", resource(2))
+        self.assertEqual(str(caught.exception), "MISMATCH " + definition(resource(1)))
+
+    def test_a_key_of_another_type_is_left_alone(self):
+        self.client.call("SET", "set", "text")
+        self.fails("WRONGTYPE", self.node, "a", resource(1))
+        self.assertEqual(self.client.call("GET", "set"), "text")
+
+    def test_damaged_state_is_found_and_left_alone(self):
+        a = self.node("a", resource(2), bucket(2, SECOND))
+        a.acquire(0, 1, 1)
+        a.acquire(1, 1, 1)
+        a.wait(2, 1, 1)
+        whole = self.client.call("HGETALL", "set")
+        fields = {name: value.encode("latin-1") for name, value in zip(whole[::2], whole[1::2])}
+        head = fields["H"]
+        damaged = [("H", b""), ("H", head[:-1]), ("H", head + head[:8]), ("sa", b"x"), ("ta.0", b"12345678"),
+                   ("ta.0", b""), ("w1", b"x")]
+        for value in (-1.0, 0.5, float("nan"), 2.0**60):
+            damaged += [("H", head[:8 * i] + struct.pack("<d", value) + head[8 * i + 8:])
+                        for i in range(1, len(head) // 8)]
+        for field, value in damaged:
+            self.client.call("HSET", "set", field, value)
+            before = sorted(self.client.call("HGETALL", "set"))
+            self.fails("CORRUPT", a.release, 0, 1, "-", "-")
+            self.assertEqual(sorted(self.client.call("HGETALL", "set")), before, field)
+            self.client.call("HSET", "set", field, fields[field])
+        self.assertEqual(a.release(0, 1, "-", "-")[0], GRANTED)
+
+    def test_state_of_another_version_is_left_alone(self):
+        a = self.node("a", resource(2))
+        head = self.client.call("HGET", "set", "H").encode("latin-1")
+        self.client.call("HSET", "set", "H", struct.pack("<d", 2) + head[8:])
+        self.fails("FORMAT", a.heartbeat)
+
+    def test_arguments_are_checked(self):
+        a = self.node("a", resource(2))
+        for arguments in (("x", 1, "try", -1, -1, 1), (0, 0, "try", -1, -1, 1), (0, 1, "tries", -1, -1, 1),
+                          (0, 1, "try", -2, -1, 1), (0, 1, "try", -1, -1), (0, 1, "try", -1, -1, 1, 1),
+                          (0, 1, "try", -1, -1, -1), (0, 1, "try", -1, -1, 0.5), (0, 1, "try", -1, -1, 2**53),
+                          (2**20, 1, "try", -1, -1, 1), (0.5, 1, "try", -1, -1, 1), (0, 1, "try", "nan", -1, 1)):
+            self.fails("BADARG", a.call, "weir_acquire", "", *arguments)
+        self.fails("BADARG", Node(self.client, "one", "a b", a.text).open)
+        self.fails("BADARG", Node(self.client, "one", "", a.text).open)
+        self.assertEqual(a.snapshot()[-1], [[2, 0, 0]])
+
+    def test_a_snapshot_changes_nothing(self):
+        a = self.node("a", "s,5,1000,5,5,0,0,0,0")
+        a.take(5)
+        self.fake.advance(2000)
+        before = self.client.call("HGETALL", "set")
+        self.assertEqual(self.client.call("FCALL_RO", "weir_snapshot", 1, "set", "one", a.text, "")[-1], [[5, 0, 0]])
+        self.assertEqual(self.client.call("HGETALL", "set"), before)
+        a.key = "none"
+        self.fails("NOSET", a.snapshot)
+        self.assertEqual(self.client.call("EXISTS", "none"), 0)
+
+    def test_a_set_expires_once_it_has_recovered(self):
+        for limit, expires in ((bucket(1, 30 * SECOND), True), ("s,1,30000000,1,1,0,0,0,0", True),
+                               ("f,1,30000000,1,1,0,0,0,0", True), ("l,1,30000000,1,1,1,0,0,0", True),
+                               (resource(1), True), ("f,1,30000000,1,1,1,0,0,0", False),
+                               ("t,1,30000000,1,1,30000000,0,0,0", False), ("g,1,30000000,1,0,0,0,0,0", False)):
+            a = self.node("a", limit, key=limit)
+            kept = self.client.call("PTTL", limit)
+            recovered = LEASE_US if limit.startswith("r") else 30 * SECOND
+            self.assertEqual(kept == -1 if not expires else kept * 1000 >= recovered - SECOND, True, (limit, kept))
+            a.call("weir_leave")
+
+    def test_the_clock_may_be_set_back(self):
+        a = self.node("a", bucket(1, 10 * SECOND))
+        a.take(1)
+        self.fake.advance(5 * SECOND)
+        a.open()
+        self.fake.advance(-SECOND)  # by little: the time stands still
+        self.assertEqual(a.acquire(0, 1), [REFUSED, BUSY, 0, 5 * SECOND])
+        self.fake.advance(-3600 * SECOND)  # by much: it goes on
+        a.open()
+        self.fake.advance(2 * SECOND)
+        self.assertEqual(a.acquire(0, 1), [REFUSED, BUSY, 0, 3 * SECOND])
+        self.fake.advance(3600 * SECOND)  # and if it is set forward again, that counts
+        self.assertEqual(Node(self.client, "one", "", a.text).take(1)[0], GRANTED)
+
+
+if __name__ == "__main__":
+    unittest.main()
