@@ -76,23 +76,12 @@ static struct warn_bound warn_read_bound(const struct ast_limit *ast, const stru
     return bound;
 }
 
-/* Returns whether a / b is at least c / d, exactly: by the continued fractions of both. */
-static bool warn_ratio_at_least(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+__extension__ typedef unsigned __int128 warn_u128;
+
+static bool warn_rate_at_least(const struct warn_bound *bound, const struct warn_bound *other)
 {
-    for (;;) {
-        WEIR_INVARIANT(b != 0 && d != 0);
-        if (a / b != c / d)
-            return a / b > c / d;
-        a %= b;
-        c %= d;
-        if (a == 0 || c == 0)
-            return c == 0;
-        uint64_t b_before = b, a_before = a;
-        a = d;
-        b = c;
-        c = b_before;
-        d = a_before;
-    }
+    return (warn_u128)bound->capacity * other->window_ns >=
+           (warn_u128)other->capacity * bound->window_ns;
 }
 
 /* Returns whether a limit never refuses what another one of its key grants. */
@@ -105,9 +94,7 @@ static bool warn_is_implied(const struct warn_bound *bound, const struct warn_bo
     case WARN_COUNT:
         return is_wider;
     case WARN_BUCKET:
-        return bound->burst >= other->burst &&
-               warn_ratio_at_least(bound->capacity, bound->window_ns, other->capacity,
-                                   other->window_ns);
+        return bound->burst >= other->burst && warn_rate_at_least(bound, other);
     case WARN_SLIDING:
         return is_wider && bound->window_ns <= other->window_ns;
     case WARN_FIXED:

@@ -131,6 +131,19 @@ static void unclosed_skip_comment(struct unclosed_scan *scan)
     unclosed_expect_node(scan);
 }
 
+/* Skips a block of text: lines that are indented deeper than what it belongs to. */
+static void unclosed_skip_block(struct unclosed_scan *scan)
+{
+    size_t line, at = scan->at;
+    do {
+        const char *end = memchr(scan->text + at, '\n', scan->length - at);
+        line = end ? (size_t)(end - scan->text) + 1 : scan->length + 1;
+        scan->at = line - 2; /* the end of the line comes next */
+        for (at = line; at < scan->length && scan->text[at] == ' ';)
+            at++;
+    } while (at < scan->length && (strchr("\r\n", scan->text[at]) || at - line > scan->parent));
+}
+
 /* Takes a bracket or quote. Returns false if the scan ends here: `*ret` is what is not closed, or
  * the length if that is unknown. */
 static bool unclosed_take(struct unclosed_scan *scan, size_t *ret)
@@ -147,8 +160,13 @@ static bool unclosed_take(struct unclosed_scan *scan, size_t *ret)
         return unclosed_close(scan);
     }
     *ret = scan->length;
-    if (scan->depth == CONFIG_DEPTH_MAX || byte == '|' || byte == '>')
-        return false; /* a block of text can hold anything */
+    if (byte == '|' || byte == '>') {
+        unclosed_begin_node(scan, false);
+        unclosed_skip_block(scan);
+        return true;
+    }
+    if (scan->depth == CONFIG_DEPTH_MAX)
+        return false;
     scan->opened[scan->depth++] = scan->at;
     unclosed_expect_node(scan);
     return true;

@@ -44,6 +44,10 @@ static void finds(void **state)
         {"- a: b\n  {", "         ^"},
         {"a: b # c\n  {", "           ^"},
         {"a: 'b\n  c'\nd: {", "              ^"},
+        {"a: |\n  [ {\n\n  '\nb: [", "                   ^"},
+        {"- a: >-\n   {\n  b: {", "                  ^"},
+        {"a: !t |\n [\n  \"\n\nb: '", "                   ^"},
+        {"- >\n \"\n- 'x", "         ^"},
         {"---\n  {", "      ^"},
     };
 
@@ -84,7 +88,7 @@ static void finds_nothing(void **state)
 /* Whatever the text is, the result is within it: sanitizers look for reads beyond its end. */
 static void any_text(void **state)
 {
-    static const char bytes[] = "[]{}'\"\\:,-#| \na!&";
+    static const char bytes[] = "[]{}'\"\\:,-#| \na!&>";
     uint64_t number = 1;
 
     (void)state;
