@@ -573,6 +573,55 @@ static void blocked_threads_that_change_places_are_granted(void **state)
     world_close();
 }
 
+static int tick_both(const struct twin *twin)
+{
+    int n = 0;
+
+    for (int i = 0; i < 3; i++) /* what one does may be for the other to see to */
+        n += weir_tick(world.w) + weir_tick(twin->w);
+    return n;
+}
+
+/* The twin's waiter was next, and its timer is set. A nested request goes before it, but behind
+ * another waiter, which is next now: its process has to learn that. */
+static void another_process_learns_that_its_waiter_is_next(void **state)
+{
+    static const char fields[] =
+        "backend: process, lifetime: users, fair: per_limit, limits: ["
+        " { type: rate, key: a, algorithm: token_bucket, capacity: 1, window: 10ms, burst: 1,"
+        " overuse: charge },"
+        " { type: rate, key: b, algorithm: token_bucket, capacity: 1, window: 12ms, burst: 1 "
+        "}, " SLOTS(5) " ]";
+    weir_acquisition *outer, *charged, *first, *other = NULL, *nested;
+    struct twin twin;
+
+    (void)state;
+    world_set(fields);
+    twin = world_twin("main");
+    outer = granted(ASK({"slot", 1}));
+    charged = granted(ASK({"a", 1}, {"slot", 0}));
+    assert_int_equal(take(ASK({"b", 1}, {"slot", 0})), 0);
+    first = pending(within(ASK({"a", 1}, {"slot", 0}), outer)); /* ready after 10 ms */
+    assert_int_equal(weir_submit(twin.pool, ASK({"b", 1}, {"slot", 0}), &other, NULL), 1);
+    assert_int_equal(weir_update(charged, "a", 2), 0); /* after 20 ms */
+    release(charged);
+    world.now += 11 * MS;
+    assert_int_equal(tick_both(&twin), 0);
+    nested = pending(within(ASK({"a", 1}, {"b", 1}, {"slot", 0}), outer));
+    world.now += MS;
+    assert_int_equal(tick_both(&twin), 0);
+    world.now += 8 * MS;
+    assert_int_equal(tick_both(&twin), 1);
+    assert_true(is_granted(first));
+    weir_release(&other);
+    release(nested);
+    assert_int_equal(weir_update(first, "a", 1), 0);
+    release(first);
+    release(outer);
+    world_twin_close(&twin);
+    world_close();
+}
+
 /* Circles of a set that is fair per limit: a waiter for one limit is not in the way of another
  * limit. */
 static void circles_per_limit(void **state)
@@ -745,6 +794,7 @@ int main(void)
         leak_checked_test(a_cancel_in_the_middle_lets_others_go),
         leak_checked_test(waiters_for_several_rates_are_granted_in_time),
         leak_checked_test(blocked_threads_that_change_places_are_granted),
+        leak_checked_test(another_process_learns_that_its_waiter_is_next),
         leak_checked_test(circles_per_limit),
         leak_checked_test(a_process_is_nested_in_what_it_or_its_ancestors_hold),
         leak_checked_test(the_last_grant_with_a_resource_counts),
