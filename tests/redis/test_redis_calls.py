@@ -3,8 +3,11 @@
 
 Argument: the library. The clock is set by hand, and so is what the server says that it is.
 """
+import os
+import random
 import struct
 import sys
+import time
 import unittest
 
 from redis_nodes import (BUSY, FULL, GONE, GRANTED, IN_GRACE, LEASE_US, RANGE, REFUSED, START_US, TOO_LONG,
@@ -12,12 +15,14 @@ from redis_nodes import (BUSY, FULL, GONE, GRANTED, IN_GRACE, LEASE_US, RANGE, R
 from redis_server import ReplyError, Server, read_library
 
 LIBRARY = sys.argv.pop(1)
+SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
 SECOND = 1000000
 
 
 class Calls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        print(f"WEIR_SEED={SEED}", file=sys.stderr, flush=True)
         cls.server = Server()
         cls.addClassCleanup(cls.server.stop)
         cls.client = load(cls.server, read_library(LIBRARY, fake_clock=True, fake_identity=True))
@@ -379,6 +384,18 @@ class Grace(Calls):
         self.fake.advance(LEASE_US // 2)
         self.assertEqual(b.acquire(0, 1), [REFUSED, BUSY, 0, -1])
 
+    def test_fences_grow_though_the_next_server_has_a_slow_clock(self):
+        a = self.node("a", resource(2))
+        granted = a.acquire(0, 1)
+        self.client.call("DEL", "set")
+        self.be_another("two", a)
+        self.fake.advance(-3600 * SECOND)
+        a.call("weir_assert", a.inbox, *self.hold(0, 1, granted, 1))
+        for _ in range(4):
+            self.fake.advance(LEASE_US // 4)
+            a.heartbeat()
+        self.assertGreater(a.acquire(1, 1)[1], granted[1])
+
     def test_a_set_that_a_node_knew_begins_with_a_grace(self):
         a = self.node("a", resource(1))
         self.client.call("DEL", "set")
@@ -468,8 +485,9 @@ class Batches(Calls):
         a = self.node("a", bucket(100, SECOND, burst=50, delta=SECOND // 10))
         _, units, _, at = a.call("weir_batch", 0, 40)
         self.fake.advance(SECOND // 10)
-        self.assertEqual(a.call("weir_unbatch", 0, units, at), [GRANTED])
-        self.assertEqual(a.snapshot()[-1][0][0], 40)
+        self.assertEqual(units, 40)
+        self.assertEqual(a.call("weir_unbatch", 0, 20, at), [GRANTED])
+        self.assertEqual(a.snapshot()[-1][0][0], 20)
         self.fails("BADARG", a.call, "weir_unbatch", 0, 41, at)
 
     def test_a_batch_does_not_pass_waiters(self):
@@ -485,9 +503,133 @@ class Batches(Calls):
         self.fails("BADARG", self.node("a", bucket(5, SECOND)).call, "weir_batch", 0, 1)
 
 
+class Foreign(Calls):
+    """Limits that nodes decide: their state is a text that is compared and set."""
+
+    CONFLICT = 1
+
+    def commit(self, node, version, text, *operations, at=None, inbox=""):
+        return node.call("weir_commit", inbox, version, at or self.fake.clock, text, *operations)
+
+    def fetch(self, node):
+        version, now, clock, grace, waiting, text = node.call("weir_fetch")
+        self.assertEqual((now, clock), (self.fake.clock, self.fake.clock))
+        return version, grace, waiting, text
+
+    def test_a_text_is_set_if_its_version_is_still_the_same(self):
+        a, b = self.node("a", "x,5,0"), self.node("b", "x,5,0")
+        self.assertEqual(self.fetch(a), (0, 0, 0, ""))
+        reply = self.commit(a, 0, "one", "grant", 0, 1, 3, "take", 1)
+        self.assertEqual(reply[:4], [GRANTED, 1, START_US, -1])
+        self.assertEqual([fence > 0 for fence in reply[4]], [True, False])
+        now = self.fake.clock
+        self.assertEqual(self.commit(b, 0, "two", "take", 1), [self.CONFLICT, 1, now, now, -1, "one"])
+        self.assertEqual(self.commit(b, 1, "two", "take", 1)[:2], [GRANTED, 2])
+        self.assertEqual(self.fetch(a), (2, 0, 0, "two"))
+        self.assertEqual(self.commit(a, 2, "a\0b\n\u00ff".encode("latin-1"), "end", 0, 1, 2)[:2], [GRANTED, 3])
+        self.assertEqual(self.fetch(a)[3], "a\0b\n\u00ff")
+        self.assertEqual(a.heartbeat()[2], 0)
+
+    def test_what_the_server_decides_is_decided_with_it(self):
+        a = self.node("a", "x,5,0", resource(2), bucket(3, SECOND))
+        self.assertEqual(self.commit(a, 0, "one", "grant", 0, 1, 1, 1, 3)[0], GRANTED)
+        self.assertEqual(self.commit(a, 1, "two", "grant", 1, 2, 1, 1, 0, "grant", 2, 3, 1, 1, 0),
+                         [REFUSED, BUSY, 1, -1, 1])
+        self.assertEqual(self.commit(a, 1, "two", "grant", 1, 2, 1, 1, 1), [REFUSED, BUSY, 2, SECOND // 3 + 1, 0])
+        self.assertEqual(self.commit(a, 1, "two", "grant", 1, 2, 6, 0, 0), [REFUSED, RANGE, 0, -1, 0])
+        self.assertEqual(self.commit(a, 1, "two", "end", 1, 2, 0, 0, 0), [GONE, 0])
+        self.assertEqual(self.commit(a, 1, "two", "grant", 0, 1, 1, 1, 3), [GONE, 0])
+        self.assertEqual(self.fetch(a), (1, 0, 0, "one"))
+        self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [0, 1, 0])
+        self.assertEqual(self.commit(a, 1, "two", "end", 0, 1, 1, 1, 1, "grant", 0, 2, 1, 2, 2)[0], GRANTED)
+        self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [0, 0, 0])
+
+    def test_a_commit_that_arrives_after_the_release_is_gone(self):
+        a = self.node("a", "x,5,0")
+        self.commit(a, 0, "one", "grant", 0, 1, 3)
+        a.release(0, 1, "-")
+        self.assertEqual(self.commit(a, 1, "two", "grant", 0, 1, 3), [GONE, 0])
+
+    def test_a_node_is_asked_again_after_the_head_was_held_up(self):
+        a, b = self.node("a", "x,5,0", resource(1), flags="b"), self.node("b", "x,5,0", resource(1), flags="b")
+        a.acquire(0, 0, 1)
+        b.wait(0, 1, 1)
+        for serial in (1, 2):
+            a.release(0, serial, "-", "-")
+            self.assertEqual(b.messages(), ["D"])
+            self.assertEqual(a.acquire(0, 0, 1)[0], GRANTED)
+
+    def test_a_request_that_nodes_decide_is_not_decided_here(self):
+        a = self.node("a", "x,5,0", resource(1))
+        self.fails("BADARG", a.acquire, 0, 1, 1)
+        self.fails("BADARG", a.take, 1, 0)
+        self.fails("BADARG", a.call, "weir_reserve", "", 0, 1, -1, 1, 0)
+        self.fails("BADARG", self.commit, a, 0, "text", "take", 0, 1)
+        self.fails("BADARG", self.commit, a, 0, "text", "takes", 1, 0)
+        self.fails("BADARG", self.commit, a, 0, "text", "grant", 0, 1, 1)
+        self.fails("BADARG", self.commit, a, 0, "text", "take", 1, 0, at=self.fake.clock + 1)
+        self.fails("BADARG", self.commit, a, 0, "x" * (2**20 + 1), "take", 1, 0)
+        self.assertEqual(a.acquire(0, 0, 1, serial=1)[0], GRANTED)
+        self.assertEqual(a.release(0, 1, 0, 1)[0], GRANTED)
+        self.assertEqual(self.fetch(a)[0], 0)
+
+    def test_the_node_of_the_head_decides_for_it(self):
+        a, b = self.node("a", "x,5,0", resource(1)), self.node("b", "x,5,0", resource(1))
+        self.assertEqual(a.wait(0, 1, 1), [WAITING, 0])
+        self.assertEqual(b.wait(0, 1, 1), [WAITING, -1])
+        self.assertEqual(self.commit(b, 0, "b", "grant", 0, 1, 1, 1), [REFUSED, BUSY, -1, -1, 0])
+        self.assertEqual(self.commit(b, 0, "b", "grant", 1, 2, 1, 0), [REFUSED, BUSY, -1, -1, 0])
+        self.assertEqual(self.commit(b, 0, "b", "take", 1, 0), [REFUSED, BUSY, -1, -1, 0])
+        self.fails("BADARG", self.commit, a, 0, "a", "grant", 0, 1, 2, 1)
+        self.assertEqual(self.commit(a, 0, "a", "grant", 0, 1, 1, 1)[:4], [GRANTED, 1, START_US, -1])
+        self.assertEqual(b.messages(), [])  # the resource is held
+        a.release(0, 1, "-", "-")
+        self.assertEqual(b.messages(), ["D"])
+        a.call("weir_pump")
+        self.assertEqual(b.messages(), [])  # asked once, until the state changes
+        self.assertEqual(b.heartbeat()[-1], 0)
+        self.assertEqual(self.commit(a, 1, "aa")[:2], [GRANTED, 2])
+        self.assertEqual(b.messages(), ["D"])
+        self.assertEqual(self.commit(b, 2, "b", "grant", 0, 1, 1, 1)[:2], [GRANTED, 3])
+        self.assertEqual(self.fetch(b), (3, 0, 0, "b"))
+
+    def test_nothing_is_committed_in_a_grace(self):
+        a = self.node("a", "x,5,0")
+        self.fake.be("two", 0)
+        a.run = "two"
+        self.assertEqual(self.commit(a, 0, "one", "take", 1), [REFUSED, IN_GRACE, -1, LEASE_US])
+
+    def test_a_commit_opens_the_session_of_a_subject(self):
+        a = Node(self.client, "one", "a", definition("x,5,1000000"))
+        self.fails("NOSESSION", self.commit, a, 0, "one", "take", 1)
+        self.assertEqual(self.commit(a, 0, "one", "grant", 0, 1, 1, inbox="in")[0], GRANTED)
+        self.assertGreater(self.client.call("PTTL", "set"), 0)
+
+    def test_many_nodes_share_an_algorithm_of_their_own(self):
+        """Nodes decide by a text `instant`, before which nothing is granted: one unit each 10 us, no burst."""
+        nodes = [self.node(f"n{i}", "x,1,0") for i in range(5)]
+        rng, known, granted, asked = random.Random(SEED), {}, [], 0
+        while asked < 3000:
+            self.fake.advance(rng.randint(0, 6))
+            node = rng.choice(nodes)
+            version, text, at = known.get(node.name, (0, "", START_US))
+            at = max(at, self.fake.clock - rng.randint(0, 3))  # what it knows of the time may be late, not early
+            if at < int(text or 0):
+                continue
+            asked += 1
+            reply = self.commit(node, version, str(at + 10), "take", 1, at=at)
+            if reply[0] == GRANTED:
+                granted.append(at)
+                known[node.name] = (reply[1], str(at + 10), reply[2])
+            else:
+                known[node.name] = (reply[1], reply[5], reply[2])
+        self.assertGreater(len(granted), 300)
+        self.assertTrue(all(b - a >= 10 for a, b in zip(granted, granted[1:])))
+
+
 class State(Calls):
     def test_definitions_that_cannot_be_had_are_refused(self):
-        wrong = ["", "f", "f/-/1/1000000/", "f/-/1/1000000/r,1/", "f/-/1/1000000/r,1,1", "f/-/1/1000000/x,1",
+        wrong = ["", "f", "f/-/1/1000000/", "f/-/1/1000000/r,1/", "f/-/1/1000000/r,1,1", "f/-/1/1000000/x,1", "f/-/1/1000000/x,0,0", "f/-/1/1000000/x,1,1,1",
                  "f/-/1/10/r,1", "f/z/1/1000000/r,1", "f/-/1048577/1000000/r,1", "f/-/1/1000000/r,0",
                  f"f/-/1/1000000/r,{2**49 + 1}", "f/-/1/1000000/r,1.5", "f/-/1/1000000/r,-1",
                  f"f/-/1/1000000/g,1,{2**51 + 1},1,1,0,0,0,0", "f/-/1/1000000/g,1,0,1,1,0,0,0,0",
@@ -571,6 +713,14 @@ class State(Calls):
             recovered = LEASE_US if limit.startswith("r") else 30 * SECOND
             self.assertEqual(kept == -1 if not expires else kept * 1000 >= recovered - SECOND, True, (limit, kept))
             a.call("weir_leave")
+
+    def test_a_set_in_use_does_not_expire(self):
+        a = self.node("a", bucket(1, 30 * SECOND))
+        a.take(1)
+        self.client.call("PEXPIRE", "set", 20000)
+        self.fake.advance(29 * SECOND)
+        a.open()
+        self.assertGreater(self.client.call("PTTL", "set"), 30000)
 
     def test_the_clock_may_be_set_back(self):
         a = self.node("a", bucket(1, 10 * SECOND))

@@ -27,7 +27,7 @@ SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
 OPERATIONS = int(os.environ.get("WEIR_OPERATIONS") or 20000)
 SCHEDULE = 600  # operations of one schedule
 LEASE_US, MARGIN_US = 10000000, 1000000
-HEAD_WORDS = 18
+HEAD_WORDS = 19
 WAITERS, GRANTS, RELEASES, REAPED = 8, 13, 14, 15  # numbers of the head
 SLOTS = 20
 

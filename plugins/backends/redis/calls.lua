@@ -130,6 +130,14 @@ local function decide(c, amounts)
   return us > 0 and us or NEVER, limiting, BUSY
 end
 
+-- Takes for a newcomer. If it passed waiters, what the head waits for may have changed.
+local function take_now(c, amounts)
+  limits.take(c, amounts)
+  if c.v[head.WAITING] > 0 then
+    queue.pump(c)
+  end
+end
+
 local function grant(c, slot, serial, amounts, at)
   local fence = sessions.next_fence(c)
   sessions.put_ticket(c, c.node, slot, {serial, IS_HELD, fence, at, unpack(amounts)})
@@ -159,9 +167,12 @@ local function acquire_new(c, request)
     return range_reply(impossible)
   end
   local us, limiting, reason = decide(c, amounts)
-  if us == 0 then
-    limits.take(c, amounts)
+  local is_foreign = limits.are_foreign(c, amounts)
+  if us == 0 and not is_foreign then
+    take_now(c, amounts)
     return grant(c, request.slot, request.serial, amounts, c.now)
+  elseif request.mode == 'try' and is_foreign then
+    state.fail('BADARG nodes decide this: weir_commit')
   elseif request.mode == 'try' then
     return refused_reply(reason, limiting, us)
   end
@@ -190,16 +201,28 @@ local function weir_acquire(keys, args)
   return transaction.finish(c, known_reply(c, session, slot, serial) or acquire_new(c, request))
 end
 
+-- What is taken for good, or in advance, is rates and calls.
+local function check_final(c, amounts)
+  for i, p in ipairs(c.plan.limits) do
+    if p.kind.holds and amounts[i] > 0 then
+      state.fail('BADARG a resource is neither taken for good nor reserved')
+    end
+  end
+end
+
+local function check_decidable(c, amounts)
+  check_final(c, amounts)
+  if limits.are_foreign(c, amounts) then
+    state.fail('BADARG nodes decide this: weir_commit')
+  end
+end
+
 -- weir_take RUN DEFINITION NODE AMOUNT...
 local function weir_take(keys, args)
   local c = transaction.begin(keys, args, {creates = true})
   check_args(c, 3 + c.plan.n)
   local amounts = limits.read(c, 4)
-  for i, p in ipairs(c.plan.limits) do
-    if p.kind.holds and amounts[i] > 0 then
-      state.fail('BADARG a resource is not taken for good')
-    end
-  end
+  check_decidable(c, amounts)
   sessions.reap(c)
   queue.pump(c)
   local impossible = limits.impossible(c, amounts)
@@ -210,16 +233,8 @@ local function weir_take(keys, args)
   if us > 0 then
     return transaction.finish(c, refused_reply(reason, limiting, us))
   end
-  limits.take(c, amounts)
+  take_now(c, amounts)
   return transaction.finish(c, granted_reply(c, 0, c.now))
-end
-
-local function can_reserve(c, amounts)
-  for i, p in ipairs(c.plan.limits) do
-    if p.kind.holds and amounts[i] > 0 then
-      state.fail('BADARG a resource cannot be reserved')
-    end
-  end
 end
 
 -- weir_reserve RUN DEFINITION NODE INBOX SLOT SERIAL MAX_WAIT AMOUNT...
@@ -235,7 +250,7 @@ local function weir_reserve(keys, args)
   check_args(c, 7 + c.plan.n)
   local slot, serial = read_slot(c, 5)
   local max_wait, amounts = read_whole(c, 7, -1, 'max_wait'), limits.read(c, 8)
-  can_reserve(c, amounts)
+  check_decidable(c, amounts)
   queue.pump(c)
   local reply, impossible = known_reply(c, session, slot, serial), limits.impossible(c, amounts)
   if reply or impossible then
@@ -466,7 +481,7 @@ local function weir_batch(keys, args)
   end
   amounts[p.index] = math.min(wanted, p.kind.available(c, p))
   local usable = p.kind.batch_us(c, p)
-  limits.take(c, amounts)
+  take_now(c, amounts)
   return transaction.finish(c, {GRANTED, amounts[p.index], usable, c.now})
 end
 
@@ -499,33 +514,3 @@ local function weir_snapshot(keys, args)
           v[head.RELEASED], v[head.REAPED], v[head.CANCELED], v[head.OVERDUE], v[head.FENCE],
           limits.describe(c)}
 end
-
--- Returns the call with its errors as replies, whose first word is the code.
-local function guarded(call)
-  return function(keys, args)
-    local ok, reply = pcall(call, keys, args)
-    if ok then
-      return reply
-    end
-    local message = type(reply) == 'table' and reply.err or tostring(reply)
-    local has_code = string.find(message, '^[A-Z]+ ')
-    return redis.error_reply(has_code and message or 'CORRUPT ' .. message)
-  end
-end
-
-redis.register_function('weir_acquire', guarded(weir_acquire))
-redis.register_function('weir_take', guarded(weir_take))
-redis.register_function('weir_reserve', guarded(weir_reserve))
-redis.register_function('weir_release', guarded(weir_release))
-redis.register_function('weir_return', guarded(weir_return))
-redis.register_function('weir_cancel', guarded(weir_cancel))
-redis.register_function('weir_open', guarded(weir_open))
-redis.register_function('weir_heartbeat', guarded(weir_heartbeat))
-redis.register_function('weir_pump', guarded(weir_pump))
-redis.register_function('weir_leave', guarded(weir_leave))
-redis.register_function('weir_assert', guarded(weir_assert))
-redis.register_function('weir_list', guarded(weir_list))
-redis.register_function('weir_batch', guarded(weir_batch))
-redis.register_function('weir_unbatch', guarded(weir_unbatch))
-redis.register_function({function_name = 'weir_snapshot', callback = guarded(weir_snapshot),
-                         flags = {'no-writes'}})

@@ -3,7 +3,8 @@
 --   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
 --
 -- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
--- LIMIT: `r,CAPACITY` a resource, or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
+-- LIMIT: `r,CAPACITY` a resource, `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time and
+-- as new after KEEP us (0: never), or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
 --   KIND    `t` token_bucket, `g` gcra, `l` leaky_bucket, `s` sliding_window, `f` fixed_window
 --   WINDOW  us; BURST is the capacity where there is none; INITIAL is available at the start
 --   EXTRA   t: length of a step, us, or 0; l: 0 meter, 1 shaper; s: segments; f: 0 first_use,
@@ -52,7 +53,7 @@ local function check_rate(p, letter)
 end
 
 local function read_rate_limit(letter, numbers)
-  if #numbers ~= 8 or letter == 'r' then
+  if #numbers ~= 8 or letter == 'r' or letter == 'x' then
     return nil, 'a limit has a letter and eight numbers'
   end
   local p = {capacity = numbers[1], window = numbers[2], burst = numbers[3], initial = numbers[4],
@@ -69,7 +70,7 @@ local function read_rate_limit(letter, numbers)
 end
 
 local function read_limit(text)
-  local letter, rest = string.match(text, '^([tglsfr]),([%d,]+)$')
+  local letter, rest = string.match(text, '^([tglsfrx]),([%d,]+)$')
   local numbers = letter and read_numbers(rest)
   if not numbers then
     return nil, 'not a limit'
@@ -77,6 +78,8 @@ local function read_limit(text)
     return nil, 'a capacity is from 1 to 2^49 units'
   elseif letter == 'r' and #numbers == 1 then
     return {kind = resource, capacity = numbers[1], delta = 0}
+  elseif letter == 'x' and #numbers == 2 then
+    return {kind = foreign, capacity = numbers[1], keep = numbers[2], delta = 0}
   end
   return read_rate_limit(letter, numbers)
 end

@@ -42,6 +42,16 @@ function limits.are_zero(amounts)
   return true
 end
 
+-- Returns whether nodes have to decide some of these amounts.
+function limits.are_foreign(c, amounts)
+  for i, p in ipairs(c.plan.limits) do
+    if p.kind.is_foreign and amounts[i] > 0 then
+      return true
+    end
+  end
+  return false
+end
+
 local function limits_wait(c, amounts, behind)
   local latest, limiting = 0, 0
   for i, p in ipairs(c.plan.limits) do

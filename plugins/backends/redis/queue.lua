@@ -53,7 +53,7 @@ local function queue_end(c, place, waiter, reason)
 end
 
 -- Returns the first waiter that is not overdue, and its place, or nil.
-local function queue_head(c)
+function queue.head(c)
   local v = c.v
   while v[head.WAITING] > 0 do
     local place = v[head.FIRST]
@@ -75,7 +75,7 @@ end
 local function queue_set_timer(c, waiter, place, us)
   local v, at = c.v, c.now + us
   if us >= NEVER then
-    return
+    place, at = 0, 0
   elseif waiter.node == c.node then
     c.timer_us = us
   elseif v[head.TIMER_PLACE] == place and v[head.TIMER_AT] <= at and v[head.TIMER_AT] > c.now then
@@ -85,6 +85,19 @@ local function queue_set_timer(c, waiter, place, us)
   end
   if v[head.TIMER_PLACE] ~= place or v[head.TIMER_AT] ~= at then
     v[head.TIMER_PLACE], v[head.TIMER_AT], c.changed = place, at, true
+  end
+end
+
+-- Has the node of the head decide: once for each version of the state.
+local function queue_ask_node(c, waiter, place)
+  local v = c.v
+  if waiter.node == c.node then
+    c.timer_us = 0
+  elseif v[head.TIMER_PLACE] ~= place or v[head.TIMER_AT] ~= v[head.VERSION] then
+    sessions.push(c, waiter.node, 'D')
+  end
+  if v[head.TIMER_PLACE] ~= place or v[head.TIMER_AT] ~= v[head.VERSION] then
+    v[head.TIMER_PLACE], v[head.TIMER_AT], c.changed = place, v[head.VERSION], true
   end
 end
 
@@ -108,13 +121,16 @@ end
 -- Grants what can be granted, in order. Every call that may have freed something ends with it.
 function queue.pump(c)
   for i = 1, PUMP_MAX + 1 do
-    local waiter, place = queue_head(c)
+    local waiter, place = queue.head(c)
     if not waiter then
       return
     end
     local us = queue_head_wait(c, waiter)
     if us > 0 or i > PUMP_MAX then
       queue_set_timer(c, waiter, place, us)
+      return
+    elseif limits.are_foreign(c, waiter.amounts) then
+      queue_ask_node(c, waiter, place)
       return
     end
     queue_grant(c, place, waiter)

@@ -5,6 +5,7 @@
 --   S           the sessions: names, each followed by a newline
 --   s<node>     a session          t<node>.<slot>   a ticket: a waiter, or what is held
 --   w<number>   a place in the wait queue           l<limit>.<page>  a page of a sliding window
+--   i<node>     the inbox of a session              X                the text of foreign limits
 --
 -- Numbers are stored as doubles, little-endian. A call reads through a cache and writes at its end,
 -- so a call that fails has changed nothing.
@@ -26,7 +27,8 @@ local head = {
   FLOOR = 12,      -- the last reservation: nothing is granted before
   KEPT = 13,       -- the hash lasts until then
   GRANTED = 14, RELEASED = 15, REAPED = 16, CANCELED = 17, OVERDUE = 18, -- counted
-  WORDS = 18,
+  VERSION = 19,    -- of the text of foreign limits
+  WORDS = 19,
 }
 local FORMAT = 1
 

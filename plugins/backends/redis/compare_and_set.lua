@@ -1,0 +1,140 @@
+-- Algorithms of other plugins: nodes decide them, and the server compares and sets. Their state, of
+-- all such limits of a set together, is one text that means nothing here, and has a version. A node
+-- fetches both, decides, and commits the text that follows, with the requests that it grants and
+-- the tickets that it ends. What else is in the set is decided by the server in the same step.
+local TEXT_MAX, OPERATIONS_MAX, CONFLICT = 2 ^ 20, 128, 1
+
+-- weir_fetch RUN DEFINITION NODE
+local function weir_fetch(keys, args)
+  local c = transaction.begin(keys, args, {}, 'X')
+  if not c then
+    return redis.error_reply('NOSET there is none')
+  end
+  return {c.v[head.VERSION], c.now, c.clock, math.max(0, c.v[head.GRACE] - c.now),
+          c.v[head.WAITING], state.get(c, 'X') or ''}
+end
+
+-- Returns why the limits that the server decides do not grant these amounts, or nil: they do.
+local function commit_refusal(c, amounts)
+  local impossible = limits.impossible(c, amounts)
+  if impossible then
+    return range_reply(impossible)
+  end
+  local us, limiting = limits.wait(c, amounts)
+  return us > 0 and refused_reply(BUSY, limiting, us) or nil
+end
+
+-- Grants to the head of the wait queue. Other waiters have to wait until they are that.
+local function commit_waiter(c, slot, ticket, amounts)
+  local waiter, place = queue.head(c)
+  if not waiter or place ~= ticket[FENCE] or waiter.node ~= c.node then
+    return refused_reply(BUSY, 0, NEVER)
+  end
+  for i, n in ipairs(waiter.amounts) do
+    if n ~= amounts[i] then
+      state.fail('BADARG other amounts than those that wait')
+    end
+  end
+  local refusal = commit_refusal(c, amounts)
+  if not refusal then
+    queue.remove(c, place, amounts)
+    limits.take(c, amounts)
+  end
+  return refusal
+end
+
+-- Each operation returns a reply if it fails, or nil and its fence.
+local operations = {}
+
+function operations.grant(c, session, from)
+  local slot, serial = read_slot(c, from)
+  local amounts, ticket = limits.read(c, from + 2), sessions.ticket(c, c.node, slot)
+  local refusal
+  if ticket and ticket[SERIAL] == serial and ticket[KIND] == IS_WAITING then
+    refusal = commit_waiter(c, slot, ticket, amounts)
+  elseif ticket or serial <= session[HIGH] then
+    refusal = {GONE}
+  elseif not may_pass(c) then
+    refusal = refused_reply(BUSY, 0, NEVER)
+  else
+    refusal = commit_refusal(c, amounts)
+    if not refusal then
+      limits.take(c, amounts)
+    end
+  end
+  if refusal then
+    return refusal
+  end
+  return nil, grant(c, slot, serial, amounts, c.now)[2]
+end
+
+function operations.take(c, _, from)
+  local amounts = limits.read(c, from)
+  check_final(c, amounts)
+  local refusal = may_pass(c) and commit_refusal(c, amounts) or nil
+  if refusal or not may_pass(c) then
+    return refusal or refused_reply(BUSY, 0, NEVER)
+  end
+  limits.take(c, amounts)
+  return nil, 0
+end
+
+operations['end'] = function(c, _, from)
+  local slot, serial = read_slot(c, from)
+  if not end_ticket(c, slot, serial, from + 2) then
+    return {GONE}
+  end
+  return nil, 0
+end
+
+-- Does the operations in order. Returns a reply, with the operation that fails, or nil and fences.
+local function commit_operations(c, session, from)
+  local words = {grant = 3, take = 1, ['end'] = 3} -- without the amounts
+  local fences = {}
+  while from <= #c.args do
+    local name = c.args[from]
+    local following = words[name] and from + words[name] + c.plan.n
+    if not following or following > #c.args + 1 or #fences >= OPERATIONS_MAX then
+      state.fail('BADARG operation')
+    end
+    local refusal, fence = operations[name](c, session, from + 1)
+    if refusal then
+      refusal[#refusal + 1] = #fences
+      return refusal
+    end
+    fences[#fences + 1], from = fence, following
+  end
+  return nil, fences
+end
+
+-- weir_commit RUN DEFINITION NODE INBOX VERSION AT TEXT OPERATION...
+local function weir_commit(keys, args)
+  local inbox = args[4]
+  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''})
+  if c and not session and inbox ~= '' then
+    session = sessions.open(c, c.node, inbox)
+  end
+  if not session then
+    return refuse_session(c)
+  end
+  local version, at = read_whole(c, 5, 0, 'version'), read_whole(c, 6, 0, 'instant')
+  queue.pump(c)
+  local grace = c.v[head.GRACE] - c.now
+  if grace > 0 then
+    return transaction.finish(c, refused_reply(IN_GRACE, 0, grace))
+  elseif version ~= c.v[head.VERSION] then
+    return transaction.finish(c, {CONFLICT, c.v[head.VERSION], c.now, c.clock, own_timer(c),
+                                  state.get(c, 'X') or ''})
+  elseif at > c.now or not args[7] or #args[7] > TEXT_MAX then
+    state.fail('BADARG instant or text')
+  end
+  local refusal, fences = commit_operations(c, session, 8)
+  if refusal then
+    return refusal -- nothing is written
+  end
+  c.v[head.VERSION] = version + 1
+  state.put(c, 'X', args[7])
+  c.timer_us = nil
+  queue.pump(c)
+  return transaction.finish(c, {GRANTED, version + 1, c.now, own_timer(c), fences})
+end
