@@ -15,7 +15,7 @@ static int run(weir_pool *pool)
         return e;
     region = weir_acquisition_config(a, "region");
     printf("go ahead in %s\n", region ? region : "any region");
-    e = weir_update(a, "tokens", 512); /* the other 288 are refunded */
+    e = weir_update(a, "tokens", 512); /* the release refunds the other 288 */
     weir_release(&a);
     return e;
 }

@@ -45,7 +45,8 @@ static inline const struct weir_request *request_validate(const struct weir_requ
     return request;
 }
 
-/* The same for the fast path: also NULL if the request is nested. */
+/* Returns the caller's request, request_default for NULL, or NULL if it is malformed or nested: the
+ * fast path leaves nested requests to the slow one. */
 WEIR_ALWAYS_INLINE const struct weir_request *
 request_validate_plain(const struct weir_request *request)
 {

@@ -25,8 +25,8 @@ bool units_suggest(enum units_kind kind, const char *text, char ret[static UNITS
 /* Writes a number with the largest unit that keeps it whole. Returns `buffer`. */
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX]);
 
-/* The same for a reader: a number of many digits is rounded down, "about 292 years", and a small
- * size is "8 bytes". It cannot be parsed then. Returns `buffer`. */
+/* Writes a number for people: one of many digits is rounded down, "about 292 years", and a small
+ * size is "8 bytes". units_parse() may not understand it. Returns `buffer`. */
 const char *units_format_about(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX]);
 
 #endif

@@ -7,7 +7,7 @@ trap 'rm -f "$log"' EXIT
 convert='echo + >>"$0"; sleep 0.02; echo - >>"$0"' # stands for a converter
 
 for file in 1 2 3 4 5 6 7 8 9 10 11 12; do
-    weir exec --name convert --limit slots:4 -- sh -c "$convert" "$log" "$file" &
+    weir exec --name cookbook-convert --limit slots:4 -- sh -c "$convert" "$log" "$file" &
 done
 wait
 

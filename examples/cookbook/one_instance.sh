@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A job of which there is one at a time, here with a job that lasts.
 set -eu
-backup='weir exec --name backup --limit running:1 --timeout 0s --'
+backup='weir exec --name cookbook-backup --limit running:1 --timeout 0s --'
 started=$(mktemp -u)
 mkfifo "$started"
 trap 'rm -f "$started"' EXIT

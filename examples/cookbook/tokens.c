@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Tokens of a language model per minute. How many a request takes is known only afterwards: ask for
- * the most that it can be, report what it was, and the rest is refunded for others.
+ * the most that it can be, report what it was, and the release refunds the rest for others.
  */
 #include <inttypes.h>
 #include <stdio.h>

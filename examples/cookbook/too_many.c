@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
@@ -66,6 +67,23 @@ static int listen_on(uint16_t port)
     return fflush(stdout) == 0 ? fd : -1;
 }
 
+/* Returns the next client. A client that is gone already, or a lack of descriptors or memory, ends
+ * no server: it goes on with those that it has, and looks again. -1: the socket itself is wrong. */
+static int accept_client(int fd, struct sockaddr_in *from)
+{
+    const struct timespec moment = {.tv_nsec = 100000000};
+
+    for (;;) {
+        socklen_t size = sizeof(*from);
+        int client = accept(fd, (struct sockaddr *)from, &size);
+
+        if (client >= 0 || errno == EBADF || errno == EINVAL || errno == ENOTSOCK)
+            return client;
+        if (errno != EINTR && errno != ECONNABORTED)
+            nanosleep(&moment, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct weir_options options = {.size = sizeof(options),
@@ -85,8 +103,7 @@ int main(int argc, char **argv)
     fd = listen_on((uint16_t)(argc > 1 ? atoi(argv[1]) : 0));
     while (fd >= 0) {
         struct sockaddr_in from;
-        socklen_t size = sizeof(from);
-        int client = accept(fd, (struct sockaddr *)&from, &size);
+        int client = accept_client(fd, &from);
 
         if (client < 0)
             break;

@@ -77,10 +77,12 @@ struct weir_request {
      *
      * A holder that asks its own set for more would wait for ever behind another request that waits
      * for what it holds. A nested request goes before all that are not nested, and nested ones are
-     * granted in their order. If all that could still free what is short is held by acquisitions
-     * with nested requests that wait, the request that would complete this circle is refused with
-     * -EDEADLK: give back what is held, and try again. It is assumed that holders without such
-     * requests give back what they hold. Of a pool, the set of the acquisition is chosen.
+     * granted in their order. With `fair: false` that is so among those that wait: a new request,
+     * nested or not, is granted before all of them if what it asks for is there. If all that could
+     * still free what is short is held by acquisitions with nested requests that wait, the request
+     * that would complete this circle is refused with -EDEADLK: give back what is held, and try
+     * again. It is assumed that holders without such requests give back what they hold. Of a pool,
+     * the set of the acquisition is chosen.
      */
     const weir_acquisition *within;
 };
@@ -88,9 +90,11 @@ struct weir_request {
 
 /*
  * The limit that refused a request, and when to try again. Filled on -EAGAIN, -ENOBUFS, -ERANGE,
- * -EDEADLK, -ENOENT and -ETIMEDOUT, and where the request itself causes an -EINVAL. Untouched on
- * success, and if `size` is too small. The strings live as long as the set (as long as any handle
- * of the instance); an unknown key is the caller's own string.
+ * -EDEADLK, -ENOENT and -ETIMEDOUT if the set or the request caused them, and on -EINVAL if the
+ * request is malformed or its amounts are wrong. Untouched on success; on -EINVAL for its subject,
+ * its token or what it is nested in; on other errors; and if `size` is too small. The strings live
+ * as long as the set (as long as any handle of the instance); an unknown key is the caller's own
+ * string.
  */
 struct weir_refusal {
     size_t size;             /* in: sizeof(struct weir_refusal) */
@@ -99,8 +103,8 @@ struct weir_refusal {
     const char *set;         /* the set's name */
     uint64_t retry_after_ns; /* forecast from now, a lower bound; 0: no forecast, a resource is
                                 short; WEIR_FOREVER: never by the passing of time */
-    const char *reason;      /* only set on -EINVAL: what is wrong with the request, in words. A
-                                constant; not the program's */
+    const char *reason;      /* on -EINVAL, if it is filled then: what is wrong with the request, in
+                                words. A constant; not the program's. Else NULL */
     uint64_t reserved[3];    /* 0. Later versions may give them a meaning; the struct never grows,
                                 as it is a part of struct weir_completion */
 };
@@ -182,23 +186,26 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_submit(weir_pool *pool, const struct weir_r
  * reserve no further ahead than needed; max_wait bounds it. A reservation that is released counts
  * as used.
  *
- * For rates and calls only: a resource in the set must be left out (amount 0), else -EINVAL.
- * Returns 0, or an error of weir_acquire. -EAGAIN: there are waiters, which a reservation does not
- * overtake; or the time would be further away than max_wait; or there is no forecast (`retref` says
- * when to try again, or wait with weir_submit). timeout_ns does not matter. Any thread.
+ * For rates and calls only: a resource in the set must be left out (amount 0). timeout_ns does not
+ * matter. On -EAGAIN `retref` says when to try again; or wait with weir_submit. Any thread. Returns
+ * 0; -EAGAIN (there are waiters, which a reservation does not overtake; or the time would be
+ * further away than max_wait; or there is no forecast), -EINVAL (a resource takes part, or as of
+ * weir_acquire); or another error of weir_acquire.
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_reserve(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, uint64_t *ret_at_ns,
                                              struct weir_refusal *retref);
 
 /*
- * Returns an eventfd that becomes readable once the acquisition is decided. It is so (POLLIN) at
- * once if the acquisition already is, and stays readable until read. Made by the first call,
- * close-on-exec and non-blocking, closed by weir_release and never handed out twice; the caller
- * must not close it. A failure changes nothing: the acquisition waits or is granted as before. A
- * program that may be out of descriptors makes an eventfd before it submits, and attaches it.
- * Errors: -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its
- * completion), -EINVAL (it has a descriptor for grants), or the kernel's error of writing it; then
+ * Returns an eventfd that becomes readable once the acquisition is decided. That is, once it is
+ * granted, refused, timed out or canceled: weir_acquisition_result says which. It is so (POLLIN) at
+ * once if the acquisition already is, and stays readable until read. The first call makes it, and
+ * later ones return the same. It is close-on-exec and non-blocking, closed by weir_release and
+ * never handed out again; the caller must not close it. A failure changes nothing: the acquisition
+ * waits or is granted as before. A program that may be out of descriptors makes an eventfd before
+ * it submits, and attaches it (weir_acquisition_attach). Returns the descriptor; -EMFILE, -ENFILE,
+ * -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), -EINVAL (it has
+ * a descriptor for grants, or `acquisition` is NULL), or the kernel's error of writing it; then
  * call again.
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);

@@ -91,8 +91,10 @@ enum {
                                            with the environment variable WEIR_REQUIRE_CONFIG=1 (0 or
                                            empty: no effect; ignored in a privileged process) */
     WEIR_OPEN_WARNINGS = 1u << 4        /* `complaint` also receives warnings: what is right and
-                                           probably not meant, as a set without limits. There are
-                                           none beside complaints; their `code` is 0 */
+                                           probably not meant, as a set without limits. Their
+                                           `code` is 0. There are none if the configuration is
+                                           wrong; what fails later (a shared set that others
+                                           define otherwise) is a complaint behind them */
 };
 
 /*

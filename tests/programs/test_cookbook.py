@@ -10,10 +10,13 @@ import http.client
 import os
 import pathlib
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE, WEIR, NO_URING = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
@@ -32,6 +35,17 @@ def blocks():
             prints = PRINTS.search(section)
             for match in BLOCK.finditer(section):
                 yield match[1], match[2], prints and prints[1]
+
+
+def blocked_in(pid):
+    """The system call in which a process waits, or None: it runs."""
+    number = pathlib.Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()[0]
+    return int(number) if number.isdecimal() else None
+
+
+def await_blocked(pid):
+    while blocked_in(pid) is None:
+        time.sleep(0.001)
 
 
 class Cookbook(unittest.TestCase):
@@ -144,6 +158,23 @@ class Cookbook(unittest.TestCase):
         self.assertEqual("".join(f"{status}\n" for status, _ in answers), self.prints("too_many.c"))
         self.assertEqual([after for _, after in answers[:3]], [None] * 3)
         self.assertIn(int(answers[3][1]), range(1, 1201))
+
+    def test_too_many_without_descriptors(self):
+        """A server that cannot accept for the moment goes on when it can."""
+        self.environment["WEIR_CONFIG"] = str(FILES / "too_many.yaml")
+        with subprocess.Popen([PROGRAMS["too_many"]], env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as server:
+            port = int(server.stdout.readline().removeprefix("port "))
+            await_blocked(server.pid)
+            _, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+            accepting = blocked_in(server.pid)
+            soft, _ = resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (3, hard))
+            with socket.create_connection(("127.0.0.1", port)):
+                while blocked_in(server.pid) in (accepting, None) and server.poll() is None:
+                    time.sleep(0.001)  # until it waits for something else
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+            self.assertEqual(self.get(port)[0], 200)
+            server.send_signal(signal.SIGKILL)
 
 
 if __name__ == "__main__":
