@@ -30,6 +30,8 @@ static int plans_teardown(void **state)
     return fixture_teardown(state);
 }
 
+#define plans_test(function) cmocka_unit_test_setup_teardown(function, plans_setup, plans_teardown)
+
 /* The plan of a whole text, which must be right. */
 static inline void plan_of(const char *text, struct plan *ret)
 {

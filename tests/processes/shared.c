@@ -23,6 +23,20 @@ void shared_end(void)
     require(tmpdir_remove(directory));
 }
 
+int shared_setup(void **state)
+{
+    (void)state;
+    shared_begin();
+    return 0;
+}
+
+int shared_teardown(void **state)
+{
+    (void)state;
+    shared_end();
+    return 0;
+}
+
 bool shared_is_empty(void)
 {
     DIR *entries = opendir(directory);

@@ -14,6 +14,11 @@
  */
 void shared_begin(void);
 void shared_end(void);
+/* Both as fixtures of cmocka. */
+int shared_setup(void **state);
+int shared_teardown(void **state);
+#define shared_test(function)                                                                      \
+    cmocka_unit_test_setup_teardown(function, shared_setup, shared_teardown)
 const char *shared_directory(void);
 bool shared_is_empty(void);
 

@@ -75,20 +75,6 @@ static unsigned list(void)
     return n;
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    shared_begin();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shared_end();
-    return 0;
-}
-
 /* ---- a generation ---- */
 
 /* Two participants: one holds everything, the other waits in every way but by blocking. */
@@ -631,7 +617,7 @@ static void with_few_descriptors_none_stays(void **state)
     shared_pipe_close(&cleaner.clean);
 }
 
-#define generation_test(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define generation_test(function) shared_test(function)
 
 int main(void)
 {

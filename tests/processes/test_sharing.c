@@ -70,20 +70,6 @@ static weir_acquisition *get(weir_pool *pool, const char *key, uint64_t n)
     return acquisition;
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    shared_begin();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shared_end();
-    return 0;
-}
-
 static void what_one_takes_the_other_lacks(void **state)
 {
     struct two two = open_two(slots);
@@ -785,29 +771,28 @@ static void descriptors_that_are_short_cost_no_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_one_takes_the_other_lacks, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_release_there_is_a_grant_here, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_queue_learns_of_other_processes, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_queue_learns_of_sets_that_came_later, setup, teardown),
-        cmocka_unit_test_setup_teardown(time_passes_as_ever, setup, teardown),
-        cmocka_unit_test_setup_teardown(timeouts_end_waits, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_the_dead_held_comes_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_next_to_ask_finds_the_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(observers_do_not_see_the_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_dead_leave_the_wait_queue, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_process_that_is_not_watched_is_looked_after, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_stopped_waiter_times_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stopped_head_holds_up_no_other_process, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cleanup_decides_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_process_that_just_exits_counts_as_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_dead_do_not_crowd, setup, teardown),
-        cmocka_unit_test_setup_teardown(closing_ends_the_own_waiters_only, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_definition_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_set_says_so, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_forked_child_opens_it_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(queues_close_while_another_thread_ticks, setup, teardown),
-        cmocka_unit_test_setup_teardown(descriptors_that_are_short_cost_no_others, setup, teardown),
+        shared_test(what_one_takes_the_other_lacks),
+        shared_test(a_release_there_is_a_grant_here),
+        shared_test(a_queue_learns_of_other_processes),
+        shared_test(a_queue_learns_of_sets_that_came_later),
+        shared_test(time_passes_as_ever),
+        shared_test(timeouts_end_waits),
+        shared_test(what_the_dead_held_comes_back),
+        shared_test(the_next_to_ask_finds_the_dead),
+        shared_test(observers_do_not_see_the_dead),
+        shared_test(the_dead_leave_the_wait_queue),
+        shared_test(a_process_that_is_not_watched_is_looked_after),
+        shared_test(a_stopped_waiter_times_out),
+        shared_test(a_stopped_head_holds_up_no_other_process),
+        shared_test(a_cleanup_decides_nothing),
+        shared_test(a_process_that_just_exits_counts_as_dead),
+        shared_test(the_dead_do_not_crowd),
+        shared_test(closing_ends_the_own_waiters_only),
+        shared_test(another_definition_is_refused),
+        shared_test(a_damaged_set_says_so),
+        shared_test(a_forked_child_opens_it_anew),
+        shared_test(queues_close_while_another_thread_ticks),
+        shared_test(descriptors_that_are_short_cost_no_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,20 +35,6 @@ static const char text[] = "version: 1\n"
 
 #define FILE_SIZE ((size_t)65536)
 
-static int setup(void **state)
-{
-    (void)state;
-    shared_begin();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shared_end();
-    return 0;
-}
-
 /* Runs it in a child, which ends with success or is killed by `signal`. */
 static void run(void (*body)(void *argument), void *argument, int signal)
 {
@@ -231,8 +217,8 @@ static void test_handler_before(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(befores) / sizeof(befores[0]); i++) {
         run(run_before, &befores[i], 0);
-        teardown(NULL);
-        setup(NULL);
+        shared_end();
+        shared_begin();
     }
 }
 
@@ -270,8 +256,8 @@ static void test_other_faults_kill(void **state)
     (void)state;
     for (enum deadly deadly = OWN_FAULT; deadly <= IGNORED_FAULT; deadly++) {
         run(run_deadly, &deadly, SIGBUS);
-        teardown(NULL);
-        setup(NULL);
+        shared_end();
+        shared_begin();
     }
 }
 
@@ -319,8 +305,8 @@ static void test_handler_after(void **state)
 {
     (void)state;
     run(run_after, &(bool){false}, 0);
-    teardown(NULL);
-    setup(NULL);
+    shared_end();
+    shared_begin();
     run(run_after, &(bool){true}, 0);
 }
 
@@ -385,8 +371,8 @@ static void test_no_handler(void **state)
     (void)state;
     run(run_private, NULL, 0);
     run(run_without, NULL, SIGBUS);
-    teardown(NULL);
-    setup(NULL);
+    shared_end();
+    shared_begin();
     run(run_own_alone, NULL, 0);
 }
 
@@ -547,14 +533,14 @@ static void test_many_mappings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_handler_before, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_faults_kill, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_handler_after, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_handler, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_child_has_its_own_faults, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_blocked_signal_kills, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_little_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_mappings, setup, teardown),
+        shared_test(test_handler_before),
+        shared_test(test_other_faults_kill),
+        shared_test(test_handler_after),
+        shared_test(test_no_handler),
+        shared_test(test_child_has_its_own_faults),
+        shared_test(test_blocked_signal_kills),
+        shared_test(test_little_memory),
+        shared_test(test_many_mappings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

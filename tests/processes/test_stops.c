@@ -93,20 +93,6 @@ static void here_close(struct here *here)
     weir_close(here->w);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    shared_begin();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shared_end();
-    return 0;
-}
-
 /* Asks every millisecond until the answer is another than `refusal`. */
 static int take_at_last(weir_pool *pool, uint64_t n, int refusal)
 {
@@ -337,7 +323,7 @@ static void many_stopped_processes_delay_no_waiter(void **state)
     behind(idlers, 10);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) shared_test(name)
 
 int main(void)
 {

@@ -81,20 +81,6 @@ static const struct kind {
 
 static const struct kind *kind = kinds;
 
-static int setup(void **state)
-{
-    (void)state;
-    shared_begin();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shared_end();
-    return 0;
-}
-
 static void require_code(int r, const char *file, int line, const int *allowed)
 {
     for (; *allowed; allowed++)
@@ -378,8 +364,8 @@ static void storm(enum harm harm, uint64_t *random)
         fprintf(stderr, "kind %d, harm %d: %u too many\n", (int)(kind - kinds), (int)harm,
                 common->over);
     require(common->over == 0);
-    teardown(NULL);
-    setup(NULL);
+    shared_end();
+    shared_begin();
 }
 
 static void test_storm(void **state)
@@ -488,8 +474,8 @@ static void wait_in_all_ways(enum harm harm)
         shared_wait(waiters[i], 0);
     common->ends = true;
     shared_wait(holder, 0);
-    teardown(NULL);
-    setup(NULL);
+    shared_end();
+    shared_begin();
 }
 
 static void test_waits_end(void **state)
@@ -534,8 +520,8 @@ static void test_cleared_header(void **state)
     for (size_t i = 0; i < 2; i++) {
         kind = &kinds[i];
         shared_wait(shared_fork(run_cleared_header, NULL), 0);
-        teardown(NULL);
-        setup(NULL);
+        shared_end();
+        shared_begin();
     }
 }
 
@@ -626,10 +612,10 @@ static void test_coming_and_going(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_storm, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_waits_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cleared_header, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
+        shared_test(test_storm),
+        shared_test(test_waits_end),
+        shared_test(test_cleared_header),
+        shared_test(test_coming_and_going),
     };
 
     seed_begin();

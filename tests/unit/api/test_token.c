@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Cancellation tokens: what another thread's cancel does to blocked calls, and to later ones. */
+#include "lib/blocked.h"
 #include "lib/world.h"
 #include <pthread.h>
 #include <sched.h>
@@ -54,40 +55,9 @@ static struct weir_request slots(uint64_t n, weir_token *by)
                                  .token = by};
 }
 
-struct blocked {
-    pthread_t thread;
-    struct weir_request request;
-    weir_acquisition *acquisition;
-    struct weir_refusal refusal;
-    int result;
-};
-
-static void *block(void *argument)
-{
-    struct blocked *blocked = argument;
-
-    blocked->refusal.size = sizeof(blocked->refusal);
-    blocked->result =
-        weir_acquire(world.pool, &blocked->request, &blocked->acquisition, &blocked->refusal);
-    return NULL;
-}
-
-/* Starts the waiter, and returns once it sleeps and `waiting` requests wait. */
 static void start(struct blocked *blocked, struct weir_request request, uint64_t waiting)
 {
-    uint64_t sleeps = fake_os_counts().futex_wait;
-
-    *blocked = (struct blocked){.request = request, .result = 1};
-    assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
-    while (stats().waiting < waiting || fake_os_counts().futex_wait == sleeps)
-        sched_yield();
-}
-
-static void join(struct blocked *blocked, int expected)
-{
-    pthread_join(blocked->thread, NULL);
-    assert_int_equal(blocked->result, expected);
-    assert_true((blocked->acquisition != NULL) == (expected == 0));
+    blocked_enqueue(blocked, &request, waiting);
 }
 
 static void check_all_end(size_t place, bool real)
@@ -103,12 +73,12 @@ static void check_all_end(size_t place, bool real)
         start(&blocked[i], slots(1 + i % 2, token), i + 1);
     assert_int_equal(weir_token_is_canceled(token), 0);
     ended_n = weir_token_cancel(token);
-    /* In a shared set the sleep that start() has seen may be another waiter's, which wakes up now
-     * and then; a thread that does not sleep yet may end its wait itself. */
+    /* In a shared set the sleep that blocked_enqueue() has seen may be another waiter's, which
+     * wakes up now and then; a thread that does not sleep yet may end its wait itself. */
     assert_true(ended_n >= (strstr(places[place], "process") ? 1 : BLOCKED_N));
     assert_true(ended_n <= BLOCKED_N);
     for (unsigned i = 0; i < BLOCKED_N; i++) {
-        join(&blocked[i], -ECANCELED);
+        blocked_join(&blocked[i], -ECANCELED);
         assert_null(blocked[i].refusal.key);
     }
     assert_int_equal(weir_token_is_canceled(token), 1);
@@ -173,12 +143,12 @@ static void waiters_behind_move_up(void **state)
         if (strstr(places[i], "fair: false") == NULL) {
             start(&behind, slots(1, NULL), 2);
             assert_int_equal(weir_token_cancel(token), 1);
-            join(&behind, 0);
+            blocked_join(&behind, 0);
             release(behind.acquisition);
         } else {
             assert_int_equal(weir_token_cancel(token), 1);
         }
-        join(&head, -ECANCELED);
+        blocked_join(&head, -ECANCELED);
         release(holder);
         close_place();
     }
@@ -201,8 +171,8 @@ static void waits_without_the_token_go_on(void **state)
         assert_int_equal(weir_token_cancel(token), 0);
         assert_int_equal(stats().waiting, 2);
         release(holder);
-        join(&none, 0);
-        join(&other, 0);
+        blocked_join(&none, 0);
+        blocked_join(&other, 0);
         assert_int_equal(weir_token_is_canceled(another), 0);
         release(none.acquisition);
         release(other.acquisition);
@@ -225,7 +195,7 @@ static void a_grant_that_came_first_stands(void **state)
         release(holder);
         assert_int_equal(stats().waiting, 0);
         assert_int_equal(weir_token_cancel(token), 0);
-        join(&blocked, 0);
+        blocked_join(&blocked, 0);
         assert_int_equal(limit_stats(0).held, 1);
         release(blocked.acquisition);
         close_place();
@@ -236,16 +206,16 @@ static void a_timeout_that_comes_first_is_the_result(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PLACES_N; i++) {
-        struct weir_request request = slots(2, NULL);
-        struct blocked blocked = {.request = slots(1, NULL)};
+        struct weir_request all = slots(2, NULL), brief;
+        struct blocked blocked;
         weir_acquisition *holder;
 
         open_place(i, true);
-        holder = granted(&request);
-        blocked.request.token = token;
-        blocked.request.timeout_ns = MS;
-        block(&blocked);
-        assert_int_equal(blocked.result, -ETIMEDOUT);
+        holder = granted(&all);
+        brief = slots(1, token);
+        brief.timeout_ns = MS;
+        blocked_start(&blocked, &brief);
+        blocked_join(&blocked, -ETIMEDOUT);
         assert_string_equal(blocked.refusal.key, "slots");
         assert_int_equal(weir_token_cancel(token), 0);
         release(holder);
@@ -324,7 +294,7 @@ static void it_outlives_the_instance(void **state)
     holder = granted(&request);
     start(&blocked, slots(1, token), 1);
     world.w = weir_close(world.w);
-    join(&blocked, -ESHUTDOWN);
+    blocked_join(&blocked, -ESHUTDOWN);
     request = slots(1, token);
     assert_int_equal(weir_acquire(world.pool, &request, &a, NULL), -ESHUTDOWN);
     assert_int_equal(weir_token_cancel(token), 0);
@@ -377,7 +347,7 @@ static void in_a_forked_child_it_ends_nothing(void **state)
     assert_int_equal(status, 0);
     assert_int_equal(stats().waiting, 1);
     assert_int_equal(weir_token_cancel(token), 1);
-    join(&blocked, -ECANCELED);
+    blocked_join(&blocked, -ECANCELED);
     release(holder);
     close_place();
 }

@@ -4,6 +4,7 @@
  * found when it is closed. Disjoint requests of a set that is fair per limit. Random histories of
  * both are in test_set_model.c.
  */
+#include "lib/blocked.h"
 #include "lib/require.h"
 #include "lib/world.h"
 #include <pthread.h>
@@ -412,41 +413,21 @@ static void a_queue_says_what_is_nested(void **state)
     world_close();
 }
 
-struct blocked {
-    const weir_acquisition *outer;
-    int result;
-};
-
-static void *block(void *argument)
-{
-    struct blocked *blocked = argument;
-    weir_acquisition *acquisition = NULL;
-
-    blocked->result =
-        weir_acquire(world.pool, within(ASK({"slot", 1}), blocked->outer), &acquisition, NULL);
-    if (blocked->result == 0)
-        weir_release(&acquisition);
-    return NULL;
-}
-
 static void a_blocked_thread_is_nested(void **state)
 {
-    struct blocked blocked = {.result = 1};
-    weir_acquisition *other;
-    pthread_t thread;
+    struct blocked blocked;
+    weir_acquisition *outer, *other;
 
     (void)state;
     world_real("limits: [ " SLOTS(2) " ]");
-    blocked.outer = slots(1);
+    outer = slots(1);
     other = slots(1);
-    require(pthread_create(&thread, NULL, block, &blocked) == 0);
-    while (stats().waiting == 0)
-        ;
+    blocked_enqueue(&blocked, within(ASK({"slot", 1}), outer), 1);
     is_deadlock(1, other);
     release(other);
-    require(pthread_join(thread, NULL) == 0);
-    assert_int_equal(blocked.result, 0);
-    release((weir_acquisition *)(uintptr_t)blocked.outer);
+    blocked_join(&blocked, 0);
+    release(blocked.acquisition);
+    release(outer);
     world_close();
 }
 

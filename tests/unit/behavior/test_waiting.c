@@ -2,6 +2,7 @@
 /* The contract on waiting, sentence by sentence: the wait queue, timeouts, forecasts, refusals,
  * races. */
 #include "api/instance.h"
+#include "lib/blocked.h"
 #include "lib/world.h"
 #include "set/txn.h"
 #include <pthread.h>
@@ -800,49 +801,6 @@ static void holder_and_age_can_be_seen(void **state)
 
 /* Blocked threads */
 
-struct blocked {
-    pthread_t thread;
-    struct weir_request request; /* its own, for as long as the call takes */
-    weir_acquisition *acquisition;
-    struct weir_refusal refusal;
-    int result;
-};
-
-static void *block(void *argument)
-{
-    struct blocked *blocked = argument;
-
-    blocked->refusal.size = sizeof(blocked->refusal);
-    blocked->result =
-        weir_acquire(world.pool, &blocked->request, &blocked->acquisition, &blocked->refusal);
-    return NULL;
-}
-
-/* Starts a thread that acquires. */
-static void start(struct blocked *blocked, const struct weir_request *request)
-{
-    *blocked = (struct blocked){.request = *request, .result = 1};
-    assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
-}
-
-/* Starts the waiter, and returns once it sleeps and `waiting` requests wait. */
-static void block_in_line(struct blocked *blocked, const struct weir_request *request,
-                          uint64_t waiting)
-{
-    uint64_t sleeps = fake_os_counts().futex_wait;
-
-    start(blocked, request);
-    /* It is in the wait queue before its deadline is set, and sleeps afterwards. */
-    while (stats().waiting < waiting || fake_os_counts().futex_wait == sleeps)
-        sched_yield();
-}
-
-static void join(struct blocked *blocked, int expected)
-{
-    pthread_join(blocked->thread, NULL);
-    assert_int_equal(blocked->result, expected);
-}
-
 static void a_blocked_caller_is_granted_in_time(void **state)
 {
     struct blocked blocked;
@@ -850,11 +808,11 @@ static void a_blocked_caller_is_granted_in_time(void **state)
     (void)state;
     world_limits(RATE);
     assert_int_equal(take(ASK({"tokens", 10})), 0);
-    block_in_line(&blocked, ASK({"tokens", 3}), 1);
+    blocked_enqueue(&blocked, ASK({"tokens", 3}), 1);
     assert_int_equal(advance(3 * SECOND - 1), 0);
     assert_int_equal(stats().waiting, 1);
     assert_int_equal(advance(1), 1);
-    join(&blocked, 0);
+    blocked_join(&blocked, 0);
     release_used(blocked.acquisition, "tokens", 3);
     world_close();
 }
@@ -867,38 +825,43 @@ static void a_blocked_caller_times_out_and_learns_why(void **state)
     (void)state;
     world_limits(A);
     holder = one_a();
-    block_in_line(&blocked, with_timeout(ASK({"a", 1}), 5), 1);
+    blocked_enqueue(&blocked, with_timeout(ASK({"a", 1}), 5), 1);
     assert_int_equal(advance(5), 1);
-    join(&blocked, -ETIMEDOUT);
+    blocked_join(&blocked, -ETIMEDOUT);
     assert_null(blocked.acquisition);
     assert_string_equal(blocked.refusal.key, "a");
     assert_string_equal(blocked.refusal.set, "main");
-    block_in_line(&blocked, with_max_wait(ASK({"a", 1}), 5), 1);
+    blocked_enqueue(&blocked, with_max_wait(ASK({"a", 1}), 5), 1);
     assert_int_equal(advance(5), 1);
-    join(&blocked, -EAGAIN);
+    blocked_join(&blocked, -EAGAIN);
     assert_string_equal(blocked.refusal.key, "a");
+    release(holder);
+    world_close();
+}
+
+/* Three wait for what is released, and get it one after the other. */
+static void expect_grants_in_order(void)
+{
+    struct blocked blocked[3];
+    weir_acquisition *holder = one_a();
+
+    for (unsigned i = 0; i < 3; i++)
+        blocked_enqueue(&blocked[i], ASK({"a", 1}), i + 1);
+    for (unsigned i = 0; i < 3; i++) {
+        release(holder);
+        blocked_join(&blocked[i], 0);
+        assert_int_equal(stats().waiting, 2 - i);
+        holder = blocked[i].acquisition;
+    }
     release(holder);
     world_close();
 }
 
 static void a_releaser_wakes_the_blocked_one_by_one(void **state)
 {
-    struct blocked blocked[3];
-    weir_acquisition *holder;
-
     (void)state;
     world_limits(A);
-    holder = one_a();
-    for (unsigned i = 0; i < 3; i++)
-        block_in_line(&blocked[i], ASK({"a", 1}), i + 1);
-    for (unsigned i = 0; i < 3; i++) {
-        release(holder);
-        join(&blocked[i], 0);
-        assert_int_equal(stats().waiting, 2 - i);
-        holder = blocked[i].acquisition;
-    }
-    release(holder);
-    world_close();
+    expect_grants_in_order();
 }
 
 /* On the real clock only what must hold on any machine is checked. */
@@ -950,22 +913,9 @@ static void on_the_real_clock_a_blocked_caller_times_out(void **state)
 
 static void on_the_real_clock_a_release_wakes_blocked_callers_in_order(void **state)
 {
-    struct blocked blocked[3];
-    weir_acquisition *holder;
-
     (void)state;
     world_real("limits: [ " A " ]");
-    holder = one_a();
-    for (unsigned i = 0; i < 3; i++)
-        block_in_line(&blocked[i], ASK({"a", 1}), i + 1);
-    for (unsigned i = 0; i < 3; i++) {
-        release(holder);
-        join(&blocked[i], 0);
-        assert_int_equal(stats().waiting, 2 - i);
-        holder = blocked[i].acquisition;
-    }
-    release(holder);
-    world_close();
+    expect_grants_in_order();
 }
 
 /* The first waits for time; the second, blocked behind it, becomes head and must look by itself. */
@@ -976,12 +926,12 @@ static void on_the_real_clock_a_new_head_keeps_its_own_time(void **state)
     (void)state;
     world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s } ]");
     assert_int_equal(take(ASK({"k", 10})), 0);
-    start(&first, ASK({"k", 3}));
+    blocked_start(&first, ASK({"k", 3}));
     while (stats().waiting < 1 && stats().granted < 2)
         sched_yield();
-    start(&second, with_timeout(ASK({"k", 1}), 5 * SECOND)); /* rather than hang */
-    join(&first, 0);
-    join(&second, 0);
+    blocked_start(&second, with_timeout(ASK({"k", 1}), 5 * SECOND)); /* rather than hang */
+    blocked_join(&first, 0);
+    blocked_join(&second, 0);
     assert_int_equal(stats().granted, 3);
     release_used(first.acquisition, "k", 3);
     release_used(second.acquisition, "k", 1);
@@ -1000,9 +950,9 @@ static void on_the_real_clock_one_instant_may_serve_many(void **state)
     /* The request lives in this scope, not in that of the loop, while the threads read it. */
     request = with_timeout(ASK({"k", 1}), 5 * SECOND);
     for (int i = 0; i < 3; i++)
-        start(&blocked[i], request);
+        blocked_start(&blocked[i], request);
     for (int i = 0; i < 3; i++) {
-        join(&blocked[i], 0);
+        blocked_join(&blocked[i], 0);
         release_used(blocked[i].acquisition, "k", 1);
     }
     world_close();
@@ -1018,16 +968,16 @@ static void on_the_real_clock_blocked_and_submitted_waiters_share_a_wait_queue(v
     (void)state;
     world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s } ]");
     assert_int_equal(take(ASK({"k", 10})), 0);
-    start(&first, with_timeout(ASK({"k", 2}), 5 * SECOND));
+    blocked_start(&first, with_timeout(ASK({"k", 2}), 5 * SECOND));
     while (stats().waiting < 1 && stats().granted < 2)
         sched_yield();
     assert_true(submit(with_timeout(ASK({"k", 1}), 5 * SECOND), &second) >= 0);
-    start(&third, with_timeout(ASK({"k", 1}), 5 * SECOND));
-    join(&first, 0);
+    blocked_start(&third, with_timeout(ASK({"k", 1}), 5 * SECOND));
+    blocked_join(&first, 0);
     while (result(second) == -EINPROGRESS)
         sched_yield();
     assert_int_equal(result(second), 0);
-    join(&third, 0);
+    blocked_join(&third, 0);
     release_used(first.acquisition, "k", 2);
     release_used(second, "k", 1);
     release_used(third.acquisition, "k", 1);

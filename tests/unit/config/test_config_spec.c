@@ -394,15 +394,11 @@ static void test_names(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_everything, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_nameless_and_empty, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_backend, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_other_versions, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_sizes, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_arrays, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_limits, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_lease, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_names, plans_setup, plans_teardown),
+        plans_test(test_everything), plans_test(test_nameless_and_empty),
+        plans_test(test_backend),    plans_test(test_other_versions),
+        plans_test(test_sizes),      plans_test(test_arrays),
+        plans_test(test_limits),     plans_test(test_lease),
+        plans_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -378,14 +378,9 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_definition, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_same, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_different, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_plugin, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_names, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_length, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_not_text, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory, plans_setup, plans_teardown),
+        plans_test(test_definition), plans_test(test_same),          plans_test(test_different),
+        plans_test(test_plugin),     plans_test(test_names),         plans_test(test_length),
+        plans_test(test_not_text),   plans_test(test_out_of_memory),
     };
     seed_begin();
     print_message("WEIR_SEED=%" PRIu64 "\n", test_seed);

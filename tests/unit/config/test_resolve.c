@@ -243,14 +243,10 @@ static void test_out_of_memory_in_spec(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_defaults, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_backend, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_balancers, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_layout, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_refund_and_overuse, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_one_order, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(test_out_of_memory_in_spec, plans_setup, plans_teardown),
+        plans_test(test_defaults),           plans_test(test_backend),
+        plans_test(test_balancers),          plans_test(test_layout),
+        plans_test(test_refund_and_overuse), plans_test(test_one_order),
+        plans_test(test_out_of_memory),      plans_test(test_out_of_memory_in_spec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

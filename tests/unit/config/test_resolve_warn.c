@@ -205,16 +205,10 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_limit_that_never_binds, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(limits_that_cannot_be_compared, plans_setup,
-                                        plans_teardown),
-        cmocka_unit_test_setup_teardown(what_limits_nothing, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(a_set_without_a_pool, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(max_wait_above_timeout, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(a_burst_far_above_the_capacity, plans_setup,
-                                        plans_teardown),
-        cmocka_unit_test_setup_teardown(nothing_beside_complaints, plans_setup, plans_teardown),
-        cmocka_unit_test_setup_teardown(no_memory, plans_setup, plans_teardown),
+        plans_test(a_limit_that_never_binds),  plans_test(limits_that_cannot_be_compared),
+        plans_test(what_limits_nothing),       plans_test(a_set_without_a_pool),
+        plans_test(max_wait_above_timeout),    plans_test(a_burst_far_above_the_capacity),
+        plans_test(nothing_beside_complaints), plans_test(no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
  * is something to do and never otherwise. test_cq_internals.c has what only the library itself can
  * bring about.
  */
+#include "lib/blocked.h"
 #include "lib/world.h"
 #include <poll.h>
 #include <pthread.h>
@@ -1066,32 +1067,9 @@ static void a_closed_queue_is_used_again_and_knows_nothing(void **state)
 
 /* Wait queues of several kinds of waiters */
 
-struct blocked {
-    pthread_t thread;
-    int result;
-    weir_acquisition *acquisition;
-};
-
-static void *block(void *argument)
-{
-    struct blocked *blocked = argument;
-
-    blocked->result = weir_acquire(world.pool, ASK({"a", 1}), &blocked->acquisition, NULL);
-    return NULL;
-}
-
-static void block_in_line(struct blocked *blocked, uint64_t waiting)
-{
-    *blocked = (struct blocked){.result = 1};
-    assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
-    while (stats().waiting < waiting)
-        sched_yield();
-}
-
 static weir_acquisition *unblocked(struct blocked *blocked)
 {
-    pthread_join(blocked->thread, NULL);
-    assert_int_equal(blocked->result, 0);
+    blocked_join(blocked, 0);
     return blocked->acquisition;
 }
 
@@ -1108,9 +1086,9 @@ static void one_wait_queue_for_all_kinds_of_waiters(void **state)
     put(ASK({"a", 1}), 1);
     kept = pending(ASK({"a", 1}));
     assert_int_equal(put_to(other, ASK({"a", 1}), 2, NULL), 0);
-    block_in_line(&blocked[0], 4);
+    blocked_enqueue(&blocked[0], ASK({"a", 1}), 4);
     handle = put_kept(ASK({"a", 1}), 3);
-    block_in_line(&blocked[1], 6);
+    blocked_enqueue(&blocked[1], ASK({"a", 1}), 6);
     put(ASK({"a", 1}), 4);
     release(holder);
     assert_int_equal(weir_acquisition_result(kept), -EINPROGRESS);

@@ -4,6 +4,7 @@
  * forecast for them is computed again. With an injected clock, then with that of the machine, both
  * moved by hand.
  */
+#include "lib/blocked.h"
 #include "lib/world.h"
 #include "wait/wait_timer.h"
 #include <poll.h>
@@ -247,22 +248,6 @@ static void a_forecast_of_before_is_not_taken_up_again(void **state)
 
 #define MOMENTS 20000 /* until what must happen is taken not to happen */
 
-struct blocked {
-    pthread_t thread;
-    weir_acquisition *acquisition;
-    int result;
-    _Atomic bool returned;
-};
-
-static void *block(void *argument)
-{
-    struct blocked *blocked = argument;
-
-    blocked->result = weir_acquire(world.pool, ASK_DEFAULTS, &blocked->acquisition, NULL);
-    atomic_store(&blocked->returned, true);
-    return NULL;
-}
-
 static void pause_for_a_moment(void)
 {
     pause_ns(MS);
@@ -271,12 +256,7 @@ static void pause_for_a_moment(void)
 /* Starts a thread that acquires, and returns once it sleeps as the `waiting`-th waiter. */
 static void start(struct blocked *blocked, uint64_t waiting)
 {
-    uint64_t sleeps = fake_os_counts().futex_wait;
-
-    *blocked = (struct blocked){.result = 1};
-    assert_int_equal(pthread_create(&blocked->thread, NULL, block, blocked), 0);
-    while (stats().waiting < waiting || fake_os_counts().futex_wait == sleeps)
-        pause_for_a_moment();
+    blocked_enqueue(blocked, ASK_DEFAULTS, waiting);
 }
 
 static void join(struct blocked *blocked)
@@ -284,8 +264,7 @@ static void join(struct blocked *blocked)
     for (int i = 0; i < MOMENTS && !atomic_load(&blocked->returned); i++)
         pause_for_a_moment();
     assert_true(atomic_load(&blocked->returned));
-    pthread_join(blocked->thread, NULL);
-    assert_int_equal(blocked->result, 0);
+    blocked_join(blocked, 0);
     release(blocked->acquisition);
 }
 
