@@ -123,18 +123,24 @@ int os_fallocate(int fd, uint64_t offset, uint64_t size)
     return r;
 }
 
+void os_pause(void)
+{
+    const struct timespec pause = {0, 1000000};
+
+    nanosleep(&pause, NULL);
+}
+
 /* Polls instead of blocking in the kernel: a stopped process may hold the lock without end. */
 int os_file_lock(int fd)
 {
     enum { TRIES = 1000 };
-    const struct timespec pause = {0, 1000000};
 
     for (int i = 0; i < TRIES; i++) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
-        nanosleep(&pause, NULL);
+        os_pause();
     }
     return -EBUSY;
 }

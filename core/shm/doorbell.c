@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DOORBELL_TRIES 16 /* another process may sweep a doorbell that is being made each time */
+#define DOORBELL_TRIES 16 /* a sweep takes a doorbell if its maker did not run for a moment */
 
 /* Names of a doorbell: while it is being made, and from then on. */
 struct doorbell_names {
@@ -197,6 +197,21 @@ static bool doorbell_is_name(const char *name, const char *file_stem)
                        strcmp(dot + end, DOORBELL_FRESH_SUFFIX) == 0);
 }
 
+/* Returns 1 if the doorbell has a reader, 0, or an error. One that is being made gets its reader in
+ * a moment, so it is looked at twice: sweeps that come one after the other, and run whenever the
+ * maker lets the directory go, would take it at each try. */
+static int doorbell_is_read(int directory_fd, const char *name)
+{
+    size_t length = strlen(name), fresh = sizeof(DOORBELL_FRESH_SUFFIX) - 1;
+    int is_read = os_fifo_is_read(directory_fd, name);
+
+    if (is_read != 0 || strcmp(name + length - fresh, DOORBELL_FRESH_SUFFIX) != 0)
+        return is_read;
+    SCHED_POINT();
+    os_pause();
+    return os_fifo_is_read(directory_fd, name);
+}
+
 int doorbell_sweep(int directory_fd, const char *file_stem)
 {
     char name[SEGMENT_DIR_FILE_SIZE];
@@ -206,7 +221,7 @@ int doorbell_sweep(int directory_fd, const char *file_stem)
     if (r < 0)
         return r;
     while ((r = os_dir_next(list, name, sizeof(name))) > 0) {
-        int is_read = doorbell_is_name(name, file_stem) ? os_fifo_is_read(directory_fd, name) : 1;
+        int is_read = doorbell_is_name(name, file_stem) ? doorbell_is_read(directory_fd, name) : 1;
 
         SCHED_POINT();
         if (is_read == 0)

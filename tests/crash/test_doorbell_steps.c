@@ -106,7 +106,7 @@ static void it_can_be_rung_whenever_one_sweeps(void **state)
     require(making > 1 && sweeping > 0);
     ring();
     for (uint64_t i = 1; i <= making + 1; i++) {
-        for (uint64_t k = 1; k <= sweeping + 1; k++) {
+        for (uint64_t k = 1; k <= sweeping + 2; k++) {
             begin(i, k);
             fiber_go(&maker, 0);
             fiber_go(&sweeper, 0);
@@ -114,6 +114,22 @@ static void it_can_be_rung_whenever_one_sweeps(void **state)
             require(is_empty());
         }
     }
+}
+
+/* A sweep begins each time that a doorbell is made and not open yet, and pauses for the maker. */
+static void sweeps_do_not_keep_up_with_it(void **state)
+{
+    (void)state;
+    maker_is_dead = false;
+    fiber_start(&maker, make, NULL);
+    while (fiber_go(&maker, 1) != FIBER_DONE) {
+        fiber_start(&sweeper, sweep, NULL);
+        fiber_go(&sweeper, 1);
+        fiber_go(&maker, 1);
+        fiber_go(&sweeper, 0);
+    }
+    ring();
+    require(is_empty());
 }
 
 /* Its descriptor is closed as the kernel closes it. What it had made goes with the next sweep, or
@@ -165,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_can_be_rung_whenever_one_sweeps),
+        cmocka_unit_test(sweeps_do_not_keep_up_with_it),
         cmocka_unit_test(one_that_died_leaves_nothing),
     };
 
