@@ -19,7 +19,12 @@ static inline bool tmpdir_make(char ret_path[static TMPDIR_SIZE], const char *pa
     const char *in = parent ? parent : getenv("WEIR_TEST_DIRECTORY");
     int n = snprintf(ret_path, TMPDIR_SIZE, "%s/weir-test-XXXXXX", in ? in : "/dev/shm");
 
-    return n > 0 && n < TMPDIR_SIZE && mkdtemp(ret_path);
+    if (n <= 0 || n >= TMPDIR_SIZE)
+        return false;
+    if (mkdtemp(ret_path))
+        return true;
+    perror(ret_path);
+    return false;
 }
 
 /* Removes it with the files in it. Whether it is gone. */
