@@ -28,7 +28,6 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int 
                              const struct decision *decision)
 {
     uint64_t wait = WEIR_FOREVER;
-
     bool is_decision = result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT;
 
     if (!is_decision && result != -ERANGE && result != -EDEADLK)

@@ -34,7 +34,7 @@ static inline bool request_is_nested(const struct weir_request *request)
 }
 
 /* Returns the caller's request, request_default for NULL, or NULL if it is malformed. */
-static inline const struct weir_request *request_validate(const struct weir_request *request)
+WEIR_ALWAYS_INLINE const struct weir_request *request_validate(const struct weir_request *request)
 {
     if (!request)
         return &request_default;
@@ -45,31 +45,18 @@ static inline const struct weir_request *request_validate(const struct weir_requ
     return request;
 }
 
-/* Returns the caller's request, request_default for NULL, or NULL if it is malformed or nested: the
- * fast path leaves nested requests to the slow one. */
+/* Returns a valid request, request_default for NULL; or NULL: malformed, or nested. */
 WEIR_ALWAYS_INLINE const struct weir_request *
 request_validate_plain(const struct weir_request *request)
 {
-    if (!request)
-        return &request_default;
-    if (request->size < sizeof(*request)) {
-        if (request->size != REQUEST_SIZE_NO_SUBJECT && request->size != REQUEST_SIZE_NO_TOKEN)
-            return NULL;
-    } else if (request->within) {
-        return NULL;
-    }
-    if (request->flags & ~(uint32_t)WEIR_STRICT || request->within_process ||
-        (request->amounts_n && !request->amounts))
-        return NULL;
-    return request;
+    request = request_validate(request);
+    return request && !request_is_nested(request) ? request : NULL;
 }
 
 /* Returns the token of a request, or NULL. */
 static inline weir_token *request_token(const struct weir_request *request)
 {
-    const size_t with_token = offsetof(struct weir_request, token) + sizeof(request->token);
-
-    return request->size >= with_token ? request->token : NULL;
+    return request->size >= sizeof(*request) ? request->token : NULL;
 }
 
 /* Refuses a malformed request: says why in `retref`, and in the log once. Returns -EINVAL. */

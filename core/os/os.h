@@ -118,8 +118,7 @@ int os_pread(int fd, uint64_t offset, void *buffer, size_t size); /* number of b
 int os_ftruncate(int fd, uint64_t size);
 /* -ENOSPC now, never at a later store. Does not change the size of the file. */
 int os_fallocate(int fd, uint64_t offset, uint64_t size);
-/* Sleeps for a millisecond, so that other threads go on. */
-void os_pause(void);
+void os_pause(void); /* for a millisecond */
 /* Takes an exclusive lock on the file. Returns -EBUSY after one second; holders keep it briefly. */
 int os_file_lock(int fd);
 void os_file_unlock(int fd);

@@ -197,15 +197,13 @@ static bool doorbell_is_name(const char *name, const char *file_stem)
                        strcmp(dot + end, DOORBELL_FRESH_SUFFIX) == 0);
 }
 
-/* Returns 1 if the doorbell has a reader, 0, or an error. One that is being made gets its reader in
- * a moment, so it is looked at twice: sweeps that come one after the other, and run whenever the
- * maker lets the directory go, would take it at each try. */
+/* Returns 1 if the doorbell has a reader, 0, or an error. Looks twice at one that is being made: a
+ * sweep that runs whenever the maker lets the directory go would take it at each try. */
 static int doorbell_is_read(int directory_fd, const char *name)
 {
-    size_t length = strlen(name), fresh = sizeof(DOORBELL_FRESH_SUFFIX) - 1;
     int is_read = os_fifo_is_read(directory_fd, name);
 
-    if (is_read != 0 || strcmp(name + length - fresh, DOORBELL_FRESH_SUFFIX) != 0)
+    if (is_read != 0 || !strstr(name, DOORBELL_FRESH_SUFFIX))
         return is_read;
     SCHED_POINT();
     os_pause();

@@ -76,9 +76,8 @@ int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint64_t 
 
 /*
  * Removes the doorbells that have no reader: of one set, in all generations of its segment, or, if
- * `file_stem` is NULL, of all sets. Each belongs to a dead process; one that is not finished is
- * looked at twice, a millisecond apart, as its maker may be about to open it. Returns 0 or the
- * first error, after which it goes on; what it could not look at stays.
+ * `file_stem` is NULL, of all sets. Each belongs to a dead process; an unfinished one is looked at
+ * twice. Returns 0 or the first error, after which it goes on; what it could not look at stays.
  */
 int doorbell_sweep(int directory_fd, const char *file_stem);
 
