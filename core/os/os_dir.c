@@ -125,17 +125,13 @@ int os_fallocate(int fd, uint64_t offset, uint64_t size)
 
 void os_pause(void)
 {
-    const struct timespec pause = {0, 1000000};
-
-    nanosleep(&pause, NULL);
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
 /* Polls instead of blocking in the kernel: a stopped process may hold the lock without end. */
 int os_file_lock(int fd)
 {
-    enum { TRIES = 1000 };
-
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < 1000; i++) { /* a second */
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
