@@ -97,9 +97,8 @@ int doorbell_open(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
     r = -EAGAIN;
     for (int i = 0; i < DOORBELL_TRIES && r == -EAGAIN; i++)
         r = doorbell_make(directory_fd, &names);
-    if (r == -ENOENT)
-        return os_eventfd(); /* no process ever adds to it */
-    return r == -EAGAIN ? -EBUSY : r;
+    /* Without a directory, one to which no process ever adds. */
+    return r == -ENOENT ? os_eventfd() : r == -EAGAIN ? -EBUSY : r;
 }
 
 void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, uint32_t timer)
@@ -197,8 +196,7 @@ static bool doorbell_is_name(const char *name, const char *file_stem)
                        strcmp(dot + end, DOORBELL_FRESH_SUFFIX) == 0);
 }
 
-/* Returns 1 if the doorbell has a reader, 0, or an error. Looks twice at one that is being made: a
- * sweep that runs whenever the maker lets the directory go would take it at each try. */
+/* Looks twice at one that is being made: sweeps that keep pace would take it at each try. */
 static int doorbell_is_read(int directory_fd, const char *name)
 {
     int is_read = os_fifo_is_read(directory_fd, name);
