@@ -41,6 +41,7 @@ struct limit {
     struct subject subject;  /* rates */
     uint64_t capacity, used; /* resources */
     uint64_t refund, charge, most;
+    uint64_t period; /* of one unit, us, if that is whole, else 0 */
 };
 
 struct hold {
@@ -215,6 +216,8 @@ static void add_rate(struct world *world, struct limit *limit)
     if (limit->subject.ops->charge)
         limit->charge = random_below(&world->random, 2);
     limit->most = limit->subject.footprint.amount_max;
+    if (recipe.window % recipe.capacity == 0)
+        limit->period = recipe.window / recipe.capacity;
     limit->subject.wall_offset_ns = 0;
     subject_init(&limit->subject, world->now * world->scale);
     printf("%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
@@ -465,6 +468,8 @@ static void operate_release(struct world *world)
 
         if (random_chance(&world->random, 20))
             used = random_magnitude(&world->random, 2 * amount + 1);
+        else if (random_chance(&world->random, 10)) /* beyond the deepest debt */
+            used = amount + 2 * less(world->limits[i].most, AMOUNT_MOST) + 1;
         if (undo || world->limits[i].is_resource)
             used = undo ? 0 : amount;
         printf(" %" PRIu64, used);
@@ -533,8 +538,12 @@ static void end_session(struct world *world)
 /* Mostly to where something happens, or one microsecond before. */
 static uint64_t choose_advance(struct world *world)
 {
+    const uint64_t period = world->limits[random_below(&world->random, world->n)].period;
+
     if (random_chance(&world->random, 10))
         return 0;
+    if (period < UINT64_C(1) << 40 && random_chance(&world->random, 30))
+        return period * random_below(&world->random, 4);
     if (world->wait > 0 && world->wait < UINT64_C(1) << 50 && random_chance(&world->random, 60))
         return world->wait - random_below(&world->random, 2);
     return random_magnitude(&world->random,

@@ -72,6 +72,44 @@ class Batches(unittest.TestCase):
             capacity, window = rng.randint(20, 1000), rng.choice((1000, 999983, 100000))
             yield rng, capacity, window, rng.randint(1, window // 4)
 
+    def hoard(self, rng, limit, delta, align):
+        """What is used at one instant, if all is hoarded that is there, and that comes until the first batch ends."""
+        self.client.call("FLUSHALL")
+        fake = FakeServer(self.client)
+        node = Node(self.client, "one", "", definition(limit))
+        node.call("weir_batch", 0, 1)
+        fake.advance(10**9 + align - 10**9 % align - 1)  # all is there again, and a step comes in 1 us
+        used, end = node.call("weir_batch", 0, 10**6)[1], fake.clock + delta - 1
+        while True:
+            more = node.call("weir_batch", 0, 1)
+            if more[0] == GRANTED:
+                used += more[1]
+            elif fake.clock == end:
+                return used
+            else:
+                fake.advance(min(rng.randint(1, 20 + delta // 50), max(1, more[3]), end - fake.clock))
+
+    def test_hoarded_batches_and_what_came_since_are_a_burst(self):
+        for rng, capacity, window, delta in self.each_schedule("hoard"):
+            burst = capacity * delta // window + rng.randint(2, 50)
+            limit = f"g,{capacity},{window},{burst},{burst},0,{delta},0,0"
+            used = self.hoard(rng, limit, delta, 1)
+            self.assertIn(used, (burst - 2, burst - 1, burst), limit)
+
+    def test_hoarded_batches_and_the_steps_since_are_a_burst(self):
+        for rng, capacity, _, _ in self.each_schedule("hoarded steps"):
+            every, step = rng.randint(1, 1000), rng.randint(1, 10)
+            delta = rng.choice((rng.randint(1, 5 * every), every * rng.randint(1, 3)))
+            burst = step * (delta // every + 2) + rng.randint(1, capacity)
+            used = self.hoard(rng, f"t,{step},{every},{burst},{burst},{every},{delta},0,0", delta, every)
+            self.assertEqual(used, burst)
+
+    def test_hoarded_batches_fill_a_sliding_window(self):
+        for rng, capacity, window, delta in self.each_schedule("hoarded window"):
+            segments = rng.choice((0, 0, 3))
+            used = self.hoard(rng, f"s,{capacity},{window},{capacity},{capacity},{segments},{delta},0,0", delta, 1)
+            self.assertEqual(used, capacity)
+
     def check_bucket(self, uses, capacity, window, burst):
         """In any [a, b] at most burst + rate · (b - a)."""
         beyond, last = 0, None

@@ -722,6 +722,38 @@ class State(Calls):
         a.open()
         self.assertGreater(self.client.call("PTTL", "set"), 30000)
 
+    def test_pages_of_a_sliding_window_come_and_go(self):
+        a = self.node("a", "s,200,1000,200,200,0,0,0,0")
+        for slot in range(100):
+            a.acquire(slot, 1)
+            self.fake.advance(1)
+        for slot in [*range(32, 64), *range(96, 100)]:  # the second page, and the end of the fourth
+            a.release(slot, slot + 1, 0, how="undo")
+        left = [slot for slot in range(100) if not (32 <= slot < 64 or slot >= 96)]
+        self.assertEqual(a.snapshot()[-1][0][0], 200 - len(left))
+        for n in (1, 31, 32, 33, len(left)):
+            self.assertEqual(a.acquire(200, 200 - len(left) + n), [REFUSED, BUSY, 0, left[n - 1] + 900])
+        self.assertEqual(a.take(1)[0], GRANTED)
+        self.fake.advance(999)
+        self.assertEqual(a.snapshot()[-1][0][0], 199)
+        self.fake.advance(1)
+        self.assertEqual(a.take(200)[0], GRANTED)
+        self.assertEqual(sum(name.startswith("l") for name in self.client.call("HKEYS", "set")), 1)
+
+    def test_a_wall_clock_that_catches_up_divides_an_instant(self):
+        """A reservation in one calendar window is not refunded in the next, though it bears its first instant."""
+        a = self.node("a", "f,10,1000,10,10,2,0,1,0", bucket(1, 7, refund=1))
+        self.fake.advance(995)  # a window begins in 5 us
+        a.take(0, 1)
+        self.fake.advance(-5)  # the set's clock stands still
+        reply = a.call("weir_reserve", "", 0, a.next(), -1, 3, 1)
+        self.assertEqual(reply[2], START_US + 995 + 7)
+        self.fake.advance(5 + 7)
+        a.take(4, 0)
+        self.assertEqual(a.snapshot()[-1][0][0], 6)
+        a.release(0, 1, 0, 1)
+        self.assertEqual(a.snapshot()[-1][0][0], 6)
+
     def test_the_clock_may_be_set_back(self):
         a = self.node("a", bucket(1, 10 * SECOND))
         a.take(1)

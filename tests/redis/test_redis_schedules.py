@@ -189,6 +189,8 @@ class SimulatedNode(Node):
             self.unknown[slot] = (serial, amounts, deadline)
         elif reply[0] == GRANTED:
             self.learn(slot, serial, amounts, deadline, reply[1], reply[2])
+            if sum(amounts) > 0 and self.snapshot()[3] > 0:
+                self.world.wrong(f"{self.name}, {serial}, has passed waiters")
         elif reply[0] == WAITING:
             self.tickets[slot] = Ticket(serial, amounts, deadline, False)
             self.timer = self.world.now + reply[1] if reply[1] >= 0 else None

@@ -184,10 +184,9 @@ function steps.configure(p)
     return 'a step must bring a whole number of units'
   end
   p.step = math.min(step, 2 * p.burst)
-  if p.delta > 0 then
-    p.max = p.burst - p.step * (exact.div(p.delta, p.every) + 1)
-  else
-    p.max = p.burst
+  p.max = p.burst
+  if p.delta > 0 then -- until the last us of a batch, so many steps may come
+    p.max = p.burst - p.step * exact.div(p.delta + p.every - 2, p.every)
   end
   return p.max < 1 and 'the burst is used up within the life of a batch' or nil
 end
