@@ -365,6 +365,27 @@ class Grace(Calls):
         self.assertEqual(regranted[0], GRANTED)
         self.assertGreater(regranted[1], lost[1])
 
+    def test_nothing_is_reserved_in_a_grace(self):
+        a = self.node("a", bucket(5, SECOND))
+        self.be_another("two", a)
+        self.assertEqual(a.call("weir_reserve", "", 0, 1, -1, 1), [REFUSED, IN_GRACE, -1, LEASE_US])
+
+    def test_what_is_asserted_was_drained_already(self):
+        for flags, available in (("d", 0), ("-", 3)):
+            self.client.call("DEL", "set")
+            self.fake.be("one", 0)
+            a = self.node("a", bucket(5, 3600 * SECOND), flags=flags)
+            granted = a.acquire(0, 2)
+            self.client.call("DEL", "set")
+            self.be_another("two", a)
+            a.call("weir_assert", a.inbox, *self.hold(0, 1, granted, 2))
+            self.assertEqual(a.snapshot()[-1][0][0], available)
+            for _ in range(24):
+                self.fake.advance(LEASE_US)
+                self.node("b", bucket(5, 3600 * SECOND), flags=flags)
+            self.assertEqual(self.node("b", bucket(5, 3600 * SECOND), flags=flags).snapshot()[-1][0][0],
+                             available + 1)
+
     def test_a_request_of_zeros_waits_for_the_end_of_a_grace(self):
         a = self.node("a", resource(1))
         self.be_another("two", a)
@@ -689,6 +710,7 @@ class State(Calls):
                           (2**20, 1, "try", -1, -1, 1), (0.5, 1, "try", -1, -1, 1), (0, 1, "try", "nan", -1, 1)):
             self.fails("BADARG", a.call, "weir_acquire", "", *arguments)
         self.fails("BADARG", Node(self.client, "one", "a b", a.text).open)
+        self.fails("BADARG", Node(self.client, "one", "a" * 129, a.text).open)
         self.fails("BADARG", Node(self.client, "one", "", a.text).open)
         self.assertEqual(a.snapshot()[-1], [[2, 0, 0]])
 

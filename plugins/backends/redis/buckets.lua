@@ -112,7 +112,7 @@ function bucket.drain(c, p)
   end
 end
 
--- The shaper: leaky_bucket whose units leave one by one, exactly W/C apart. The state is the
+-- The shaper: leaky_bucket, with units that leave one by one, exactly W/C apart. The state is the
 -- instant at which the next unit may leave, as a pair, and that of the last grant. An instant
 -- between two us is observed at the later one, and a grant at that time counts from the exact
 -- instant: so the rate is met in the long run.

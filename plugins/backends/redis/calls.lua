@@ -257,7 +257,7 @@ local function weir_reserve(keys, args)
     return transaction.finish(c, reply or range_reply(impossible))
   end
   local us, limiting, reason = decide(c, amounts)
-  if not may_pass(c) then
+  if not may_pass(c) or reason == IN_GRACE then
     return transaction.finish(c, refused_reply(reason, limiting, us))
   elseif max_wait >= 0 and us > max_wait then
     return transaction.finish(c, refused_reply(TOO_LONG, limiting, us))
@@ -403,7 +403,7 @@ local function assert_hold(c, from)
       c.v[head.CANCELED] = c.v[head.CANCELED] + 1
     end
   end
-  limits.take(c, amounts)
+  limits.assert(c, amounts)
   sessions.put_ticket(c, c.node, slot, {serial, IS_HELD, fence, at, unpack(amounts)})
   c.v[head.FENCE] = math.max(c.v[head.FENCE], fence)
   c.v[head.GRANTED] = c.v[head.GRANTED] + 1

@@ -134,7 +134,6 @@ local function weir_commit(keys, args)
   end
   c.v[head.VERSION] = version + 1
   state.put(c, 'X', args[7])
-  c.timer_us = nil
   queue.pump(c)
   return transaction.finish(c, {GRANTED, version + 1, c.now, own_timer(c), fences})
 end

@@ -3,8 +3,8 @@
 --   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
 --
 -- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
--- LIMIT: `r,CAPACITY` a resource, `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time and
--- as new after KEEP us (0: never), or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
+-- LIMIT: `r,CAPACITY` a resource, `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time
+-- and as new after KEEP us (0: never), or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
 --   KIND    `t` token_bucket, `g` gcra, `l` leaky_bucket, `s` sliding_window, `f` fixed_window
 --   WINDOW  us; BURST is the capacity where there is none; INITIAL is available at the start
 --   EXTRA   t: length of a step, us, or 0; l: 0 meter, 1 shaper; s: segments; f: 0 first_use,

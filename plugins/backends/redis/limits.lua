@@ -88,6 +88,17 @@ function limits.take(c, amounts)
   c.changed = true
 end
 
+-- Takes what a node says that it was granted before data was lost. A limit that was drained then
+-- has counted it already.
+function limits.assert(c, amounts)
+  for i, p in ipairs(c.plan.limits) do
+    if amounts[i] > 0 and not (c.plan.drains and p.kind.drain) then
+      p.kind.take(c, p, amounts[i])
+    end
+  end
+  c.changed = true
+end
+
 local function limits_give_back(c, amounts, used, granted, undo)
   for i, p in ipairs(c.plan.limits) do
     local rest, refund = amounts[i] - used[i], p.refund or (undo and p.kind.refund)

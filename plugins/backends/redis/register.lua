@@ -1,6 +1,6 @@
 -- What a client can call.
 
--- Returns the call with its errors as replies, whose first word is the code.
+-- Returns the call with its errors as replies, which begin with the code.
 local function guarded(call)
   return function(keys, args)
     local ok, reply = pcall(call, keys, args)

@@ -1,5 +1,6 @@
 -- The beginning and the end of a call: the instant, the state, the epoch, the writes.
 local CLOCK_STEP_MAX = 1000000 -- us
+local NODE_MAX = 128 -- bytes of its name
 
 local transaction = {}
 
@@ -22,7 +23,7 @@ local function server_identity()
 end
 
 -- Reads the fields of this call, and those that every call needs, in one go.
-local function state_fetch(c, ...)
+local function transaction_fetch(c, ...)
   local names = {'H', 'D', 'R', ...}
   local values = redis.call('HMGET', c.key, unpack(names))
   for i, name in ipairs(names) do
@@ -32,7 +33,7 @@ end
 
 -- Moves the instant on. The clock of the server may be set back: by little, time stands still until
 -- it is there again; by more, it goes on from where it was.
-local function state_set_time(c)
+local function transaction_set_time(c)
   local v, clock = c.v, clock_us()
   c.clock = clock
   if clock + v[head.SHIFT] < v[head.LAST] - CLOCK_STEP_MAX then
@@ -42,7 +43,7 @@ local function state_set_time(c)
   c.wall_offset = clock - c.now
 end
 
-local function state_drain(c)
+local function transaction_drain(c)
   for _, p in ipairs(c.plan.limits) do
     if p.kind.drain and c.plan.drains then
       p.kind.drain(c, p)
@@ -52,14 +53,14 @@ end
 
 -- Makes the state of a set that is not there. It may have been there before the server started, or
 -- before data was lost: then it begins with a time of grace.
-local function state_create(c, was_known)
+local function transaction_create(c, was_known)
   local v, run, start = {}, server_identity()
   for i = 1, c.plan.words do
     v[i] = 0
   end
   v[head.FORMAT], v[head.EXPIRY], v[head.FIRST], v[head.NEXT] = FORMAT, NEVER, 1, 1
   c.v = v
-  state_set_time(c)
+  transaction_set_time(c)
   for _, p in ipairs(c.plan.limits) do
     p.kind.init(c, p)
   end
@@ -67,11 +68,11 @@ local function state_create(c, was_known)
   state.put(c, 'R', run)
   if was_known or c.clock - start < c.plan.lease + 1000000 then
     v[head.GRACE] = c.now + c.plan.lease
-    state_drain(c)
+    transaction_drain(c)
   end
 end
 
-local function state_read_head(c)
+local function transaction_read_head(c)
   local blob = c.fields.H
   if #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
     state.fail('FORMAT of another version')
@@ -82,14 +83,14 @@ end
 -- Another server answers than the one that last changed the state: it has restarted, or a replica
 -- took over. Writes may have been lost, so nothing is granted for a lease, during which nodes
 -- assert what they hold.
-local function state_check_epoch(c, run)
+local function transaction_check_epoch(c, run)
   local actual = server_identity()
   if run ~= actual then
     state.fail('STALERUN ' .. actual)
   elseif c.fields.R ~= actual then
     state.put(c, 'R', actual)
     c.v[head.GRACE] = math.max(c.v[head.GRACE], c.now + c.plan.lease)
-    state_drain(c)
+    transaction_drain(c)
   end
 end
 
@@ -100,24 +101,24 @@ function transaction.begin(keys, args, how, ...)
              tables = {}, pushes = {}}
   if #keys ~= 1 or #args < 3 then
     state.fail('BADARG one key, run_id, definition and node')
-  elseif c.node ~= '' and not string.find(c.node, '^[%w_:-]+$') then
+  elseif c.node ~= '' and not string.find(c.node, '^[%w_:-]+$') or #c.node > NODE_MAX then
     state.fail('BADARG node')
   end
-  state_fetch(c, ...)
+  transaction_fetch(c, ...)
   c.plan = plan_of(args[2])
   if c.fields.D and c.fields.D ~= args[2] then
     state.fail('MISMATCH ' .. c.fields.D)
   end
   if c.fields.H then
-    state_read_head(c)
-    state_set_time(c)
-    state_check_epoch(c, args[1])
+    transaction_read_head(c)
+    transaction_set_time(c)
+    transaction_check_epoch(c, args[1])
     return c
   end
   if args[1] ~= server_identity() then
     state.fail('STALERUN ' .. server_identity())
   elseif how.creates then
-    state_create(c, how.was_known)
+    transaction_create(c, how.was_known)
     return c
   end
   return nil
@@ -130,7 +131,7 @@ local function write_in_parts(command, key, words)
 end
 
 -- The hash lasts for as long as its state differs from that of a new set, and then a while.
-local function state_keep(c)
+local function transaction_keep(c)
   local v, keep = c.v, c.plan.keep
   local until_us = keep and math.max(c.now, v[head.FLOOR]) + keep
   if until_us and until_us >= EXACT / 2 then
@@ -159,7 +160,7 @@ end
 function transaction.commit(c)
   local v, puts, drops = c.v, {'H', ''}, {}
   v[head.LAST] = c.now
-  local expire_ms = state_keep(c)
+  local expire_ms = transaction_keep(c)
   puts[2] = struct.pack(c.plan.format, unpack(v))
   for _, field in ipairs(c.order) do
     local value = c.fields[field]

@@ -271,7 +271,7 @@ function log.wait(c, p, n, ahead)
   elseif total <= p.capacity then
     return log_freed(c, p, used + total - p.capacity)
   end
-  -- No window has more than the capacity: what is beyond k times the capacity comes after k windows.
+  -- No window has more than the capacity: what is beyond k times that comes after k windows.
   return math.min(exact.div(total - 1, p.capacity) * p.window, NEVER - 1)
 end
 
