@@ -3,8 +3,9 @@
 --   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
 --
 -- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
--- LIMIT: `r,CAPACITY` a resource, `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time
--- and as new after KEEP us (0: never), or KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
+-- LIMIT: `r,CAPACITY` a resource; `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time,
+-- and as new after KEEP us (0: never); or
+-- KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
 --   KIND    `t` token_bucket, `g` gcra, `l` leaky_bucket, `s` sliding_window, `f` fixed_window
 --   WINDOW  us; BURST is the capacity where there is none; INITIAL is available at the start
 --   EXTRA   t: length of a step, us, or 0; l: 0 meter, 1 shaper; s: segments; f: 0 first_use,
@@ -12,7 +13,7 @@
 --   DELTA   us for which units of a batch may be used, or 0: no batches
 --   REFUND  0 none, 1 plain, 2 strict; CHARGE 1: use beyond the grant is debt
 -- All numbers are decimal. Two calls have the same definition if the texts are equal.
-local DEFINITION_MAX, LIMITS_MAX, PLANS_MAX = 4096, 64, 256
+local DEFINITION_MAX, LIMITS_MAX, PLANS_MAX = 4096, 64, 2048
 local LEASE_MIN, LEASE_MAX, QUEUE_MAX = 10000, 86400000000, 2 ^ 20
 
 local plans, plans_n = {}, 0 -- definitions that were read, by their text
