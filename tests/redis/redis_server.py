@@ -4,6 +4,7 @@
 The server listens on a socket in a temporary directory, keeps nothing on disk unless asked to, and is
 killed by its process id. Without redis-server the test is skipped: exit status 77.
 """
+import ctypes
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 
+PR_SET_PDEATHSIG = 1
 PATIENCE = 60  # seconds that a busy machine may take for anything
 CLOCK = """  local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
@@ -27,6 +29,11 @@ FAKE_IDENTITY = """local function server_identity()
     return fake, tonumber(redis.call('GET', 'start'))
   end
 """
+
+
+def die_with_parent():
+    """A test that is killed leaves no server behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def need_server():
@@ -121,7 +128,7 @@ class Server:
         self.process = subprocess.Popen(
             ["redis-server", "--port", "0", "--unixsocket", self.path, "--dir", self.directory, "--save", "",
              "--daemonize", "no", "--logfile", os.path.join(self.directory, "log"), *self.options],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if self.answers():

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from redis_nodes import BUSY, GRANTED, IN_GRACE, REFUSED, WAITING, Node, bucket, definition, load, resource
-from redis_server import PATIENCE, Client, ReplyError, Server, read_library
+from redis_server import PATIENCE, Client, ReplyError, Server, need_server, read_library
 
 LIBRARY = read_library(sys.argv.pop(1))
 LEASE_US = 3000000
@@ -197,4 +197,5 @@ class Servers(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    need_server()
     unittest.main()
