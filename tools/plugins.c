@@ -38,7 +38,13 @@ struct listing {
 
 static const char *kind_name(uint32_t kind)
 {
-    return kind == WEIR_PLUGIN_ALGORITHM ? "algorithm" : "balancer";
+    static const char *const names[] = {
+        [WEIR_PLUGIN_ALGORITHM] = "algorithm",
+        [WEIR_PLUGIN_BALANCER] = "balancer",
+        [WEIR_PLUGIN_BACKEND] = "backend",
+    };
+
+    return names[kind];
 }
 
 static const char *parameter_type_name(uint32_t type)
@@ -48,6 +54,7 @@ static const char *parameter_type_name(uint32_t type)
         [WEIR_PARAMETER_DURATION] = "duration",
         [WEIR_PARAMETER_BOOLEAN] = "boolean",
         [WEIR_PARAMETER_CHOICE] = "choice",
+        [WEIR_PARAMETER_TEXT] = "text",
     };
 
     return names[type];

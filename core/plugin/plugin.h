@@ -6,11 +6,14 @@
 
 #include "base/error.h"
 #include <weir/algorithm.h>
+#include <weir/backend.h>
 #include <weir/balancer.h>
 #include <weir/instance.h>
 
-#define PLUGIN_KINDS          (WEIR_PLUGIN_BALANCER + 1)
+#define PLUGIN_KINDS          (WEIR_PLUGIN_BACKEND + 1)
 #define PLUGIN_PARAMETERS_MAX 64u /* per plugin */
+
+extern const char *const plugin_kind_names[PLUGIN_KINDS];
 
 /* A loaded plugin. Lives as long as its struct plugin_search. */
 struct plugin {
@@ -20,6 +23,7 @@ struct plugin {
     union {
         struct weir_algorithm algorithm;
         struct weir_balancer balancer;
+        struct weir_backend backend;
     };
 };
 

@@ -12,6 +12,12 @@
 #define PLUGIN_CHOICES_MAX 64u   /* per parameter */
 #define PLUGIN_STRING_MAX  255u  /* bytes in any text but a name */
 
+const char *const plugin_kind_names[PLUGIN_KINDS] = {
+    [WEIR_PLUGIN_ALGORITHM] = "algorithm",
+    [WEIR_PLUGIN_BALANCER] = "balancer",
+    [WEIR_PLUGIN_BACKEND] = "backend",
+};
+
 /* Size that a struct must have to contain the field. */
 #define FIELD_END(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 
@@ -144,6 +150,11 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
             return -ENOEXEC;
         max = choices_n - 1;
         break;
+    case WEIR_PARAMETER_TEXT:
+        max = 0;
+        if (parameter->min > parameter->max)
+            return plugin_abi_refuse(reader, "its least length is above its greatest");
+        break;
     default:
         return plugin_abi_refuse(reader, "its type %u is unknown", parameter->type);
     }
@@ -237,20 +248,63 @@ static int plugin_abi_check_balancer(const struct plugin_abi_reader *reader,
     return 0;
 }
 
+/* Every operation is required: this part of the ABI does not grow yet. */
+static int plugin_abi_check_backend(const struct plugin_abi_reader *reader,
+                                    const struct weir_backend *backend)
+{
+    const char *missing = !backend->open          ? "open"
+                          : !backend->close       ? "close"
+                          : !backend->run         ? "run"
+                          : !backend->stop        ? "stop"
+                          : !backend->set_open    ? "set_open"
+                          : !backend->set_close   ? "set_close"
+                          : !backend->ask         ? "ask"
+                          : !backend->wait        ? "wait"
+                          : !backend->cancel      ? "cancel"
+                          : !backend->release     ? "release"
+                          : !backend->return_part ? "return_part"
+                          : !backend->snapshot    ? "snapshot"
+                          : !backend->check       ? "check"
+                                                  : NULL;
+    return missing ? plugin_abi_refuse(reader, "its operation `%s` is missing", missing) : 0;
+}
+
+/* How much of the struct of operations of a kind must be there, and how much is known of it. */
+static const struct {
+    size_t least, size;
+} plugin_abi_operations[PLUGIN_KINDS] = {
+    [WEIR_PLUGIN_ALGORITHM] = {FIELD_END(struct weir_algorithm, available),
+                               sizeof(struct weir_algorithm)},
+    [WEIR_PLUGIN_BALANCER] = {FIELD_END(struct weir_balancer, pick), sizeof(struct weir_balancer)},
+    [WEIR_PLUGIN_BACKEND] = {FIELD_END(struct weir_backend, check), sizeof(struct weir_backend)},
+};
+
 static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, struct plugin *plugin)
 {
-    bool is_algorithm = plugin->info.kind == WEIR_PLUGIN_ALGORITHM;
-    int r = plugin_abi_read_struct(
-        reader, "struct of operations", plugin->info.ops,
-        is_algorithm ? FIELD_END(struct weir_algorithm, available)
-                     : FIELD_END(struct weir_balancer, pick),
-        &plugin->algorithm, is_algorithm ? sizeof(plugin->algorithm) : sizeof(plugin->balancer));
+    uint32_t kind = plugin->info.kind;
+    int r = plugin_abi_read_struct(reader, "struct of operations", plugin->info.ops,
+                                   plugin_abi_operations[kind].least, &plugin->algorithm,
+                                   plugin_abi_operations[kind].size);
     plugin->info.ops = &plugin->algorithm;
     if (r < 0)
         return r;
-    return is_algorithm
-               ? plugin_abi_check_algorithm(reader, &plugin->algorithm)
-               : plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
+    if (kind == WEIR_PLUGIN_ALGORITHM)
+        return plugin_abi_check_algorithm(reader, &plugin->algorithm);
+    if (kind == WEIR_PLUGIN_BACKEND)
+        return plugin_abi_check_backend(reader, &plugin->backend);
+    return plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
+}
+
+/* Only backends take texts: what others make of their parameters must be flat. */
+static int plugin_abi_check_texts(const struct plugin_abi_reader *reader,
+                                  const struct plugin *plugin)
+{
+    for (uint32_t i = 0; i < plugin->info.parameters_n; i++)
+        if (plugin->parameters[i].type == WEIR_PARAMETER_TEXT &&
+            plugin->info.kind != WEIR_PLUGIN_BACKEND)
+            return plugin_abi_refuse(reader, "its parameter `%s` is a text, as only backends have",
+                                     plugin->parameters[i].name);
+    return 0;
 }
 
 static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct weir_plugin *data,
@@ -264,7 +318,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     if (r < 0)
         return r;
     reader->plugin = info->name;
-    if (info->kind != WEIR_PLUGIN_ALGORITHM && info->kind != WEIR_PLUGIN_BALANCER)
+    if (info->kind == 0 || info->kind >= PLUGIN_KINDS)
         return plugin_abi_refuse(reader, "its kind %u is unknown", info->kind);
     plugin->path = reader->file->path;
     r = plugin_abi_check_text(reader, "version", info->version);
@@ -272,6 +326,8 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
         r = plugin_abi_check_text(reader, "summary", info->summary);
     if (r == 0)
         r = plugin_abi_read_parameters(reader, plugin);
+    if (r == 0)
+        r = plugin_abi_check_texts(reader, plugin);
     info->parameters = plugin->parameters;
     return r < 0 ? r : plugin_abi_read_operations(reader, plugin);
 }

@@ -277,7 +277,7 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
         refused = "; some files are refused there, and `weir plugins` says why";
     return error_set(
         reterr, -ENOENT, "there is no %s `%s`%s in %.199s%s",
-        query->kind == WEIR_PLUGIN_ALGORITHM ? "algorithm" : "balancer",
+        plugin_kind_names[query->kind],
         error_text(query->name).text, hint_find(query->name, names, n).text,
         text_join((const char *const *)plugins->dirs.items, plugins->dirs.n, ":", ":").text,
         refused);
@@ -287,7 +287,8 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
 static int plugin_bad_name_error(struct plugin_search *plugins, const struct plugin_query *query,
                                  struct weir_error *reterr)
 {
-    const char *kind = query->kind == WEIR_PLUGIN_ALGORITHM ? "an algorithm" : "a balancer";
+    const char *article = query->kind == WEIR_PLUGIN_ALGORITHM ? "an" : "a";
+    const char *kind = plugin_kind_names[query->kind];
     char meant[PLUGIN_NAME_MAX + 1] = "";
     struct plugin_query better = {.kind = query->kind, .name = meant};
     size_t n = strlen(query->name);
@@ -297,8 +298,8 @@ static int plugin_bad_name_error(struct plugin_search *plugins, const struct plu
     }
     bool is_close = plugin_abi_is_name(meant) && plugin_query_run(plugins, &better) == 0;
     return error_set(reterr, -EINVAL,
-                     "`%s` is not the name of %s%s%s%s: letters a-z, digits and `_`, never a path",
-                     error_text(query->name).text, kind, is_close ? " (did you mean `" : "",
+                     "`%s` is not the name of %s %s%s%s%s: letters a-z, digits and `_`, never a path",
+                     error_text(query->name).text, article, kind, is_close ? " (did you mean `" : "",
                      is_close ? meant : "", is_close ? "`?)" : "");
 }
 

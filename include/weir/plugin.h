@@ -31,13 +31,19 @@ extern "C" {
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
 #define WEIR_PLUGIN_EXPORT __attribute__((visibility("default")))
 
-enum weir_plugin_kind { WEIR_PLUGIN_ALGORITHM = 1, WEIR_PLUGIN_BALANCER = 2 };
+enum weir_plugin_kind {
+    WEIR_PLUGIN_ALGORITHM = 1,
+    WEIR_PLUGIN_BALANCER = 2,
+    WEIR_PLUGIN_BACKEND = 3 /* unstable: see backend.h, also for what such a plugin may do */
+};
 
 enum weir_parameter_type {
     WEIR_PARAMETER_AMOUNT = 1,   /* whole units; written 100, 10k, 1M */
     WEIR_PARAMETER_DURATION = 2, /* nanoseconds; written 250ms, 60s, 1d */
     WEIR_PARAMETER_BOOLEAN = 3,  /* 0 or 1; written true, false */
-    WEIR_PARAMETER_CHOICE = 4    /* index into `choices`; written as the word */
+    WEIR_PARAMETER_CHOICE = 4,   /* index into `choices`; written as the word */
+    WEIR_PARAMETER_TEXT = 5      /* of backends only: the address of a text, 0: none; min and max
+                                    bound its length in bytes */
 };
 
 enum { WEIR_PARAMETER_REQUIRED = 1u << 0 };

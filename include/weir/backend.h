@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Backends: an engine on the network keeps the state of sets, for all processes of all machines
+ * that use it. UNSTABLE: this part of the plugin ABI may change with any version, until a second
+ * engine uses it.
+ *
+ *     configuration: backends: { main: { type: redis, url: ... } }     sets: { api: { backend:
+ * main, ... } }
+ *
+ *     open ──► set_open ──► ask, wait, cancel, release, return_part, snapshot … ──► set_close ──►
+ * close └────► run: one thread of the core, from open to close
+ *
+ * The engine decides: it has the states of the limits, the wait queue and the clock. The core has a
+ * private record for each request, which a `token` names. A backend moves requests to the engine
+ * and verdicts back. Unlike other plugins it does I/O and allocates memory, and has locks. It never
+ * prints, ends the process, raises or handles signals, forks or starts threads.
+ *
+ * Threads: operations on sets come from any thread, at the same time. `run` has a thread of its
+ * own. `decided` and `lost` of the host may be called with locks of the backend held: they call
+ * nothing of the backend. All times are by CLOCK_MONOTONIC, in nanoseconds, and durations are
+ * rounded so that nothing is had early.
+ *
+ * Structs that begin with their size grow at the end, as in plugin.h.
+ */
+#ifndef WEIR_BACKEND_H
+#define WEIR_BACKEND_H
+
+#include <weir/algorithm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A parameter of a limit's algorithm, as configured or by default. */
+struct weir_backend_setting {
+    const char *name;
+    uint64_t value;
+};
+
+/* What becomes of units that a release says were not used. */
+enum { WEIR_BACKEND_REFUND_NO = 0, WEIR_BACKEND_REFUND = 1, WEIR_BACKEND_REFUND_STRICT = 2 };
+
+struct weir_backend_limit {
+    size_t size;      /* distance from one limit to the next */
+    uint32_t type;    /* enum weir_limit_type */
+    uint32_t refund;  /* WEIR_BACKEND_REFUND* */
+    uint32_t charges; /* 1: use beyond the amount becomes debt */
+    uint32_t settings_n;
+    const char *key;
+    const char *algorithm; /* NULL: a counted resource */
+    uint64_t capacity;     /* the largest amount that can be granted */
+    uint64_t lease_for_ns; /* units may be taken ahead, for so long; 0: they may not */
+    const struct weir_backend_setting *settings;
+};
+
+/* A set, as all that use it must agree on it. */
+struct weir_backend_set {
+    size_t size;
+    const char *name;
+    uint64_t fingerprint;
+    uint32_t fair;         /* 0: newcomers may pass waiters */
+    uint32_t max_waiters;  /* 0: no bound */
+    uint32_t has_subjects; /* 1: a state and a wait queue for each subject */
+    uint32_t limits_n;     /* 1 .. 64 */
+    const struct weir_backend_limit *limits;
+    void *context; /* the set, to the core */
+};
+
+enum weir_backend_mode {
+    WEIR_BACKEND_TAKE = 1,   /* granted for good, or refused; no resources, and no hold */
+    WEIR_BACKEND_TRY = 2,    /* granted or refused */
+    WEIR_BACKEND_WAIT = 3,   /* granted, refused, or queued until it is decided */
+    WEIR_BACKEND_RESERVE = 4 /* granted as of an instant to come, or refused */
+};
+
+/* Flags of a request. */
+enum {
+    /* WAIT goes on while the engine cannot be reached. Without it, and in all other modes, the
+     * request fails in a time that the backend bounds. */
+    WEIR_BACKEND_PATIENT = 1u << 0
+};
+
+struct weir_backend_ask {
+    size_t size;
+    uint64_t token;          /* names the request until it is decided */
+    uint32_t mode;           /* enum weir_backend_mode */
+    uint32_t flags;          /* WEIR_BACKEND_PATIENT */
+    uint64_t timeout_ns;     /* of WAIT: how long from now; UINT64_MAX: no end */
+    uint64_t max_wait_ns;    /* of WAIT and RESERVE; UINT64_MAX: no bound */
+    const uint64_t *amounts; /* one for each limit of the set; not all 0 */
+    const void *subject;     /* of a set with subjects */
+    size_t subject_size;
+};
+
+/* The decision of the engine about a request. */
+struct weir_backend_verdict {
+    size_t size;
+    int32_t result;          /* 0 granted; -EAGAIN, -ENOBUFS, -ERANGE, -ETIMEDOUT: refused by the
+                                engine; any other code: why it could not be asked */
+    uint32_t limit;          /* refused: index of the limit; UINT32_MAX: none */
+    uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
+    uint64_t hold;           /* granted, not of TAKE: names the grant; never 0 */
+    uint64_t fence;          /* granted, not of TAKE: the fencing token */
+    uint64_t delay_ns;       /* of RESERVE: the grant counts in so many ns from now */
+    uint64_t session;        /* in which it was granted; they grow */
+};
+
+/* What the core gives to a backend. */
+struct weir_backend_host {
+    size_t size;
+    void *context; /* first argument of the calls */
+
+    /*
+     * Reports the decision about a request of a set, once for each request that `ask` took. Returns
+     * 0; or 1 if the core no longer waits for it: then a grant is to be given back as unused, by
+     * the backend. After a cancel it is called no more, or returns 1.
+     */
+    int (*decided)(void *context, void *set, uint64_t token,
+                   const struct weir_backend_verdict *verdict);
+    /* Reports that sessions up to this one have ended: what was granted in them is not held any
+     * more. */
+    void (*lost)(void *context, void *set, uint64_t session);
+    /* level: enum weir_log_level. One line without an end of line; never a password. */
+    void (*log)(void *context, int level, const char *message);
+};
+
+/* How a grant is given back. */
+struct weir_backend_release {
+    size_t size;
+    uint64_t hold;
+    const uint64_t *used; /* one for each limit */
+    uint32_t undo;        /* 1: it was not used at all; `used` is all 0 */
+    uint32_t reserved;
+};
+
+struct weir_backend_limit_stats {
+    uint64_t available, held;
+};
+
+struct weir_backend_snapshot {
+    size_t size;
+    uint64_t waiting;
+    struct weir_backend_limit_stats *limits; /* room for all limits of the set */
+};
+
+struct weir_backend {
+    size_t size;
+    uint32_t flags; /* 0 */
+    uint32_t reserved;
+
+    /*
+     * Makes a connection from the values of the declared parameters. Texts are addresses, valid
+     * until `close`. Does no I/O on the network: `run` connects. Returns 0, -ENOMEM, or -EINVAL
+     * with the reason. The host is valid until `close`.
+     */
+    int (*open)(const struct weir_value *values, const struct weir_backend_host *host,
+                void **ret_connection, struct weir_reason *reterr);
+    /* No other call is running, and `run` has returned. All sets are closed. */
+    void (*close)(void *connection);
+
+    /*
+     * Keeps the connection: connects, and again after a failure; reads what the engine says while
+     * no thread is in `wait`; keeps sessions alive, and resends. Returns after `stop` was called,
+     * when what was to be sent is sent, or as soon as that cannot be done within a second.
+     */
+    void (*run)(void *connection);
+    void (*stop)(void *connection);
+
+    /* Describes a set. Copies what it needs. No I/O on the network. Returns 0, -ENOMEM, or -EINVAL
+     * with the reason: the engine cannot keep such a set. */
+    int (*set_open)(void *connection, const struct weir_backend_set *set, void **ret_set,
+                    struct weir_reason *reterr);
+    /* What is held or waits there is given up. No other call about the set is running. */
+    void (*set_close)(void *set);
+
+    /*
+     * Asks. Never blocks on the network. Returns 0: one call of `decided` will follow, maybe before
+     * this returns; or -ENOMEM, -ENOBUFS (too much is to be sent already): none will.
+     */
+    int (*ask)(void *set, const struct weir_backend_ask *ask);
+    /* Blocks until the engine has answered this request, be it that it is queued, or until
+     * `until_ns`. Serves other requests meanwhile. Returns 1: answered; 0: not yet. */
+    int (*wait)(void *set, uint64_t token, uint64_t until_ns);
+    /* Withdraws a request that was not decided. Never fails or blocks. */
+    void (*cancel)(void *set, uint64_t token);
+    /* Gives a grant back. Never fails or blocks; it is sent until the engine has it, or the session
+     * is lost. */
+    void (*release)(void *set, const struct weir_backend_release *how);
+    /* Gives a part back: `left` is what stays, one for each limit. Never fails or blocks. */
+    void (*return_part)(void *set, uint64_t hold, const uint64_t *left);
+    /* Fills a snapshot; blocks, until `until_ns` at most. Returns 0, -ETIMEDOUT, or why not. */
+    int (*snapshot)(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
+                    struct weir_backend_snapshot *ret);
+    /* Sees whether the engine can be reached and used, for `weir check --connect`: blocks, until
+     * `until_ns` at most. Returns 0, or a code with the reason. */
+    int (*check)(void *connection, uint64_t until_ns, struct weir_reason *reterr);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
