@@ -4,6 +4,7 @@
 
 #include "base/compiler.h"
 #include "os/os.h"
+#include "set/set_ops.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -129,10 +130,20 @@ int acquisition_result_of(enum record_state state)
         [RECORD_SHUT_DOWN] = -ESHUTDOWN,
         [RECORD_QUEUE_FULL] = -ENOBUFS,
         [RECORD_BROKEN] = -EUCLEAN,
+        [RECORD_UNREACHABLE] = -EHOSTUNREACH,
     };
 
-    WEIR_INVARIANT(state <= RECORD_BROKEN);
+    WEIR_INVARIANT(state <= RECORD_UNREACHABLE);
     return results[state];
+}
+
+bool acquisition_is_lost(const weir_acquisition *acquisition)
+{
+    const weir_set *set = acquisition->set;
+    uint64_t fence;
+
+    return set->ops->fence && acquisition->record &&
+           set->ops->fence(set, acquisition->record, &fence) == -EOWNERDEAD;
 }
 
 int weir_acquisition_result(weir_acquisition *acquisition)
@@ -156,6 +167,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     /* A reservation is known as granted from the start, so reading it observes nothing. */
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
+    if (state == RECORD_HELD && acquisition_is_lost(acquisition))
+        return -EOWNERDEAD;
     if (state == RECORD_HELD)
         acquisition_publish_within(acquisition);
     return acquisition_result_of(state);

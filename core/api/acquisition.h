@@ -70,6 +70,8 @@ int acquisition_skip_key(weir_acquisition *acquisition, const char *key);
 void acquisition_publish_within(weir_acquisition *acquisition);
 /* Returns the state of its record, or the one that an acquisition without a record would have. */
 enum record_state acquisition_state(const weir_acquisition *acquisition);
+/* Returns whether what was granted is not held any more: the session with its engine has ended. */
+bool acquisition_is_lost(const weir_acquisition *acquisition);
 /* Releases an acquisition of any set: the slow path of weir_release. */
 int acquisition_release(weir_acquisition *acquisition);
 /* Frees the acquisition and its record, which must be FREE. */

@@ -2,6 +2,7 @@
 /* What an acquisition tells of itself: its set, what it holds, and which update it lacks. */
 #include "api/acquisition.h"
 #include "api/set_object.h"
+#include "set/set_ops.h"
 #include "shm/participant.h"
 #include <errno.h>
 
@@ -50,6 +51,21 @@ static bool acquisition_load_granted(const weir_acquisition *acquisition, uint64
     WEIR_INVARIANT(set_is_shared(set));
     participant_mark_broken(set->participant);
     return false;
+}
+
+int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret)
+{
+    const weir_set *set = acquisition ? acquisition->set : NULL;
+
+    if (!set || !ret)
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    if (acquisition_state(acquisition) != RECORD_HELD)
+        return -EINVAL;
+    if (!set->ops->fence || !acquisition->record)
+        return -EOPNOTSUPP;
+    return set->ops->fence(set, acquisition->record, ret);
 }
 
 int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns)

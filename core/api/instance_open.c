@@ -8,6 +8,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "peer/peer.h"
+#include "remote/remote.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include "shm/segment_dir.h"
@@ -41,8 +42,10 @@ static void instance_free_ctxs(weir *w)
 static weir *instance_free(weir *w)
 {
     peer_events_close(&instance_wait(w)->timer);
-    instance_free_ctxs(w);
+    remote_engines_stop(w);
     registry_free(w);
+    remote_engines_free(w);
+    instance_free_ctxs(w);
     plugin_search_free(instance_of(w)->plugins);
     timer_free(&instance_wait(w)->timer);
     cq_free_all(w);
@@ -203,7 +206,9 @@ static int instance_configure(weir *w, const struct weir_options *options,
     if (r == 0) {
         instance_log_config(w, complaints->file, &plan);
         instance_lock(w);
-        r = registry_add_plan(w, &plan, &pool, &error);
+        r = remote_engines_add(w, &plan, &error);
+        if (r == 0)
+            r = registry_add_plan(w, &plan, &pool, &error);
         instance_unlock(w);
         if (r == 0)
             peer_reap_crowded(w, 0);

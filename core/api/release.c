@@ -16,7 +16,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     const struct release_args args = {.amounts = acquisition_amounts(acquisition),
                                       .used = acquisition_used(acquisition),
                                       .return_all = unused};
-    bool changes_set = false, update_missing = false;
+    bool changes_set = false, update_missing = false, is_lost = acquisition_is_lost(acquisition);
 
     WEIR_INVARIANT(acquisition->record);
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -37,6 +37,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
     if (update_missing)
         counter_add(&counters->missing_update, 1);
+    if (is_lost)
+        return -EOWNERDEAD;
     return update_missing ? -EPROTO : 0;
 }
 

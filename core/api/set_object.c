@@ -7,12 +7,15 @@
 #include "api/instance.h"
 #include "base/invariant.h"
 #include "os/os.h"
+#include "remote/remote.h"
 #include "set/set_ops.h"
 #include <errno.h>
 #include <string.h>
 
 const struct set_ops *set_ops_for(const struct set_plan *plan)
 {
+    if (plan->backend == BACKEND_REMOTE)
+        return &remote_set_ops;
     return plan->keyed.max_keys ? &keyed_set_ops : &plain_set_ops;
 }
 

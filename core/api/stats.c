@@ -5,6 +5,7 @@
 #include "config/plan.h"
 #include "limit/counters.h"
 #include "peer/peer.h"
+#include "remote/remote.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
@@ -71,7 +72,9 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR) |
                  (set->per_limit ? WEIR_SET_FAIR_PER_LIMIT : 0u) |
                  (set->boottime ? WEIR_SET_BOOTTIME : 0u),
-        .backend = shared ? "process" : "thread",
+        .backend = shared                           ? "process"
+                   : set->backend == BACKEND_REMOTE ? remote_engine_name(set)
+                                                    : "thread",
         .lifetime = !shared           ? NULL
                     : set->while_used ? "users"
                                       : "boot",

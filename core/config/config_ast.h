@@ -43,12 +43,19 @@ struct ast_subjects {
 
 struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
-    struct config_value backend, lifetime;
+    struct config_value backend, lifetime, on_failure;
     struct config_value timeout, max_wait, max_waiters, strict, fair, clock;
     struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;
     size_t limits_n;
+};
+
+/* An engine that keeps sets. */
+struct ast_backend {
+    struct config_value name;
+    struct config_value type;
+    struct settings settings; /* parameters of the plugin */
 };
 
 struct ast_pool {
@@ -64,6 +71,8 @@ struct config_ast {
     size_t sets_n;
     struct ast_pool *pools;
     size_t pools_n;
+    struct ast_backend *backends;
+    size_t backends_n;
     struct config_value *plugin_dirs;
     size_t plugin_dirs_n;
     struct config_value version, process_dir, clock;
@@ -80,6 +89,7 @@ struct config_ast {
 #define CONFIG_SETTINGS_MAX  ((size_t)64)       /* parameters of one limit or balancer */
 #define CONFIG_ENTRIES_MAX   ((size_t)4096)     /* of one `config` map */
 #define CONFIG_DIRS_MAX      ((size_t)64)       /* plugin_dirs */
+#define CONFIG_BACKENDS_MAX  ((size_t)64)       /* backends */
 #define CONFIG_SPEC_SIZE_MAX ((size_t)4096)     /* bytes of one struct of a specification */
 
 /* Allocate memory that is freed as a whole with the AST, zeroed. Return NULL if out of memory. */

@@ -69,6 +69,7 @@ static const struct schema set_schema = {
     .owner = "a set",
     .fields = {FIELD(ast_set, backend),
                FIELD(ast_set, lifetime),
+               FIELD(ast_set, on_failure),
                FIELD(ast_set, timeout),
                FIELD(ast_set, max_wait),
                FIELD(ast_set, max_waiters),
@@ -90,11 +91,18 @@ static const struct schema pool_schema = {
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };
 
+static const struct schema backend_schema = {
+    .owner = "a backend",
+    .fields = {FIELD(ast_backend, type)},
+    .others = PAIRS(ast_backend, settings, CONFIG_SETTINGS_MAX),
+};
+
 static const struct schema root_schema = {
     .owner = "a configuration",
     .fields = {FIELD(config_ast, version),
                ITEMS(config_ast, plugin_dirs, FIELD_TEXTS, CONFIG_DIRS_MAX, NULL),
                FIELD(config_ast, process_dir), FIELD(config_ast, clock),
+               ITEMS(config_ast, backends, FIELD_NAMED, CONFIG_BACKENDS_MAX, &backend_schema),
                ITEMS(config_ast, sets, FIELD_NAMED, CONFIG_SETS_MAX, &set_schema),
                ITEMS(config_ast, pools, FIELD_NAMED, CONFIG_SETS_MAX, &pool_schema)},
 };

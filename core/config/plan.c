@@ -41,10 +41,22 @@ void set_plan_free(struct set_plan *plan)
         os_free(plan->config[i].name);
         os_free(plan->config[i].value);
     }
+    for (uint32_t i = 0; plan->settings && i < plan->limits_n; i++)
+        os_free(plan->settings[i].items);
+    os_free(plan->settings);
+    os_free(plan->engine);
     os_free(plan->limits);
     os_free(plan->config);
     os_free(plan->name);
     *plan = (struct set_plan){0};
+}
+
+void backend_plan_free(struct backend_plan *plan)
+{
+    os_free(plan->texts);
+    os_free(plan->values);
+    os_free(plan->name);
+    *plan = (struct backend_plan){0};
 }
 
 void pool_plan_free(struct pool_plan *plan)
@@ -100,8 +112,11 @@ void plan_free(struct plan *plan)
         set_plan_free(&plan->sets[i]);
     for (size_t i = 0; i < plan->pools_n; i++)
         pool_plan_free(&plan->pools[i]);
+    for (size_t i = 0; i < plan->backends_n; i++)
+        backend_plan_free(&plan->backends[i]);
     os_free(plan->sets);
     os_free(plan->pools);
+    os_free(plan->backends);
     os_free(plan->process_dir);
     *plan = (struct plan){0};
 }

@@ -15,8 +15,30 @@ struct name_value {
 
 /* Where the state of a set is. */
 enum backend {
-    BACKEND_THREAD, /* in the memory of the process */
-    BACKEND_PROCESS /* in a segment, shared by the processes of a user */
+    BACKEND_THREAD,  /* in the memory of the process */
+    BACKEND_PROCESS, /* in a segment, shared by the processes of a user */
+    BACKEND_REMOTE   /* kept by an engine, for processes of any machine */
+};
+
+/* What becomes of requests while the engine cannot be asked. */
+enum on_failure {
+    ON_FAILURE_CLOSED, /* they are refused */
+    ON_FAILURE_OPEN,   /* they are granted */
+    ON_FAILURE_WAIT    /* they wait for it, as long as they may */
+};
+
+/* An engine that keeps sets. */
+struct backend_plan {
+    char *name;
+    const struct plugin *plugin;
+    struct weir_value *values; /* of its parameters */
+    char *texts;               /* the values that are texts are addresses in here */
+};
+
+/* The parameters of a limit's algorithm, by name. */
+struct limit_settings {
+    struct weir_backend_setting *items;
+    uint32_t n;
 };
 
 /* Which key is removed for a new one when no key is in its initial state. */
@@ -53,6 +75,9 @@ struct set_plan {
     bool strict;
     enum fairness fair;
     enum backend backend;
+    enum on_failure on_failure;
+    char *engine;                    /* name of its backend; NULL: not BACKEND_REMOTE */
+    struct limit_settings *settings; /* one for each limit, if it is */
     struct keyed_plan keyed;
     bool boottime;   /* its clock goes on during a suspension */
     bool while_used; /* the segment is removed with the last process that uses it */
@@ -73,6 +98,8 @@ struct plan {
     size_t sets_n;
     struct pool_plan *pools;
     size_t pools_n;
+    struct backend_plan *backends;
+    size_t backends_n;
     char *process_dir; /* absolute; NULL: not configured */
     enum weir_clock_source clock;
 };
@@ -108,6 +135,7 @@ void plan_select(struct plan *plan, const char *name);
 void plan_free(struct plan *plan);
 void set_plan_free(struct set_plan *plan);
 void pool_plan_free(struct pool_plan *plan);
+void backend_plan_free(struct backend_plan *plan);
 void limit_free(struct limit *limit);
 
 #endif

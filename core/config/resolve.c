@@ -151,10 +151,14 @@ static void resolve_all(struct resolver *resolver)
     struct plan *plan = resolver->plan;
     plan->sets = resolve_alloc(resolver, ast->sets_n, sizeof(*plan->sets));
     plan->pools = resolve_alloc(resolver, ast->pools_n, sizeof(*plan->pools));
+    plan->backends = resolve_alloc(resolver, ast->backends_n, sizeof(*plan->backends));
     resolve_plugin_dirs(resolver);
     resolve_process_dir(resolver);
     resolve_clock(resolver);
     resolve_register_names(resolver);
+    for (; plan->backends_n < ast->backends_n && !*memory_failed; plan->backends_n++)
+        resolve_backend(resolver, &ast->backends[plan->backends_n],
+                        &plan->backends[plan->backends_n]);
     for (; plan->sets_n < ast->sets_n && !*memory_failed; plan->sets_n++)
         resolve_set(resolver, &ast->sets[plan->sets_n], &plan->sets[plan->sets_n]);
     for (; plan->pools_n < ast->pools_n && !*memory_failed; plan->pools_n++)

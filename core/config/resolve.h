@@ -67,6 +67,16 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
 /* Resolves a pool: its sets, which may be defined anywhere, and its balancer (resolve_pool.c). */
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
 
+/* Resolves a backend: its plugin, and the values of the parameters; where a set is kept by one, what
+ * the engine must know of its limits (resolve_backend.c). */
+void resolve_backend(struct resolver *resolver, const struct ast_backend *ast,
+                     struct backend_plan *plan);
+/* Returns whether the set says where its state is, or may leave it out. */
+bool resolve_engine(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
+/* Stores the parameters of the limit that was resolved last. */
+void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast,
+                          struct set_plan *plan, uint32_t i);
+
 /* Assigns the settings to the plugin's parameters, and complains about settings that are no
  * parameter (resolve_params.c). */
 void resolve_params_assign(struct resolver *resolver, const struct params_owner *owner);
@@ -74,6 +84,9 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
 /* Adds warnings about a configuration without a complaint to `complaints->warnings`, which is not
  * NULL (resolve_warn.c). */
 void resolve_warn(struct resolver *resolver);
+
+/* Reads the values of the parameters. Returns false if a complaint was added, now or earlier. */
+bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner);
 
 /*
  * Reads the values of the parameters, and makes the plugin's configuration in two calls of the

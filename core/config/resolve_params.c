@@ -65,6 +65,23 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
     }
 }
 
+/* Reads a text, which lives as long as the AST. */
+static bool params_read_text(struct complaints *complaints, const struct weir_parameter *parameter,
+                             const struct config_value *value, uint64_t *ret)
+{
+    size_t length = value->text ? strlen(value->text) : 0;
+    if (!value->text)
+        return false;
+    if (length < parameter->min || length > parameter->max) {
+        complain(complaints, value->mark, "`%s` has %zu bytes: %llu to %llu are possible",
+                 parameter->name, length, (unsigned long long)parameter->min,
+                 (unsigned long long)parameter->max);
+        return false;
+    }
+    *ret = (uintptr_t)value->text;
+    return true;
+}
+
 /* Reads the value of one parameter. Returns false if a complaint was added, now or earlier. */
 static bool params_read_one(struct complaints *complaints, const struct weir_parameter *parameter,
                             const struct config_value *value, uint64_t *ret)
@@ -83,6 +100,8 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
             return false;
         *ret = truth;
         return true;
+    case WEIR_PARAMETER_TEXT:
+        return params_read_text(complaints, parameter, value, ret);
     default:
         while (parameter->choices[n])
             n++;
@@ -90,8 +109,7 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
     }
 }
 
-/* Fills `params.values`. Returns false if a complaint was added, now or earlier. */
-static bool params_read(struct resolver *resolver, const struct params_owner *owner)
+bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner)
 {
     struct plugin_params *params = &resolver->params;
     bool ok = true;
@@ -170,6 +188,8 @@ static bool params_complain_plugin(struct resolver *resolver, const struct param
 
 static bool params_has_configure(const struct plugin *plugin)
 {
+    if (plugin->info.kind == WEIR_PLUGIN_BACKEND)
+        return false;
     return plugin->info.kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.configure != NULL
                                                       : plugin->balancer.configure != NULL;
 }
@@ -181,7 +201,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
     struct weir_footprint again;
     struct weir_reason reason;
     *ret = (struct weir_footprint){0};
-    if (!params_read(resolver, owner))
+    if (!resolve_params_read(resolver, owner))
         return false;
     if (!params_has_configure(plugin))
         return true;

@@ -21,14 +21,10 @@ static void resolve_set_timeout(struct resolver *resolver, const char *field,
 static void resolve_set_backend(struct resolver *resolver, const struct ast_set *ast,
                                 struct set_plan *plan)
 {
-    static const char *const backends[] = {"thread", "process"};
     static const char *const lifetimes[] = {"boot", "users"};
-    uint64_t backend = BACKEND_THREAD, lifetime = 0;
-    bool known = value_read_choice(resolver->complaints, "backend", &ast->backend, backends,
-                                   ARRAY_LENGTH(backends), &backend) ||
-                 !value_is_given(&ast->backend);
-    plan->backend = (enum backend)backend;
-    if (known && plan->backend == BACKEND_THREAD && value_is_given(&ast->lifetime))
+    uint64_t lifetime = 0;
+    bool known = resolve_engine(resolver, ast, plan);
+    if (known && plan->backend != BACKEND_PROCESS && value_is_given(&ast->lifetime))
         complain(resolver->complaints, ast->lifetime.mark,
                  "`lifetime` is for shared sets: it needs `backend: process`");
     else
@@ -225,6 +221,8 @@ static void resolve_set_limits(struct resolver *resolver, const struct ast_set *
         resolver->complaints->location.limit_number = (uint32_t)i + 1;
         plan->limits_n = (uint32_t)i + 1;
         resolve_limit(resolver, &ast->limits[i], &plan->limits[i]);
+        if (plan->backend == BACKEND_REMOTE)
+            resolve_engine_limit(resolver, &ast->limits[i], plan, (uint32_t)i);
         resolve_set_check_keys(resolver, ast, plan->limits, i);
         resolve_set_check_lease(resolver, ast, &ast->limits[i].lease);
         resolve_set_place_limit(resolver, &ast->limits[i], plan, &plan->limits[i]);

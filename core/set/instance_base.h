@@ -52,6 +52,8 @@ struct weir {
     struct thread_ctx *idle_ctxs;                    /* those without a thread */
     struct record_depot depot[RECORD_UNITS_MAX + 1]; /* by size in units */
 
+    struct remote_engine *engines; /* that keep sets (remote/) */
+
     struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
     pthread_mutex_t spare_lock;   /* error-checking; taken before `lock` */
 };

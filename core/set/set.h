@@ -214,6 +214,8 @@ static inline uint64_t set_granted_ns(const weir_set *set, uint32_t record,
 /* Counts a grant; `record` 0: of units that are never released. */
 void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t *amounts,
                      uint32_t record);
+/* Counts a wait that ended with this state before a grant. */
+void set_count_cancel(struct thread_ctx *ctx, const weir_set *set, enum record_state state);
 /* Counts a refusal with -ENOBUFS or -EDEADLK, or with -EAGAIN in this mode, by a limit; NULL: by
  * the queue. */
 void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, enum wait_mode mode,

@@ -77,6 +77,9 @@ struct set_ops {
                         const struct release_args *args);
     bool (*cancel_wait)(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                         enum record_state state);
+    /* Tells the fencing token of a HELD record. Returns 0; -EOWNERDEAD (it is not held any more);
+     * -EOPNOTSUPP (it has none). NULL: none has one. */
+    int (*fence)(const weir_set *set, uint32_t record, uint64_t *ret);
     /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */
     void (*grant_waiters)(struct thread_ctx *ctx, weir_set *set);
     uint64_t (*poll_head)(struct thread_ctx *ctx, weir_set *set, uint32_t record);

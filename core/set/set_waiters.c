@@ -101,7 +101,7 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
     }
 }
 
-static void set_count_cancel(struct thread_ctx *ctx, weir_set *set, enum record_state state)
+void set_count_cancel(struct thread_ctx *ctx, const weir_set *set, enum record_state state)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 

@@ -24,7 +24,8 @@ enum record_state {
     RECORD_CANCELED = 5,
     RECORD_SHUT_DOWN = 6,
     RECORD_QUEUE_FULL = 7, /* the wait queue was full */
-    RECORD_BROKEN = 8      /* never stored: the record's set is broken */
+    RECORD_BROKEN = 8,     /* never stored: the record's set is broken */
+    RECORD_UNREACHABLE = 9 /* of a remote set: its engine could not be asked */
 };
 
 /* Wait target of a record: what waits on it, and how it is notified. */
@@ -139,7 +140,7 @@ static inline enum record_state record_state(uint64_t word)
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
-    WEIR_INVARIANT(state <= RECORD_BROKEN);
+    WEIR_INVARIANT(state <= RECORD_UNREACHABLE);
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 

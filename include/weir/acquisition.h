@@ -150,6 +150,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
  *                for more threads or acquisitions left
  *   -EUCLEAN     the set is shared by processes, and its segment is damaged
+ *   -EHOSTUNREACH the set is kept by an engine that cannot be asked (on_failure: closed)
+ *   -EOPNOTSUPP  the set is kept by an engine, and the request is nested
  *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, and of one that reads the wall
  *                clock or goes by CLOCK_BOOTTIME: waiting needs the timer thread and some
  *                descriptors
@@ -247,6 +249,8 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -EAGAIN       max_wait has passed
  *   -ECANCELED    canceled
  *   -ENOBUFS      of a completion queue: the wait queue was full
+ *   -EHOSTUNREACH the engine that keeps the set could not be asked (on_failure: closed)
+ *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
  *   -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
@@ -305,8 +309,9 @@ WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint
  * weir_acquisition_result nor the fd has reported is undone, with refunds as acquisition.h says at
  * its top. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
  * usage counts as the full request, and everything was released; the log names the key, once for
- * each key of a set, and weir_acquisition_missing_update says it before); -ECHILD (memory was
- * freed, the parent's limits are untouched).
+ * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (an engine
+ * granted it, and it was not held to the end: the session ended before); -ECHILD (memory was freed,
+ * the parent's limits are untouched).
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
@@ -342,6 +347,16 @@ WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, con
  * is not granted, or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
  */
 WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
+
+/*
+ * Tells the fencing token of what an engine has granted: a number that grows with every grant of
+ * the set. The resource itself refuses what comes with a smaller token than it has seen, and so
+ * keeps out a process that was stopped, lost its session, and goes on. See M. Kleppmann, "How to do
+ * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended; `*ret` is untouched);
+ * -EOPNOTSUPP (no engine keeps the set, or it was granted without one); -EINVAL (it is not granted,
+ * or an argument is NULL), -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret);
 
 /*
  * Returns the key of the first limit that lacks an update. There weir_update has to be called

@@ -212,7 +212,8 @@ struct weir_set_info {
     uint64_t max_wait_ns; /* default of requests; WEIR_FOREVER: none */
     uint32_t max_waiters; /* 0: no bound */
     uint32_t flags;       /* WEIR_SET_* */
-    const char *backend;  /* "thread" or "process"; static */
+    const char *backend;  /* "thread", "process", or the name of the backend that keeps the set; as
+                             long as the set */
     const char *lifetime; /* "boot" or "users", static; NULL: the backend is "thread" */
 };
 

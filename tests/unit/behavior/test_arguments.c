@@ -103,6 +103,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_acquisition_amount, (P(0, right.held), P(1, "c"), P(2, right.amounts)), -EINVAL,     \
          -EINVAL, -EINVAL)                                                                         \
     CALL(weir_acquisition_granted_ns, (P(0, right.held), P(1, &right.at_ns)), -EINVAL, -EINVAL)    \
+    CALL(weir_acquisition_fence, (P(0, right.held), P(1, &right.at_ns)), -EINVAL, -EINVAL)         \
     CALL(weir_acquisition_missing_update, (P(0, right.held)), 0)                                   \
     CALL(weir_set_ready_at, (P(0, world.set), P(1, &right.request), P(2, &right.at_ns)), -EINVAL,  \
          0, -EINVAL)                                                                               \

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* Resolves backends, and the sets that engines keep. */
+#include "base/invariant.h"
+#include "config/resolve.h"
+#include "config/value.h"
+#include <string.h>
+
+/* Copies the values of a backend's parameters, with the texts, which are of the AST. */
+static void resolve_backend_values(struct resolver *resolver, const struct plugin *plugin,
+                                   struct backend_plan *plan)
+{
+    const struct weir_value *values = resolver->params.values;
+    uint32_t n = plugin->info.parameters_n;
+    size_t size = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (plugin->parameters[i].type == WEIR_PARAMETER_TEXT && values[i].value)
+            size += strlen((const char *)(uintptr_t)values[i].value) + 1;
+    plan->values = resolve_alloc(resolver, n, sizeof(*plan->values));
+    plan->texts = resolve_alloc(resolver, size, 1);
+    if (resolver->complaints->memory_failed)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        plan->values[i] = values[i];
+        if (plugin->parameters[i].type != WEIR_PARAMETER_TEXT || !values[i].value)
+            continue;
+        plan->values[i].value = (uintptr_t)strcpy(plan->texts + at,
+                                                  (const char *)(uintptr_t)values[i].value);
+        at += strlen(plan->texts + at) + 1;
+    }
+}
+
+static void resolve_backend_name(struct resolver *resolver, const struct ast_backend *ast)
+{
+    const char *name = ast->name.text;
+    if (!value_check_name(resolver->complaints, "the name of a backend", &ast->name))
+        return;
+    if (strcmp(name, "thread") == 0 || strcmp(name, "process") == 0)
+        complain(resolver->complaints, ast->name.mark,
+                 "`%s` is a backend that is always there: name this one otherwise", name);
+}
+
+void resolve_backend(struct resolver *resolver, const struct ast_backend *ast,
+                     struct backend_plan *plan)
+{
+    static const char *const fields[] = {"type"};
+    struct params_owner owner = {.mark = ast->name.mark,
+                                 .settings = &ast->settings,
+                                 .fields = fields,
+                                 .fields_n = ARRAY_LENGTH(fields)};
+    resolve_backend_name(resolver, ast);
+    plan->name = resolve_strdup(resolver, ast->name.text);
+    if (ast->type.text)
+        owner.plugin =
+            resolve_plugin(resolver, WEIR_PLUGIN_BACKEND, ast->type.text, ast->type.mark);
+    else if (!value_is_given(&ast->type))
+        complain(resolver->complaints, ast->name.mark,
+                 "a backend needs `type`: the plugin of its engine, as `redis`");
+    resolve_params_assign(resolver, &owner);
+    if (!owner.plugin || !resolve_params_read(resolver, &owner))
+        return;
+    plan->plugin = owner.plugin;
+    resolve_backend_values(resolver, owner.plugin, plan);
+}
+
+/* ---- sets ---- */
+
+static void resolve_engine_on_failure(struct resolver *resolver, const struct ast_set *ast,
+                                      struct set_plan *plan)
+{
+    static const char *const words[] = {"closed", "open", "wait"};
+    uint64_t word = ON_FAILURE_CLOSED;
+    if (plan->backend != BACKEND_REMOTE && value_is_given(&ast->on_failure))
+        complain(resolver->complaints, ast->on_failure.mark,
+                 "`on_failure` is for sets that an engine keeps: it needs a `backend` of `backends`");
+    else
+        value_read_choice(resolver->complaints, "on_failure", &ast->on_failure, words,
+                          ARRAY_LENGTH(words), &word);
+    plan->on_failure = (enum on_failure)word;
+}
+
+/* Complains of what an engine does not do. */
+static void resolve_engine_check(struct resolver *resolver, const struct ast_set *ast)
+{
+    if (ast->fair.text && strcmp(ast->fair.text, "per_limit") == 0)
+        complain(resolver->complaints, ast->fair.mark,
+                 "`fair: per_limit` is for the backends thread and process");
+    if (value_is_given(&ast->clock))
+        complain(resolver->complaints, ast->clock.mark,
+                 "`clock` is for the backends thread and process: an engine has its own");
+}
+
+bool resolve_engine(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan)
+{
+    const struct config_ast *all = resolver->ast;
+    const char *words[CONFIG_BACKENDS_MAX + BACKEND_REMOTE] = {
+        [BACKEND_THREAD] = "thread", [BACKEND_PROCESS] = "process"};
+    uint64_t word = BACKEND_THREAD;
+    size_t n = BACKEND_REMOTE;
+    WEIR_INVARIANT(all->backends_n <= CONFIG_BACKENDS_MAX);
+    for (size_t i = 0; i < all->backends_n; i++)
+        words[n++] = all->backends[i].name.text;
+    bool known = value_read_choice(resolver->complaints, "backend", &ast->backend, words, n, &word);
+    plan->backend = word < BACKEND_REMOTE ? (enum backend)word : BACKEND_REMOTE;
+    if (plan->backend == BACKEND_REMOTE) {
+        plan->engine = resolve_strdup(resolver, words[word]);
+        resolve_engine_check(resolver, ast);
+    }
+    resolve_engine_on_failure(resolver, ast, plan);
+    return known || !value_is_given(&ast->backend);
+}
+
+void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast,
+                          struct set_plan *plan, uint32_t i)
+{
+    const struct plugin *plugin = NULL;
+    struct limit_settings *settings;
+    if (!plan->settings)
+        plan->settings = resolve_alloc(resolver, ast ? WEIR_LIMITS_MAX : 0, sizeof(*settings));
+    if (ast->algorithm.text && plan->limits[i].algorithm)
+        plugin = resolve_plugin(resolver, WEIR_PLUGIN_ALGORITHM, ast->algorithm.text,
+                                ast->algorithm.mark);
+    if (!plan->settings || !plugin)
+        return;
+    settings = &plan->settings[i];
+    settings->n = plugin->info.parameters_n;
+    settings->items = resolve_alloc(resolver, settings->n, sizeof(*settings->items));
+    for (uint32_t j = 0; settings->items && j < settings->n; j++)
+        settings->items[j] = (struct weir_backend_setting){plugin->parameters[j].name,
+                                                           resolver->params.values[j].value};
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Remote sets: an engine keeps their state, for processes of any machine. A backend plugin
+ * (weir/backend.h) moves requests to the engine and decisions back.
+ *
+ * A remote set has private records only, one for each request. A record is WAITING from the moment
+ * its request is handed to the backend until it is decided, be the caller blocked or not; a token
+ * names it to the backend. So all that waits for records works as for a private set.
+ */
+#ifndef WEIR_CORE_REMOTE_REMOTE_H
+#define WEIR_CORE_REMOTE_REMOTE_H
+
+#include "config/plan.h"
+#include "set/set.h"
+#include <pthread.h>
+#include <weir/backend.h>
+
+/* A connection to an engine: one for each backend of a configuration. */
+struct remote_engine {
+    weir *w;
+    struct remote_engine *next; /* of the instance */
+    struct backend_plan plan;
+    struct weir_backend_host host;
+    const struct weir_backend *backend; /* of plan.plugin */
+    void *connection;
+    struct thread_ctx *ctx; /* for the counters of what the backend reports, under `lock` */
+    /* Every change of a record from WAITING. Taken with locks of the backend held, so no call of
+     * the backend is made with it. */
+    pthread_mutex_t lock;
+    pthread_mutex_t start_lock;
+    struct os_thread *thread; /* in backend->run(); NULL: nothing was asked yet */
+};
+
+struct remote_set {
+    weir_set set; /* first */
+    struct remote_engine *engine;
+    void *handle; /* the set, to the backend; NULL: none yet */
+    enum on_failure on_failure;
+    bool has_subjects;
+    _Atomic uint64_t lost_session; /* grants of sessions up to this one are not held any more */
+    _Atomic bool failure_reported; /* since the engine answered last */
+};
+
+/* Words of a record behind its amounts. */
+enum {
+    REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none */
+    REMOTE_FENCE,   /* granted: its fencing token; refused: when to try again, by the clock */
+    REMOTE_SESSION, /* granted: its session; refused: index of the limit + 1; 0: none */
+    REMOTE_WORDS
+};
+
+static inline struct remote_set *remote_of(weir_set *set)
+{
+    return (struct remote_set *)set;
+}
+
+static inline _Atomic uint64_t *remote_word(const weir_set *set, uint32_t record, int word)
+{
+    return &set_record(set, record)->amounts[set->limits.n + word];
+}
+
+/* A token: the low bits of the sequence in a record's word, and the record. */
+static inline uint64_t remote_token(uint32_t record, uint64_t word)
+{
+    return word >> 8 << RECORD_LINK_BITS | record;
+}
+
+/* Makes the connections of a plan, which become the instance's; ends their threads; frees all. The
+ * instance's lock is held, or the caller is its only user. */
+int remote_engines_add(weir *w, struct plan *plan, struct weir_error *reterr);
+void remote_engines_stop(weir *w);
+void remote_engines_free(weir *w);
+/* Returns the engine of a name, or NULL. */
+struct remote_engine *remote_engine_find(const weir *w, const char *name);
+/* Returns the name of the backend of a remote set. */
+const char *remote_engine_name(const weir_set *set);
+/* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno. */
+int remote_engine_start(struct remote_engine *engine);
+
+/* The host's calls about a set (remote_decide.c). */
+int remote_decided(void *context, void *set, uint64_t token,
+                   const struct weir_backend_verdict *verdict);
+void remote_lost(void *context, void *set, uint64_t session);
+
+/* Makes a WAITING record `state`, unless it was decided before or has another word than `expected`;
+ * 0: any. Returns the word that it had; 0: nothing has changed. */
+uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t expected,
+                         enum record_state state);
+
+extern const struct set_ops remote_set_ops;
+
+#endif

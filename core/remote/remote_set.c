@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations of remote sets. */
+#include "base/error.h"
+#include "base/invariant.h"
+#include "config/fingerprint.h"
+#include "limit/counters.h"
+#include "os/os.h"
+#include "remote/remote.h"
+#include "set/instance_base.h"
+#include "set/set_ops.h"
+#include "set/waiter.h"
+#include <errno.h>
+#include <string.h>
+
+/* How long a thread reads the answers of an engine in one go. */
+#define REMOTE_WAIT_NS UINT64_C(1000000000)
+/* How long a blocked waiter reads them before it sleeps: it learns that it is queued within that.
+ */
+#define REMOTE_POLL_NS UINT64_C(1000000)
+/* How long a snapshot may take. */
+#define REMOTE_SNAPSHOT_NS UINT64_C(1000000000)
+
+/* ---- opening ---- */
+
+static void remote_describe_limit(const weir_set *set, const struct set_plan *plan, uint32_t i,
+                                  struct weir_backend_limit *ret)
+{
+    const struct limit *limit = &set->limits.items[i];
+
+    *ret = (struct weir_backend_limit){.size = sizeof(*ret),
+                                       .type = limit->type,
+                                       .refund = limit->refund,
+                                       .charges = limit->charges,
+                                       .key = limit->key,
+                                       .algorithm = limit->algorithm_name,
+                                       .capacity = limit->capacity,
+                                       .settings_n = plan->settings[i].n,
+                                       .settings = plan->settings[i].items};
+}
+
+/* Describes the set to the backend. */
+static int remote_describe(struct remote_set *remote, const struct set_plan *plan,
+                           const struct fingerprint *fingerprint, struct weir_backend_limit *limits,
+                           struct weir_error *reterr)
+{
+    const struct weir_backend_set definition = {.size = sizeof(definition),
+                                                .name = plan->name,
+                                                .fingerprint = fingerprint->hash,
+                                                .fair = plan->fair != FAIR_NO,
+                                                .max_waiters = plan->max_waiters,
+                                                .has_subjects = plan->keyed.max_keys != 0,
+                                                .limits_n = remote->set.limits.n,
+                                                .limits = limits,
+                                                .context = remote};
+    struct weir_reason reason = {.parameter = UINT32_MAX};
+    const struct remote_engine *engine = remote->engine;
+    int r;
+
+    for (uint32_t i = 0; i < remote->set.limits.n; i++)
+        remote_describe_limit(&remote->set, plan, i, &limits[i]);
+    r = engine->backend->set_open(engine->connection, &definition, &remote->handle, &reason);
+    if (r >= 0)
+        return 0;
+    remote->handle = NULL;
+    reason.message[sizeof(reason.message) - 1] = '\0';
+    return error_set(reterr, r, "set `%s`, backend `%s`: %s", plan->name, plan->engine,
+                     *reason.message ? error_text(reason.message).text : strerrordesc_np(-r));
+}
+
+static int remote_attach(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    struct weir_backend_limit *limits = os_alloc(set->limits.n, sizeof(*limits));
+    struct fingerprint fingerprint = {0};
+    int r = limits ? fingerprint_new(plan, &fingerprint, reterr) : -ENOMEM;
+
+    if (r == 0)
+        r = remote_describe(remote_of(set), plan, &fingerprint, limits, reterr);
+    fingerprint_free(&fingerprint);
+    os_free(limits);
+    return r;
+}
+
+static int remote_set_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    struct remote_set *remote = remote_of(set);
+    int r;
+
+    remote->engine = remote_engine_find(set->w, plan->engine);
+    remote->on_failure = plan->on_failure;
+    remote->has_subjects = plan->keyed.max_keys != 0;
+    if (!set->limits.n)
+        return 0;
+    if (!remote->engine) /* of another instance's configuration */
+        return error_set(reterr, -ENOENT, "set `%s`: there is no backend `%s`", plan->name,
+                         plan->engine);
+    r = thread_ctx_prepare(remote->engine->ctx, set);
+    return r < 0 ? r : remote_attach(set, plan, reterr);
+}
+
+static void remote_set_close(weir_set *set)
+{
+    struct remote_set *remote = remote_of(set);
+
+    if (remote->handle)
+        remote->engine->backend->set_close(remote->handle);
+    if (remote->engine && set->limits.n)
+        thread_ctx_unprepare(remote->engine->ctx, set->number);
+}
+
+/* ---- asking ---- */
+
+static int remote_identify(struct acquire_op *op)
+{
+    const struct weir_request *request = op->request;
+
+    if (!remote_of(op->set)->has_subjects)
+        return 0;
+    return request->subject && request->subject_size && request->subject_size <= WEIR_SUBJECT_MAX
+               ? 0
+               : -EINVAL;
+}
+
+static void remote_fill_record(const struct acquire_op *op, struct acq_record *r)
+{
+    for (int i = 0; i < REMOTE_WORDS; i++)
+        record_store(&r->amounts[op->set->limits.n + i], 0);
+}
+
+/* Returns the limit that can never grant its amount, or NULL. */
+static const struct limit *remote_too_small(const struct acquire_op *op)
+{
+    const struct limits *limits = &op->set->limits;
+
+    for (uint32_t i = 0; i < limits->n; i++)
+        if (op->amounts[i] > limits->items[i].capacity)
+            return &limits->items[i];
+    return NULL;
+}
+
+/* Hands the request to the backend; the record waits then. Returns 0 or a negative errno. */
+static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uint64_t max_wait_ns)
+{
+    struct remote_set *remote = remote_of(op->set);
+    struct acq_record *r = set_record(op->set, record);
+    uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
+    const struct weir_backend_ask ask = {
+        .size = sizeof(ask),
+        .token = remote_token(record, word),
+        .mode = mode,
+        .flags = remote->on_failure == ON_FAILURE_WAIT ? WEIR_BACKEND_PATIENT : 0,
+        .timeout_ns = WEIR_FOREVER,
+        .max_wait_ns = max_wait_ns,
+        .amounts = op->amounts,
+        .subject = remote->has_subjects ? op->request->subject : NULL,
+        .subject_size = remote->has_subjects ? op->request->subject_size : 0};
+    int code = remote_engine_start(remote->engine);
+
+    if (code < 0)
+        return code;
+    record_store(&r->enqueued_ns, mode == WEIR_BACKEND_WAIT ? op->decision.now_ns : 0);
+    shm_store_release(&r->word, word);
+    code = remote->engine->backend->ask(remote->handle, &ask);
+    if (code < 0)
+        remote_end_wait(remote, record, word, RECORD_FREE);
+    return code;
+}
+
+/* Waits until the request is decided, in a time that the backend bounds. */
+static void remote_await(struct remote_set *remote, uint32_t record, uint64_t word)
+{
+    const struct acq_record *r = set_record(&remote->set, record);
+
+    while (record_load(&r->word) == word)
+        remote->engine->backend->wait(remote->handle, remote_token(record, word),
+                                      os_now_ns() + REMOTE_WAIT_NS);
+}
+
+/* Makes a result of how the record ended, and counts. Leaves a granted record HELD and makes others
+ * FREE. */
+static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                           bool is_taken)
+{
+    weir_set *set = op->set;
+    struct acq_record *r = set_record(set, record);
+    enum record_state state = record_state(record_load(&r->word));
+    uint64_t limit = record_load(remote_word(set, record, REMOTE_SESSION));
+    int code;
+
+    op->decision.now_ns = clock_now_ns(&set->w->clock);
+    if (state == RECORD_HELD) {
+        op->decision.forecast_ns = record_load(&r->granted_ns);
+        record_store(&r->enqueued_ns, record_load(&r->granted_ns));
+        set_count_grant(op->ctx, set, op->amounts, is_taken ? 0 : record);
+        return 0;
+    }
+    op->decision.forecast_ns = record_load(remote_word(set, record, REMOTE_FENCE));
+    op->decision.limiting = limit ? &set->limits.items[limit - 1] : NULL;
+    code = state == RECORD_UNREACHABLE ? -EHOSTUNREACH : -EAGAIN;
+    if (code == -EAGAIN)
+        set_count_not_now(op->ctx, set, code, mode, op->decision.limiting);
+    set_free_record(set, record);
+    return code;
+}
+
+static int remote_ask_and_await(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                                uint64_t max_wait_ns, bool is_taken)
+{
+    uint32_t asked = is_taken               ? WEIR_BACKEND_TAKE
+                     : mode == MODE_RESERVE ? WEIR_BACKEND_RESERVE
+                                            : WEIR_BACKEND_TRY;
+    uint64_t word =
+        record_next_word(record_load(&set_record(op->set, record)->word), RECORD_WAITING);
+    int r = remote_ask(op, record, asked, max_wait_ns);
+
+    if (r < 0)
+        return r;
+    remote_await(remote_of(op->set), record, word);
+    return remote_conclude(op, record, mode, is_taken);
+}
+
+/* A take has a record only until it is decided. */
+static int remote_take(struct acquire_op *op)
+{
+    weir_set *set = op->set;
+    uint32_t record = record_pool_get(op->ctx, set);
+    struct acq_record *r;
+    int code;
+
+    if (!record)
+        return -ENOMEM;
+    r = set_record(set, record);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        record_store(&r->amounts[i], op->amounts[i]);
+    remote_fill_record(op, r);
+    record_store(&r->set, (uint64_t)set->id << 32 | op->ctx->thread);
+    record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
+    code = remote_ask_and_await(op, record, MODE_TRY, WEIR_FOREVER, true);
+    if (record_state(record_load(&r->word)) != RECORD_FREE)
+        set_free_record(set, record);
+    record_pool_put(op->ctx, set, record);
+    return code;
+}
+
+static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                          uint64_t max_wait_ns)
+{
+    const struct limit *too_small = remote_too_small(op);
+    int r;
+
+    if (op->within)
+        return -EOPNOTSUPP;
+    op->decision = (struct decision){.now_ns = clock_now_ns(&op->set->w->clock),
+                                     .forecast_ns = WEIR_NEVER,
+                                     .limiting = too_small};
+    if (too_small) {
+        set_count_refusal(op->ctx, op->set, -ERANGE, too_small->key);
+        return -ERANGE;
+    }
+    if (mode == MODE_PROBE) /* the engine is asked once, by what comes next */
+        return -EAGAIN;
+    if (!record)
+        return remote_take(op);
+    if (mode != MODE_WAIT)
+        return remote_ask_and_await(op, record, mode, max_wait_ns, false);
+    r = remote_ask(op, record, WEIR_BACKEND_WAIT, max_wait_ns);
+    return r < 0 ? r : 1;
+}
+
+/* ---- afterwards ---- */
+
+static bool remote_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                           bool is_owner, const struct release_args *args)
+{
+    static const uint64_t nothing[WEIR_LIMITS_MAX];
+    struct remote_set *remote = remote_of(set);
+    const struct weir_backend_release how = {.size = sizeof(how),
+                                             .hold =
+                                                 record_load(remote_word(set, record, REMOTE_HOLD)),
+                                             .used = args->return_all ? nothing : args->used,
+                                             .undo = args->return_all};
+
+    (void)is_owner;
+    if (!shm_cas_seq_cst(&set_record(set, record)->word, word, record_next_word(word, RECORD_FREE)))
+        return false;
+    set_count_release(ctx, set, args);
+    if (how.hold)
+        remote->engine->backend->release(remote->handle, &how);
+    return true;
+}
+
+static void remote_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                               uint32_t rest, const struct release_args *args)
+{
+    struct remote_set *remote = remote_of(set);
+    uint64_t hold = record_load(remote_word(set, record, REMOTE_HOLD)), left[WEIR_LIMITS_MAX];
+
+    WEIR_INVARIANT(!rest);
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        left[i] = record_load(&set_record(set, record)->amounts[i]);
+    set_count_return(ctx, set, args);
+    if (hold)
+        remote->engine->backend->return_part(remote->handle, hold, left);
+}
+
+static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                               uint64_t expected, enum record_state state)
+{
+    struct remote_set *remote = remote_of(set);
+    uint64_t word = remote_end_wait(remote, record, expected, state);
+
+    if (!word)
+        return false;
+    set_count_cancel(ctx, set, state);
+    remote->engine->backend->cancel(remote->handle, remote_token(record, word));
+    return true;
+}
+
+static int remote_fence(const weir_set *set, uint32_t record, uint64_t *ret)
+{
+    const struct remote_set *remote = (const struct remote_set *)set;
+    uint64_t lost = atomic_load_explicit(&remote->lost_session, memory_order_seq_cst);
+
+    if (!record_load(remote_word(set, record, REMOTE_HOLD)))
+        return -EOPNOTSUPP;
+    if (record_load(remote_word(set, record, REMOTE_SESSION)) <= lost)
+        return -EOWNERDEAD;
+    *ret = record_load(remote_word(set, record, REMOTE_FENCE));
+    return 0;
+}
+
+static void remote_grant_waiters(struct thread_ctx *ctx, weir_set *set)
+{
+    (void)ctx, (void)set; /* the engine does */
+}
+
+/* Until the engine has said that the request is queued this thread reads the answers: mostly it
+ * reads its own grant. */
+static uint64_t remote_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
+{
+    struct remote_set *remote = remote_of(set);
+    const struct acq_record *r = set_record(set, record);
+    uint64_t word = record_load(&r->word);
+
+    (void)ctx;
+    if (record_state(word) == RECORD_WAITING)
+        remote->engine->backend->wait(remote->handle, remote_token(record, word),
+                                      os_now_ns() + REMOTE_POLL_NS);
+    return record_load(&r->word) == word ? WEIR_FOREVER : 0;
+}
+
+static void remote_shut_down(struct thread_ctx *ctx, weir_set *set)
+{
+    uint32_t record = 0;
+
+    while ((record = region_next_record(set->region, record)) != 0) {
+        const struct acq_record *r = set_record(set, record);
+        uint64_t word = record_load(&r->word);
+
+        if (record_state(word) != RECORD_WAITING || record_set_number(r) != set->id)
+            continue;
+        if (remote_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
+            notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
+    }
+}
+
+/* What the engine has said when it refused. It is not asked again for that. */
+static void remote_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+{
+    weir_set *set = op->set;
+    uint64_t limit, retry_ns;
+
+    (void)walk;
+    op->decision = (struct decision){.now_ns = clock_now_ns(&set->w->clock)};
+    op->decision.forecast_ns = op->decision.now_ns;
+    if (!record)
+        return;
+    limit = record_load(remote_word(set, record, REMOTE_SESSION));
+    retry_ns = record_load(remote_word(set, record, REMOTE_FENCE));
+    op->decision.limiting = limit && limit <= set->limits.n ? &set->limits.items[limit - 1] : NULL;
+    if (retry_ns)
+        op->decision.forecast_ns = retry_ns;
+}
+
+static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
+                           struct weir_limit_stats *limits, uint32_t n)
+{
+    struct remote_set *remote = remote_of(set);
+    struct weir_backend_limit_stats all[WEIR_LIMITS_MAX] = {{0}};
+    struct weir_backend_snapshot snapshot = {.size = sizeof(snapshot), .limits = all};
+    int r;
+
+    (void)ctx;
+    if (remote->has_subjects) /* each subject has its own */
+        return 0;
+    r = remote_engine_start(remote->engine);
+    if (r == 0)
+        r = remote->engine->backend->snapshot(remote->handle, NULL, 0,
+                                              os_now_ns() + REMOTE_SNAPSHOT_NS, &snapshot);
+    if (r < 0)
+        return r;
+    ret->waiting = (uint32_t)snapshot.waiting;
+    for (uint32_t i = 0; i < n; i++) {
+        limits[i].available = all[i].available;
+        limits[i].held = all[i].held;
+    }
+    return 0;
+}
+
+static bool remote_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
+                              struct set_view *ret)
+{
+    (void)ctx, (void)set, (void)i, (void)ret;
+    return false; /* the engine has it */
+}
+
+const struct set_ops remote_set_ops = {
+    .size = sizeof(struct remote_set),
+    .record_words = REMOTE_WORDS,
+    .open = remote_set_open,
+    .close = remote_set_close,
+    .identify = remote_identify,
+    .fill_record = remote_fill_record,
+    .acquire = remote_acquire,
+    .release = remote_release,
+    .return_part = remote_return_part,
+    .cancel_wait = remote_cancel_wait,
+    .fence = remote_fence,
+    .grant_waiters = remote_grant_waiters,
+    .poll_head = remote_poll_head,
+    .shut_down = remote_shut_down,
+    .forecast = remote_forecast,
+    .snapshot = remote_snapshot,
+    .view_queue = remote_view_queue,
+};

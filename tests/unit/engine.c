@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A backend plugin, and its engine: it counts resources, with one queue for each set, first come,
+ * first served. Rates are granted up to their capacity, for ever. It does what struct
+ * engine_control says.
+ */
+#include "engine.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <weir/backend.h>
+
+struct engine {
+    struct engine_control *control;
+    const struct weir_backend_host *host;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stops;
+    uint64_t holds_n; /* grants so far: they name holds */
+    struct engine_set *sets;
+};
+
+struct engine_request {
+    uint64_t token, amounts[ENGINE_LIMITS];
+    uint32_t mode;
+    bool is_new; /* not looked at yet */
+};
+
+struct engine_hold {
+    uint64_t hold, amounts[ENGINE_LIMITS];
+};
+
+struct engine_set {
+    struct engine *engine;
+    struct engine_set *next;
+    void *context;
+    uint32_t limits_n;
+    uint64_t capacity[ENGINE_LIMITS];
+    bool is_resource[ENGINE_LIMITS];
+    struct engine_request queue[ENGINE_QUEUE_MAX];
+    uint32_t queue_n;
+    struct engine_hold holds[ENGINE_QUEUE_MAX];
+    uint32_t holds_n;
+};
+
+/* ---- deciding; the lock is held ---- */
+
+static bool report(struct engine_set *set, uint64_t token,
+                   const struct weir_backend_verdict *verdict)
+{
+    bool wanted =
+        set->engine->host->decided(set->engine->host->context, set->context, token, verdict) == 0;
+
+    set->engine->control->unwanted += !wanted;
+    return wanted;
+}
+
+static void refuse(struct engine_set *set, uint64_t token, int code, uint32_t limit)
+{
+    const struct weir_backend_verdict verdict = {.size = sizeof(verdict),
+                                                 .result = code,
+                                                 .limit = limit,
+                                                 .retry_after_ns =
+                                                     set->engine->control->retry_after_ns};
+
+    report(set, token, &verdict);
+}
+
+/* Returns the first limit without room; limits_n: there is none. */
+static uint32_t full_limit(const struct engine_set *set, const uint64_t *amounts)
+{
+    const struct engine_control *control = set->engine->control;
+    uint32_t i = 0;
+
+    while (i < set->limits_n && control->held[i] + amounts[i] <= set->capacity[i])
+        i++;
+    return i;
+}
+
+static void add_held(struct engine_set *set, const uint64_t *amounts, bool add)
+{
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        if (set->is_resource[i])
+            set->engine->control->held[i] += add ? amounts[i] : -amounts[i];
+}
+
+static void grant(struct engine_set *set, const struct engine_request *request)
+{
+    struct engine *engine = set->engine;
+    const struct weir_backend_verdict verdict = {
+        .size = sizeof(verdict),
+        .limit = UINT32_MAX,
+        .hold = ++engine->holds_n,
+        .fence = 1000 + engine->holds_n,
+        .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0,
+        .session = engine->control->session + 1};
+    struct engine_hold *hold = &set->holds[set->holds_n];
+
+    if (!report(set, request->token, &verdict) || request->mode == WEIR_BACKEND_TAKE)
+        return;
+    set->holds_n++;
+    hold->hold = verdict.hold;
+    memcpy(hold->amounts, request->amounts, sizeof(hold->amounts));
+    add_held(set, hold->amounts, true);
+}
+
+/* Decides about a request that no other one is ahead of. Returns false if it has to wait. */
+static bool decide(struct engine_set *set, const struct engine_request *request)
+{
+    uint32_t full = full_limit(set, request->amounts);
+
+    if (full < set->limits_n && request->mode == WEIR_BACKEND_WAIT)
+        return false;
+    if (full < set->limits_n)
+        refuse(set, request->token, -EAGAIN, full);
+    else
+        grant(set, request);
+    return true;
+}
+
+static void remove_request(struct engine_set *set, uint32_t i)
+{
+    set->queue_n--;
+    set->engine->control->waiting--;
+    memmove(set->queue + i, set->queue + i + 1, (set->queue_n - i) * sizeof(*set->queue));
+}
+
+/* Serves the queue, from its head to the first one that has to wait. */
+static void serve(struct engine_set *set)
+{
+    while (set->queue_n && decide(set, &set->queue[0]))
+        remove_request(set, 0);
+    for (uint32_t i = 0; i < set->queue_n; i++)
+        if (set->queue[i].is_new && set->queue[i].mode != WEIR_BACKEND_WAIT) {
+            refuse(set, set->queue[i].token, -EAGAIN, UINT32_MAX);
+            remove_request(set, i--);
+        }
+    for (uint32_t i = 0; i < set->queue_n; i++)
+        set->queue[i].is_new = false;
+}
+
+static void serve_all(struct engine *engine)
+{
+    for (struct engine_set *set = engine->sets; set; set = set->next)
+        if (!engine->control->away)
+            serve(set);
+}
+
+/* ---- connections ---- */
+
+static int engine_open(const struct weir_value *values, const struct weir_backend_host *host,
+                       void **ret_connection, struct weir_reason *reterr)
+{
+    struct engine_control *control;
+    struct engine *engine;
+    void *address;
+
+    if (sscanf((const char *)(uintptr_t)values[0].value, "%p", &address) != 1)
+        return -EINVAL;
+    control = address;
+    if (control->fails_open) {
+        snprintf(reterr->message, sizeof(reterr->message), "no engine today");
+        return control->fails_open;
+    }
+    engine = calloc(1, sizeof(*engine));
+    if (!engine)
+        return -ENOMEM;
+    engine->control = control;
+    engine->host = host;
+    control->host = host;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->changed, NULL);
+    control->connections++;
+    *ret_connection = engine;
+    return 0;
+}
+
+static void engine_close(void *connection)
+{
+    struct engine *engine = connection;
+
+    engine->control->connections--;
+    pthread_mutex_destroy(&engine->lock);
+    pthread_cond_destroy(&engine->changed);
+    free(engine);
+}
+
+static void engine_run(void *connection)
+{
+    struct engine *engine = connection;
+
+    pthread_mutex_lock(&engine->lock);
+    engine->control->threads++;
+    while (!engine->stops) {
+        pthread_cond_wait(&engine->changed, &engine->lock);
+        serve_all(engine);
+    }
+    engine->control->threads--;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void engine_stop(void *connection)
+{
+    struct engine *engine = connection;
+
+    pthread_mutex_lock(&engine->lock);
+    engine->stops = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static int engine_check(void *connection, uint64_t until_ns, struct weir_reason *reterr)
+{
+    (void)until_ns, (void)reterr;
+    return ((struct engine *)connection)->control->fails_check;
+}
+
+/* ---- sets ---- */
+
+static int engine_set_open(void *connection, const struct weir_backend_set *definition,
+                           void **ret_set, struct weir_reason *reterr)
+{
+    struct engine *engine = connection;
+    struct engine_control *control = engine->control;
+    struct engine_set *set;
+
+    if (control->fails_set_open || definition->limits_n > ENGINE_LIMITS) {
+        snprintf(reterr->message, sizeof(reterr->message), "such a set cannot be kept");
+        return control->fails_set_open ? control->fails_set_open : -EINVAL;
+    }
+    set = calloc(1, sizeof(*set));
+    if (!set)
+        return -ENOMEM;
+    *set = (struct engine_set){.engine = engine,
+                               .next = engine->sets,
+                               .context = definition->context,
+                               .limits_n = definition->limits_n};
+    for (uint32_t i = 0; i < definition->limits_n; i++) {
+        const struct weir_backend_limit *limit = &definition->limits[i];
+
+        set->capacity[i] = limit->capacity;
+        set->is_resource[i] = limit->type == WEIR_LIMIT_RESOURCE;
+        snprintf(control->last_algorithm, sizeof(control->last_algorithm), "%s",
+                 limit->algorithm ? limit->algorithm : "");
+        if (limit->settings_n)
+            control->last_setting = limit->settings[0].value;
+    }
+    control->fingerprint = definition->fingerprint;
+    control->host_set = definition->context;
+    control->sets++;
+    engine->sets = set;
+    *ret_set = set;
+    return 0;
+}
+
+static void engine_set_close(void *handle)
+{
+    struct engine_set *set = handle, **at = &set->engine->sets;
+
+    while (*at != set)
+        at = &(*at)->next;
+    *at = set->next;
+    set->engine->control->sets--;
+    set->engine->control->waiting -= set->queue_n;
+    free(set);
+}
+
+/* Says what no request is about: none at all, and earlier and later uses of the same record. */
+static void be_hostile(struct engine_set *set, uint64_t token)
+{
+    for (uint64_t i = 1; i <= 64; i++) {
+        const struct weir_backend_verdict verdict = {.size = sizeof(verdict),
+                                                     .result = i % 3 ? 0 : -EAGAIN,
+                                                     .limit = (uint32_t)i,
+                                                     .retry_after_ns = UINT64_MAX - i,
+                                                     .delay_ns = UINT64_MAX - i,
+                                                     .hold = i};
+
+        report(set, i == 1 ? 0 : token ^ i << 28, &verdict);
+    }
+}
+
+static int engine_ask(void *handle, const struct weir_backend_ask *ask)
+{
+    struct engine_set *set = handle;
+    struct engine *engine = set->engine;
+    struct engine_control *control = engine->control;
+    struct engine_request *request;
+    int r = control->fails_ask;
+
+    pthread_mutex_lock(&engine->lock);
+    if (control->is_hostile)
+        be_hostile(set, ask->token);
+    if (r == 0 && set->queue_n == ENGINE_QUEUE_MAX)
+        r = -ENOBUFS;
+    if (r == 0) {
+        control->asked++;
+        control->patient += (ask->flags & WEIR_BACKEND_PATIENT) != 0;
+        snprintf(control->last_subject, sizeof(control->last_subject), "%.*s",
+                 (int)ask->subject_size, ask->subject ? (const char *)ask->subject : "");
+    }
+    if (r == 0 && control->away && !(ask->flags & WEIR_BACKEND_PATIENT)) {
+        refuse(set, ask->token, control->away, UINT32_MAX);
+    } else if (r == 0) {
+        request = &set->queue[set->queue_n++];
+        control->waiting++;
+        *request = (struct engine_request){.token = ask->token, .mode = ask->mode, .is_new = true};
+        memcpy(request->amounts, ask->amounts, set->limits_n * sizeof(*ask->amounts));
+        if (!control->is_slow && !control->away)
+            serve(set);
+        pthread_cond_broadcast(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return r;
+}
+
+static int engine_wait(void *handle, uint64_t token, uint64_t until_ns)
+{
+    struct engine_set *set = handle;
+    struct engine *engine = set->engine;
+
+    (void)token, (void)until_ns; /* it answers at once, or the engine's thread does */
+    pthread_mutex_lock(&engine->lock);
+    engine->control->waits++;
+    if (!engine->control->away)
+        serve(set);
+    pthread_mutex_unlock(&engine->lock);
+    return 1;
+}
+
+static void engine_cancel(void *handle, uint64_t token)
+{
+    struct engine_set *set = handle;
+
+    pthread_mutex_lock(&set->engine->lock);
+    for (uint32_t i = 0; i < set->queue_n && !set->engine->control->is_deaf; i++)
+        if (set->queue[i].token == token)
+            remove_request(set, i--);
+    serve(set);
+    pthread_mutex_unlock(&set->engine->lock);
+}
+
+static struct engine_hold *find_hold(struct engine_set *set, uint64_t hold)
+{
+    for (uint32_t i = 0; i < set->holds_n; i++)
+        if (set->holds[i].hold == hold)
+            return &set->holds[i];
+    abort(); /* the core names what it was granted, once */
+}
+
+static void engine_release(void *handle, const struct weir_backend_release *how)
+{
+    struct engine_set *set = handle;
+    struct engine_hold *hold;
+
+    pthread_mutex_lock(&set->engine->lock);
+    hold = find_hold(set, how->hold);
+    add_held(set, hold->amounts, false);
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        set->engine->control->used[i] = how->used[i];
+    set->engine->control->undone += how->undo;
+    *hold = set->holds[--set->holds_n];
+    if (!set->engine->control->away)
+        serve(set);
+    pthread_mutex_unlock(&set->engine->lock);
+}
+
+static void engine_return_part(void *handle, uint64_t hold, const uint64_t *left)
+{
+    struct engine_set *set = handle;
+    struct engine_hold *found;
+
+    pthread_mutex_lock(&set->engine->lock);
+    found = find_hold(set, hold);
+    add_held(set, found->amounts, false);
+    memcpy(found->amounts, left, set->limits_n * sizeof(*left));
+    add_held(set, found->amounts, true);
+    serve(set);
+    pthread_mutex_unlock(&set->engine->lock);
+}
+
+static int engine_snapshot(void *handle, const void *subject, size_t subject_size,
+                           uint64_t until_ns, struct weir_backend_snapshot *ret)
+{
+    struct engine_set *set = handle;
+    int r;
+
+    (void)subject, (void)subject_size, (void)until_ns;
+    pthread_mutex_lock(&set->engine->lock);
+    r = set->engine->control->away;
+    ret->waiting = set->queue_n;
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        ret->limits[i] = (struct weir_backend_limit_stats){
+            set->capacity[i] - set->engine->control->held[i], set->engine->control->held[i]};
+    pthread_mutex_unlock(&set->engine->lock);
+    return r;
+}
+
+static const struct weir_backend operations = {
+    .size = sizeof(operations),
+    .open = engine_open,
+    .close = engine_close,
+    .run = engine_run,
+    .stop = engine_stop,
+    .set_open = engine_set_open,
+    .set_close = engine_set_close,
+    .ask = engine_ask,
+    .wait = engine_wait,
+    .cancel = engine_cancel,
+    .release = engine_release,
+    .return_part = engine_return_part,
+    .snapshot = engine_snapshot,
+    .check = engine_check,
+};
+
+static const struct weir_parameter parameters[] = {
+    {.size = sizeof(struct weir_parameter),
+     .name = "control",
+     .type = WEIR_PARAMETER_TEXT,
+     .flags = WEIR_PARAMETER_REQUIRED,
+     .min = 1,
+     .max = 100,
+     .doc = "address of a struct of the test"},
+};
+
+static const struct weir_plugin plugin = {
+    .size = sizeof(plugin),
+    .kind = WEIR_PLUGIN_BACKEND,
+    .name = "engine",
+    .version = "1",
+    .summary = "an engine of the tests",
+    .parameters_n = 1,
+    .parameters = parameters,
+    .ops = &operations,
+};
+
+static const struct weir_plugin *const plugins[] = {&plugin};
+
+const struct weir_plugin_table weir_plugins_v1 = {.size = sizeof(weir_plugins_v1),
+                                                  .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+                                                  .plugins_n = 1,
+                                                  .plugins = plugins};

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets that an engine keeps: that of engine.c, which does as it is told. */
+#include "../engine.h"
+#include "lib/require.h"
+#include "lib/world.h"
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <weir/backend.h>
+
+#define SLOTS(n)  "{ type: resource, key: slot, capacity: " #n " }"
+#define RATE      "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s, burst: 7 }"
+#define LIMITS(x) "limits: [ " x " ]"
+
+static struct engine_control control;
+
+/* A configuration with one set `main`, which the engine keeps. */
+static const char *text_of(const char *fields)
+{
+    static char text[1024];
+
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { far: { type: engine, control: \"%p\" } }\n"
+             "sets: { main: { backend: far, %s } }\n",
+             (void *)&control, fields);
+    return text;
+}
+
+static void open_far(const char *fields)
+{
+    control = (struct engine_control){0};
+    world_open(text_of(fields), "main");
+}
+
+static void close_far(void)
+{
+    world_close();
+    assert_int_equal(control.connections, 0);
+    assert_int_equal(control.sets, 0);
+    assert_int_equal(control.threads, 0);
+    assert_int_equal(control.waiting, 0);
+    assert_int_equal(control.held[0], 0);
+}
+
+static weir_acquisition *slots(uint64_t n)
+{
+    return granted(ASK({"slot", n}));
+}
+
+static int result_of(weir_acquisition *acquisition)
+{
+    return weir_acquisition_result(acquisition);
+}
+
+/* ---- granted and refused ---- */
+
+static void grants_and_refusals_are_the_engine_s(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(3)));
+    a = slots(2);
+    assert_int_equal(control.held[0], 2);
+    control.retry_after_ns = 7 * MS;
+    assert_int_equal(try_acquire(ASK({"slot", 2}), &b), -EAGAIN);
+    assert_null(b);
+    assert_string_equal(refusal.key, "slot");
+    assert_int_equal(refusal.retry_after_ns, 7 * MS);
+    assert_int_equal(stats().granted, 1);
+    assert_int_equal(stats().refused_busy, 1);
+    assert_int_equal(stats().held, 1);
+    release(a);
+    assert_int_equal(control.held[0], 0);
+    release(slots(3));
+    close_far();
+}
+
+/* The engine decides when the caller waits for it. */
+static void an_answer_is_waited_for(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    open_far(LIMITS(RATE ", " SLOTS(1)));
+    control.is_slow = true;
+    a = granted(ASK({"slot", 1}, {"k", 0}));
+    assert_true(control.waits > 0);
+    assert_int_equal(try_acquire(ASK({"slot", 1}, {"k", 0}), &b), -EAGAIN);
+    assert_string_equal(refusal.key, "slot");
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), 0);
+    release(a);
+    close_far();
+}
+
+static void what_is_used_is_told(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(RATE ", " SLOTS(3)));
+    assert_string_equal(control.last_algorithm, "");
+    a = granted(ASK({"k", 5}, {"slot", 2}));
+    assert_int_equal(weir_update(a, "k", 3), 0);
+    assert_int_equal(weir_return(a, "slot", 1), 0);
+    assert_int_equal(control.held[1], 1);
+    release(a);
+    assert_int_equal(control.used[0], 3);
+    assert_int_equal(control.held[1], 0);
+    assert_int_equal(stats().refunded, 1);
+    close_far();
+}
+
+static void the_engine_learns_the_definition(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    assert_string_equal(control.last_algorithm, "token_bucket");
+    assert_int_equal(control.last_setting, 10); /* capacity comes first */
+    before = control.fingerprint;
+    close_far();
+    open_far("timeout: 3s, " LIMITS(RATE)); /* each process decides that for itself */
+    assert_int_equal(control.fingerprint, before);
+    close_far();
+    open_far("max_waiters: 3, " LIMITS(RATE));
+    assert_int_not_equal(control.fingerprint, before);
+    close_far();
+}
+
+static void takes_hold_nothing(void **state)
+{
+    (void)state;
+    open_far(LIMITS(RATE));
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(take(ASK({"k", 7})), 0);
+    assert_int_equal(take(ASK({"k", 8})), -ERANGE);
+    assert_string_equal(refusal.key, "k");
+    assert_int_equal(control.asked, 100); /* what can never be is not asked for */
+    assert_int_equal(stats().granted, 100);
+    assert_int_equal(stats().held, 0);
+    close_far();
+}
+
+static void reservations_are_for_later(void **state)
+{
+    weir_acquisition *a = NULL;
+    uint64_t at = 0;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    assert_int_equal(reserve(ASK({"k", 1}), &a, &at), 0);
+    assert_int_equal(at, world.now + 5 * MS);
+    assert_int_equal(weir_update(a, "k", 1), 0);
+    release(a);
+    close_far();
+}
+
+static void requests_of_subjects_name_them(void **state)
+{
+    struct weir_request *request = ASK({"slot", 1});
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far("subjects: { max: 10 }, " LIMITS(SLOTS(1)));
+    assert_int_equal(try_acquire(request, &a), -EINVAL);
+    request->subject = "alice";
+    request->subject_size = 5;
+    a = granted(request);
+    assert_string_equal(control.last_subject, "alice");
+    release(a);
+    close_far();
+}
+
+static void nested_requests_are_not_for_engines(void **state)
+{
+    struct weir_request *request = ASK({"slot", 1});
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(3)));
+    a = slots(1);
+    request->within = a;
+    assert_int_equal(try_acquire(request, &b), -EOPNOTSUPP);
+    assert_int_equal(submit(request, &b), -EOPNOTSUPP);
+    release(a);
+    close_far();
+}
+
+/* ---- waiting ---- */
+
+static void waiters_are_granted_by_the_engine(void **state)
+{
+    weir_acquisition *a, *first, *second;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    a = slots(2);
+    first = pending(ASK({"slot", 2}));
+    second = pending(ASK({"slot", 1}));
+    assert_int_equal(stats().waiting, 2);
+    release(a);
+    assert_int_equal(result_of(first), 0);
+    assert_int_equal(result_of(second), -EINPROGRESS);
+    release(first);
+    assert_int_equal(result_of(second), 0);
+    release(second);
+    assert_int_equal(stats().granted_waited, 2);
+    close_far();
+}
+
+static void a_descriptor_becomes_readable(void **state)
+{
+    struct pollfd fd = {.events = POLLIN};
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(ASK({"slot", 1}));
+    fd.fd = weir_acquisition_fd(b);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    release(a);
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    release(b);
+    close_far();
+}
+
+static void waits_end_at_their_deadlines(void **state)
+{
+    weir_acquisition *a, *b, *c;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(with_timeout(ASK({"slot", 1}), SECOND));
+    c = pending(with_max_wait(ASK({"slot", 1}), 2 * SECOND));
+    assert_int_equal(advance(SECOND), 1);
+    assert_int_equal(result_of(b), -ETIMEDOUT);
+    assert_int_equal(control.waiting, 1);
+    assert_int_equal(advance(SECOND), 1);
+    assert_int_equal(result_of(c), -EAGAIN);
+    assert_int_equal(control.waiting, 0);
+    assert_int_equal(stats().timed_out, 1);
+    assert_int_equal(stats().refused_max_wait, 1);
+    release(b);
+    release(c);
+    release(a);
+    close_far();
+}
+
+static void a_late_grant_goes_back(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(ASK({"slot", 1}));
+    control.is_deaf = true;
+    assert_int_equal(weir_cancel(b), 0);
+    assert_int_equal(result_of(b), -ECANCELED);
+    release(b);
+    b = pending(ASK({"slot", 1})); /* perhaps in the same record */
+    release(a);
+    assert_int_equal(control.unwanted, 1);
+    assert_int_equal(result_of(b), 0);
+    release(b);
+    close_far();
+}
+
+static void a_queue_completes(void **state)
+{
+    struct weir_completion done[4];
+    weir_acquisition *a;
+    weir_queue *queue;
+
+    (void)state;
+    open_far("max_wait: 1s, " LIMITS(SLOTS(1)));
+    assert_int_equal(weir_queue_open(&queue, world.w, 8), 0);
+    a = slots(1);
+    assert_int_equal(weir_queue_submit(queue, world.pool, ASK({"slot", 1}), 1, NULL, NULL), 0);
+    assert_int_equal(weir_queue_submit(queue, world.pool, ASK({"slot", 1}), 2, NULL, NULL), 0);
+    assert_int_equal(weir_queue_reap(queue, done, 4), 0);
+    release(a);
+    assert_int_equal(weir_queue_reap(queue, done, 4), 1);
+    assert_int_equal(done[0].user_data, 1);
+    assert_int_equal(done[0].result, 0);
+    world.now += SECOND;
+    assert_int_equal(weir_queue_reap(queue, done + 1, 3), 1);
+    assert_int_equal(done[1].result, -EAGAIN);
+    release(done[0].acquisition);
+    weir_queue_close(queue);
+    close_far();
+}
+
+static void closing_ends_waits(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(ASK({"slot", 1}));
+    weir_close(world.w);
+    assert_int_equal(result_of(b), -ESHUTDOWN);
+    assert_int_equal(control.waiting, 0);
+    release(b);
+    assert_int_equal(control.held[0], 1); /* until it is released */
+    release(a);
+    assert_int_equal(control.held[0], 0);
+    weir_pool_close(world.pool);
+    world.w = NULL;
+    world.pool = NULL;
+    world_close();
+    assert_int_equal(control.connections, 0);
+}
+
+static void verdicts_about_nothing_change_nothing(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    a = slots(1);
+    control.is_hostile = true;
+    b = slots(1);
+    control.is_hostile = false;
+    assert_int_equal(control.unwanted, 64);
+    assert_int_equal(stats().held, 2);
+    release(a);
+    release(b);
+    close_far();
+}
+
+/* ---- sessions ---- */
+
+static void grants_have_fencing_tokens(void **state)
+{
+    weir_acquisition *a, *b;
+    uint64_t first = 0, second = 0;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    a = slots(1);
+    b = pending(ASK({"slot", 2}));
+    assert_int_equal(weir_acquisition_fence(a, &first), 0);
+    assert_int_equal(first, 1001);
+    assert_int_equal(weir_acquisition_fence(b, &second), -EINVAL);
+    release(a);
+    assert_int_equal(weir_acquisition_fence(b, &second), 0);
+    assert_true(second > first);
+    release(b);
+    close_far();
+    world_limits(SLOTS(2));
+    a = slots(1);
+    assert_int_equal(weir_acquisition_fence(a, &first), -EOPNOTSUPP);
+    release(a);
+    world_close();
+}
+
+static void a_session_that_ends_is_noticed(void **state)
+{
+    const struct weir_backend_host *host;
+    weir_acquisition *a, *b;
+    uint64_t fence = 7;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    host = control.host;
+    a = slots(1);
+    host->lost(host->context, control.host_set, 1);
+    host->lost(host->context, control.host_set, 0); /* a report that comes late */
+    assert_int_equal(result_of(a), -EOWNERDEAD);
+    assert_int_equal(weir_acquisition_fence(a, &fence), -EOWNERDEAD);
+    assert_int_equal(fence, 7);
+    control.session = 1;
+    b = slots(1);
+    assert_int_equal(result_of(b), 0);
+    assert_int_equal(weir_acquisition_fence(b, &fence), 0);
+    release_expecting(a, -EOWNERDEAD);
+    release(b);
+    close_far();
+}
+
+static void a_set_says_which_backend_keeps_it(void **state)
+{
+    struct weir_set_info info = {.size = sizeof(info)};
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    assert_int_equal(weir_set_info(world.set, &info), 0);
+    assert_string_equal(info.backend, "far");
+    assert_null(info.lifetime);
+    close_far();
+}
+
+/* ---- threads, by the system's clock ---- */
+
+static void open_far_real(const char *fields)
+{
+    control = (struct engine_control){0};
+    assert_int_equal(weir_open(&world.w,
+                               &(struct weir_options){.size = sizeof(struct weir_options),
+                                                      .text = text_of(fields)},
+                               NULL),
+                     0);
+    assert_int_equal(weir_pool_open(&world.pool, world.w, "main", 0, NULL), 0);
+    world.set = weir_pool_set(world.pool, 0);
+}
+
+static void *block(void *argument)
+{
+    weir_acquisition **ret = argument;
+
+    require(weir_acquire(world.pool, ASK({"slot", 1}), ret, NULL) == 0);
+    return NULL;
+}
+
+static void a_blocked_thread_is_granted(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+    pthread_t thread;
+
+    (void)state;
+    open_far_real(LIMITS(SLOTS(1)));
+    a = slots(1);
+    assert_int_equal(pthread_create(&thread, NULL, block, &b), 0);
+    while (stats().waiting == 0)
+        sched_yield();
+    release(a);
+    pthread_join(thread, NULL);
+    assert_non_null(b);
+    release(b);
+    close_far();
+}
+
+static void *work(void *argument)
+{
+    static _Atomic uint64_t held;
+
+    (void)argument;
+    for (int i = 0; i < 300; i++) {
+        weir_acquisition *a = NULL;
+        int r = i % 3 == 0 ? weir_try_acquire(world.pool, ASK({"slot", 1}), &a, NULL)
+                           : weir_acquire(world.pool, ASK({"slot", 1}), &a, NULL);
+
+        require(r == 0 || (r == -EAGAIN && i % 3 == 0));
+        if (r < 0)
+            continue;
+        require(atomic_fetch_add(&held, 1) < 2);
+        atomic_fetch_sub(&held, 1);
+        require(weir_release(&a) == 0);
+    }
+    return NULL;
+}
+
+static void threads_share_an_engine(void **state)
+{
+    pthread_t threads[4];
+
+    (void)state;
+    open_far_real(LIMITS(SLOTS(2)));
+    control.is_slow = true; /* its thread decides, or whichever of these waits */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    close_far();
+}
+
+/* ---- an engine that is away ---- */
+
+static void closed_refuses(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    control.away = -ECONNREFUSED;
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(world.logged, 1); /* once */
+    assert_non_null(strstr(world.log[0], "refused"));
+    assert_int_equal(submit(ASK({"slot", 1}), &a), 1);
+    assert_int_equal(result_of(a), -EHOSTUNREACH);
+    release(a);
+    control.away = 0;
+    release(slots(1));
+    control.away = -ECONNRESET;
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(world.logged, 2); /* again, as it had answered */
+    control.away = 0;
+    close_far();
+}
+
+static void open_grants(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far("on_failure: open, " LIMITS(SLOTS(1)));
+    control.away = -ECONNREFUSED;
+    a = slots(1);
+    b = slots(1);
+    assert_int_equal(control.held[0], 0);
+    assert_non_null(strstr(world.log[0], "granted without it"));
+    control.away = 0;
+    release(a); /* the engine knows nothing of it */
+    release(b);
+    close_far();
+}
+
+static void wait_waits(void **state)
+{
+    weir_acquisition *a = NULL, *b;
+
+    (void)state;
+    open_far("on_failure: wait, " LIMITS(SLOTS(2)));
+    control.away = -ECONNREFUSED;
+    assert_int_equal(submit(ASK({"slot", 1}), &a), 1);
+    assert_int_equal(result_of(a), -EINPROGRESS);
+    assert_int_equal(control.patient, 1);
+    control.away = 0;
+    b = slots(1); /* behind it */
+    assert_int_equal(result_of(a), 0);
+    release(a);
+    release(b);
+    close_far();
+}
+
+static void a_request_that_cannot_be_sent_fails(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    control.fails_ask = -ENOMEM;
+    assert_int_equal(take(ASK({"k", 1})), -ENOMEM);
+    assert_int_equal(try_acquire(ASK({"k", 1}), &a), -ENOMEM);
+    assert_int_equal(submit(ASK({"k", 1}), &a), -ENOMEM);
+    assert_null(a);
+    assert_int_equal(stats().waiting, 0);
+    close_far();
+}
+
+/* ---- configuration ---- */
+
+static void refuses(const char *text, const char *why)
+{
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+    struct weir_error error;
+    weir *w = NULL;
+
+    assert_true(weir_open(&w, &options, &error) < 0);
+    assert_null(w);
+    if (!strstr(error.message, why))
+        fail_msg("`%s` does not say `%s`", error.message, why);
+    assert_int_equal(control.connections, 0);
+    assert_int_equal(control.sets, 0);
+}
+
+static void wrong_configurations_are_refused(void **state)
+{
+    char text[1024];
+
+    (void)state;
+    control = (struct engine_control){0};
+#define WITH(backend, set)                                                                         \
+    (snprintf(text, sizeof(text),                                                                  \
+              "version: 1\nbackends: { far: { " backend " } }\n"                                   \
+              "sets: { main: { " set " } }\n",                                                     \
+              (void *)&control),                                                                   \
+     text)
+#define GOOD_BACKEND "type: engine, control: \"%p\""
+    refuses(WITH(GOOD_BACKEND, "backend: fat, limits: []"), "did you mean `far`");
+    refuses(WITH("control: \"%p\"", "limits: []"), "a backend needs `type`");
+    refuses(WITH("type: engin, control: \"%p\"", "limits: []"), "there is no backend `engin`");
+    refuses(WITH(GOOD_BACKEND ", x: 3", "limits: []"), "`x` is not a field of engine");
+    refuses(WITH(GOOD_BACKEND, "on_failure: open"), "it needs a `backend` of `backends`");
+    refuses(WITH(GOOD_BACKEND, "backend: far, lifetime: users, " LIMITS(SLOTS(1))), "`lifetime`");
+    refuses(WITH(GOOD_BACKEND, "backend: far, fair: per_limit, " LIMITS(SLOTS(1))), "per_limit");
+    refuses(WITH(GOOD_BACKEND, "backend: far, clock: boottime, " LIMITS(SLOTS(1))), "its own");
+    refuses(WITH(GOOD_BACKEND, "backend: far, on_failure: closd, " LIMITS(SLOTS(1))), "closed");
+    refuses("version: 1\nbackends: { thread: { type: engine, control: \"1\" } }\n",
+            "name this one otherwise");
+    control.fails_open = -EINVAL;
+    refuses(text_of(LIMITS(SLOTS(1))), "backend `far`: no engine today");
+    control.fails_open = 0;
+    control.fails_set_open = -EINVAL;
+    refuses(text_of(LIMITS(SLOTS(1))), "such a set cannot be kept");
+    control.fails_set_open = 0;
+}
+
+/* ---- failures of the system ---- */
+
+static void a_failed_opening_leaves_nothing(void **state)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = text_of(LIMITS(RATE ", " SLOTS(1)))};
+    bool failed = true;
+
+    (void)state;
+    control = (struct engine_control){0};
+    for (uint64_t n = 1; failed; n++) {
+        weir *w = NULL;
+        int r;
+
+        fake_os_fail_kind_at(n, FAKE_ANY, 0);
+        r = weir_open(&w, &options, NULL);
+        failed = fake_os_has_failed();
+        fake_os_fail_kind_at(0, 0, 0);
+        assert_true(failed || r == 0);
+        weir_close(w);
+        assert_int_equal(control.connections, 0);
+        assert_int_equal(control.sets, 0);
+    }
+}
+
+static void a_failed_request_leaves_nothing(void **state)
+{
+    bool failed = true;
+
+    (void)state;
+    for (uint64_t n = 1; failed; n++) {
+        weir_acquisition *a = NULL;
+        int r;
+
+        open_far(LIMITS(RATE ", " SLOTS(1)));
+        fake_os_fail_kind_at(n, FAKE_ANY, 0);
+        r = submit(ASK({"k", 1}, {"slot", 1}), &a);
+        failed = fake_os_has_failed();
+        fake_os_fail_kind_at(0, 0, 0);
+        assert_true(r >= 0 || (failed && !a));
+        if (r >= 0)
+            assert_int_equal(weir_update(a, "k", 1), 0);
+        weir_release(&a);
+        close_far();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(grants_and_refusals_are_the_engine_s),
+        leak_checked_test(an_answer_is_waited_for),
+        leak_checked_test(what_is_used_is_told),
+        leak_checked_test(the_engine_learns_the_definition),
+        leak_checked_test(takes_hold_nothing),
+        leak_checked_test(reservations_are_for_later),
+        leak_checked_test(requests_of_subjects_name_them),
+        leak_checked_test(nested_requests_are_not_for_engines),
+        leak_checked_test(waiters_are_granted_by_the_engine),
+        leak_checked_test(a_descriptor_becomes_readable),
+        leak_checked_test(waits_end_at_their_deadlines),
+        leak_checked_test(a_late_grant_goes_back),
+        leak_checked_test(a_queue_completes),
+        leak_checked_test(closing_ends_waits),
+        leak_checked_test(verdicts_about_nothing_change_nothing),
+        leak_checked_test(grants_have_fencing_tokens),
+        leak_checked_test(a_session_that_ends_is_noticed),
+        leak_checked_test(a_set_says_which_backend_keeps_it),
+        leak_checked_test(a_blocked_thread_is_granted),
+        leak_checked_test(threads_share_an_engine),
+        leak_checked_test(closed_refuses),
+        leak_checked_test(open_grants),
+        leak_checked_test(wait_waits),
+        leak_checked_test(a_request_that_cannot_be_sent_fails),
+        leak_checked_test(wrong_configurations_are_refused),
+        leak_checked_test(a_failed_opening_leaves_nothing),
+        leak_checked_test(a_failed_request_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
