@@ -50,10 +50,8 @@ static const char *kind_name(uint32_t kind)
 static const char *parameter_type_name(uint32_t type)
 {
     static const char *const names[] = {
-        [WEIR_PARAMETER_AMOUNT] = "amount",
-        [WEIR_PARAMETER_DURATION] = "duration",
-        [WEIR_PARAMETER_BOOLEAN] = "boolean",
-        [WEIR_PARAMETER_CHOICE] = "choice",
+        [WEIR_PARAMETER_AMOUNT] = "amount",   [WEIR_PARAMETER_DURATION] = "duration",
+        [WEIR_PARAMETER_BOOLEAN] = "boolean", [WEIR_PARAMETER_CHOICE] = "choice",
         [WEIR_PARAMETER_TEXT] = "text",
     };
 

@@ -67,8 +67,8 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
 /* Resolves a pool: its sets, which may be defined anywhere, and its balancer (resolve_pool.c). */
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
 
-/* Resolves a backend: its plugin, and the values of the parameters; where a set is kept by one, what
- * the engine must know of its limits (resolve_backend.c). */
+/* Resolves a backend: its plugin, and the values of the parameters; where a set is kept by one,
+ * what the engine must know of its limits (resolve_backend.c). */
 void resolve_backend(struct resolver *resolver, const struct ast_backend *ast,
                      struct backend_plan *plan);
 /* Returns whether the set says where its state is, or may leave it out. */

@@ -23,8 +23,8 @@ static void resolve_backend_values(struct resolver *resolver, const struct plugi
         plan->values[i] = values[i];
         if (plugin->parameters[i].type != WEIR_PARAMETER_TEXT || !values[i].value)
             continue;
-        plan->values[i].value = (uintptr_t)strcpy(plan->texts + at,
-                                                  (const char *)(uintptr_t)values[i].value);
+        plan->values[i].value =
+            (uintptr_t)strcpy(plan->texts + at, (const char *)(uintptr_t)values[i].value);
         at += strlen(plan->texts + at) + 1;
     }
 }
@@ -70,8 +70,9 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
     static const char *const words[] = {"closed", "open", "wait"};
     uint64_t word = ON_FAILURE_CLOSED;
     if (plan->backend != BACKEND_REMOTE && value_is_given(&ast->on_failure))
-        complain(resolver->complaints, ast->on_failure.mark,
-                 "`on_failure` is for sets that an engine keeps: it needs a `backend` of `backends`");
+        complain(
+            resolver->complaints, ast->on_failure.mark,
+            "`on_failure` is for sets that an engine keeps: it needs a `backend` of `backends`");
     else
         value_read_choice(resolver->complaints, "on_failure", &ast->on_failure, words,
                           ARRAY_LENGTH(words), &word);

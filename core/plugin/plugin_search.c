@@ -276,8 +276,7 @@ static int plugin_unknown_error(const struct plugin_search *plugins,
     if (query->refused_file)
         refused = "; some files are refused there, and `weir plugins` says why";
     return error_set(
-        reterr, -ENOENT, "there is no %s `%s`%s in %.199s%s",
-        plugin_kind_names[query->kind],
+        reterr, -ENOENT, "there is no %s `%s`%s in %.199s%s", plugin_kind_names[query->kind],
         error_text(query->name).text, hint_find(query->name, names, n).text,
         text_join((const char *const *)plugins->dirs.items, plugins->dirs.n, ":", ":").text,
         refused);
@@ -297,10 +296,11 @@ static int plugin_bad_name_error(struct plugin_search *plugins, const struct plu
         meant[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '-' || c == ' ' ? '_' : c;
     }
     bool is_close = plugin_abi_is_name(meant) && plugin_query_run(plugins, &better) == 0;
-    return error_set(reterr, -EINVAL,
-                     "`%s` is not the name of %s %s%s%s%s: letters a-z, digits and `_`, never a path",
-                     error_text(query->name).text, article, kind, is_close ? " (did you mean `" : "",
-                     is_close ? meant : "", is_close ? "`?)" : "");
+    return error_set(
+        reterr, -EINVAL,
+        "`%s` is not the name of %s %s%s%s%s: letters a-z, digits and `_`, never a path",
+        error_text(query->name).text, article, kind, is_close ? " (did you mean `" : "",
+        is_close ? meant : "", is_close ? "`?)" : "");
 }
 
 int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: MIT */
+/* What becomes of a call by its reply. */
+#include "redis_answers.h"
+
+#include "redis_calls.h"
+#include "redis_session.h"
+#include "redis_tickets.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/error.h>
+
+enum { STATUS_GRANTED, STATUS_WAITING, STATUS_REFUSED, STATUS_GONE };
+enum {
+    SESSION_NOW,
+    SESSION_GRACE,
+    SESSION_HELD,
+    SESSION_HELD_SUM,
+    SESSION_WAITS,
+    SESSION_WAITS_SUM,
+    SESSION_TIMER
+};
+enum { SNAPSHOT_WAITING = 3, SNAPSHOT_LIMITS = 10 };
+
+/* Errors after which the connection is made anew: the server cannot answer for now, or is another
+ * one. What was asked is asked again. */
+static const char *const answers_transient[] = {
+    "STALERUN",   "LOADING", "BUSY",      "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+    "NOREPLICAS", "MISCONF", "UNBLOCKED", "MOVED",    "ASK",        "NOAUTH"};
+
+static const struct {
+    const char *error;
+    int code;
+} answers_codes[] = {
+    {"MISMATCH", -EINVAL}, {"BADDEF", -EINVAL},  {"BADARG", -EINVAL}, {"WRONGTYPE", -EBADMSG},
+    {"CORRUPT", -EBADMSG}, {"FORMAT", -EBADMSG}, {"NOPERM", -EACCES}, {"OOM", -ENOMEM},
+};
+
+static int answers_code(const struct redis_reply *reply)
+{
+    for (size_t i = 0; i < sizeof(answers_codes) / sizeof(*answers_codes); i++) {
+        if (redis_reply_is_error(reply, answers_codes[i].error))
+            return answers_codes[i].code;
+    }
+    return -EPROTO;
+}
+
+/* Returns what the core is told for a reason of a refusal. */
+static int answers_reason(int64_t reason)
+{
+    switch (reason) {
+    case 2:
+        return -ERANGE;
+    case 3:
+        return -ENOBUFS;
+    default:
+        return -EAGAIN;
+    }
+}
+
+static void answers_malformed(struct redis_connection *connection)
+{
+    redis_calls_break(connection, "the server does not keep to the protocol");
+}
+
+/* Returns the ticket of a call, if the reply is about what it is now. */
+static struct redis_ticket *answers_ticket(const struct redis_call *call)
+{
+    struct redis_ticket *ticket = call->ticket;
+    return ticket && ticket->serial == call->serial && ticket->serial > 0 ? ticket : NULL;
+}
+
+static void answers_granted(struct redis_ticket *ticket, const struct redis_reply *reply)
+{
+    int64_t fence = redis_reply_integer(reply, 1, 0), at = redis_reply_integer(reply, 2, 0);
+    int64_t now = redis_reply_integer(reply, 3, 0);
+    if (fence < 0 || at < 0 || now < 0) {
+        answers_malformed(ticket->session->set->connection);
+    } else if (ticket->mode == WEIR_BACKEND_TAKE || redis_session_is_alive(ticket->session)) {
+        redis_ticket_grant(ticket, (uint64_t)fence, (uint64_t)at,
+                           at > now ? (uint64_t)(at - now) : 0);
+    }
+}
+
+static void answers_refused(struct redis_ticket *ticket, const struct redis_reply *reply)
+{
+    int64_t reason = redis_reply_integer(reply, 1, 1), limit = redis_reply_integer(reply, 2, -1);
+    int64_t us = redis_reply_integer(reply, 3, -1);
+    if (reason < 0 || limit < -1 || us < -1 || limit >= ticket->session->set->limits_n)
+        answers_malformed(ticket->session->set->connection);
+    else
+        redis_ticket_refuse(ticket, answers_reason(reason), limit, us);
+}
+
+static void answers_acquire(struct redis_connection *connection, const struct redis_call *call,
+                            const struct redis_reply *reply)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    int64_t status = redis_reply_integer(reply, 0, 0);
+    if (status < 0 || status > STATUS_GONE)
+        answers_malformed(connection);
+    if (!ticket || ticket->state != REDIS_ASKING)
+        return; /* it was canceled, lost, or granted by a message */
+    if (status == STATUS_GRANTED) {
+        answers_granted(ticket, reply);
+    } else if (status == STATUS_WAITING && ticket->mode == WEIR_BACKEND_WAIT) {
+        redis_ticket_queue(ticket);
+        redis_session_set_timer(ticket->session, redis_reply_integer(reply, 1, 0));
+    } else if (status == STATUS_REFUSED) {
+        answers_refused(ticket, reply);
+    } else if (status == STATUS_GONE && ticket->mode != WEIR_BACKEND_TAKE) {
+        redis_ticket_ask_again(ticket);
+    } else {
+        answers_malformed(connection);
+    }
+}
+
+static void answers_end(struct redis_ticket *ticket)
+{
+    redis_ticket_become(ticket, REDIS_ENDED); /* freed once the call is through */
+    ticket->unsent = 0;
+}
+
+static void answers_cancel(struct redis_connection *connection, const struct redis_call *call,
+                           const struct redis_reply *reply)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    int64_t status = redis_reply_integer(reply, 0, 0);
+    if (status < 0)
+        answers_malformed(connection);
+    if (!ticket || ticket->state != REDIS_CANCELING || status < 0)
+        return;
+    if (status == STATUS_GRANTED) {
+        ticket->undo = 1;
+        redis_ticket_become(ticket, REDIS_RELEASING);
+        redis_ticket_send(ticket);
+        return;
+    }
+    answers_end(ticket);
+    redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
+}
+
+static void answers_release(struct redis_connection *connection, const struct redis_call *call,
+                            const struct redis_reply *reply)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    if (redis_reply_integer(reply, 0, 0) < 0) {
+        answers_malformed(connection);
+        return;
+    }
+    if (ticket && call->kind == REDIS_CALL_RETURN)
+        ticket->returns = 0;
+    else if (ticket && ticket->state == REDIS_RELEASING)
+        answers_end(ticket);
+    redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
+}
+
+/* Compares what the server has of the session with what is known here, if nothing was on its way.
+ */
+static void answers_compare(struct redis_session *session, const struct redis_call *call,
+                            const struct redis_reply *reply)
+{
+    int fits = redis_reply_integer(reply, SESSION_HELD, 0) == session->held_n &&
+               redis_reply_integer(reply, SESSION_HELD_SUM, 0) == (int64_t)session->held_sum &&
+               redis_reply_integer(reply, SESSION_WAITS, 0) == session->waits_n &&
+               redis_reply_integer(reply, SESSION_WAITS_SUM, 0) == (int64_t)session->waits_sum;
+    if (call->version != session->version || session->calls_n > 0 || session->unsent ||
+        session->list)
+        return;
+    session->mismatches = fits ? 0 : session->mismatches + 1;
+    if (session->mismatches < 2)
+        return;
+    session->mismatches = 0;
+    redis_session_list(session, 0);
+}
+
+static void answers_session(struct redis_connection *connection, const struct redis_call *call,
+                            const struct redis_reply *reply)
+{
+    if (redis_reply_integer(reply, SESSION_NOW, 0) < 0 ||
+        redis_reply_integer(reply, SESSION_TIMER, -1) < -1) {
+        answers_malformed(connection);
+        return;
+    }
+    redis_session_renew(call->session, call->sent_ns);
+    redis_session_set_timer(call->session, redis_reply_integer(reply, SESSION_TIMER, 0));
+    if (call->kind == REDIS_CALL_HEARTBEAT)
+        answers_compare(call->session, call, reply);
+}
+
+static void answers_assert(struct redis_connection *connection, const struct redis_call *call,
+                           const struct redis_reply *reply)
+{
+    if (reply->type != REDIS_ARRAY || reply->elements_n != 2 ||
+        reply->elements[1].type != REDIS_ARRAY) {
+        answers_malformed(connection);
+        return;
+    }
+    answers_session(connection, call, &reply->elements[0]);
+    for (uint32_t i = 0; i + 1 < reply->elements[1].elements_n; i += 2) {
+        const struct redis_ticket *ticket =
+            redis_ticket_at(call->session, redis_reply_integer(&reply->elements[1], i, 0),
+                            redis_reply_integer(&reply->elements[1], i + 1, 0));
+        if (ticket && ticket->state == REDIS_HELD) {
+            redis_session_lose(call->session);
+            return;
+        }
+    }
+}
+
+/* Ends a ticket that the server has, and this process does not know. */
+static void answers_end_orphan(struct redis_session *session, int64_t slot, int64_t serial,
+                               int is_held)
+{
+    const struct redis_set *set = session->set;
+    struct redis_buffer *outbox = &set->connection->outbox;
+    if (is_held)
+        redis_call_begin(session, "weir_release", 3 + set->limits_n);
+    else
+        redis_call_begin(session, "weir_cancel", 2);
+    redis_buffer_number(outbox, slot);
+    redis_buffer_number(outbox, serial);
+    if (is_held) {
+        redis_buffer_text(outbox, "undo");
+        for (uint32_t i = 0; i < set->limits_n; i++)
+            redis_buffer_number(outbox, 0);
+    }
+    (void)redis_call_end(set->connection, /* otherwise the next list has it again */
+                         &(struct redis_call){.kind = REDIS_CALL_ORPHAN, .session = session});
+}
+
+/* One ticket of the server's list. */
+static void answers_listed(struct redis_session *session, const struct redis_reply *entry)
+{
+    int64_t slot = redis_reply_integer(entry, 0, 0), serial = redis_reply_integer(entry, 1, 1);
+    int64_t status = redis_reply_integer(entry, 2, 0), fence = redis_reply_integer(entry, 3, 0);
+    int64_t at = redis_reply_integer(entry, 4, 0);
+    struct redis_ticket *ticket = redis_ticket_at(session, slot, serial);
+    if (slot < 0 || serial < 0 || status < 0 || fence < 0 || at < 0) {
+        answers_malformed(session->set->connection);
+        return;
+    }
+    if (!ticket) {
+        if (slot >= session->slots_n || !session->slots[slot])
+            answers_end_orphan(session, slot, serial, status == STATUS_GRANTED);
+        return;
+    }
+    ticket->listed = session->list;
+    if (status == STATUS_GRANTED && ticket->state == REDIS_QUEUED)
+        redis_ticket_grant(ticket, (uint64_t)fence, (uint64_t)at, 0);
+}
+
+/* The whole list has come: gives up what was not in it, if it has not changed meanwhile. */
+static void answers_miss(struct redis_session *session)
+{
+    struct redis_ticket *last = session->last, *ticket = session->first, *next;
+    uint64_t list = session->list;
+    session->list = 0;
+    for (; ticket; ticket = next) {
+        next = ticket != last ? ticket->next : NULL;
+        if (ticket->listed == list || ticket->calls_n > 0 ||
+            ticket->version > session->list_version)
+            continue;
+        if (ticket->state == REDIS_HELD) {
+            redis_session_lose(session);
+            return;
+        }
+        if (ticket->state == REDIS_QUEUED)
+            redis_ticket_ask_again(ticket);
+    }
+}
+
+static void answers_list(struct redis_connection *connection, const struct redis_call *call,
+                         const struct redis_reply *reply)
+{
+    int64_t cursor = redis_reply_integer(reply, 0, -1);
+    if (cursor < -1 || reply->elements_n != 2 || reply->elements[1].type != REDIS_ARRAY) {
+        answers_malformed(connection);
+        return;
+    }
+    if (!call->session->list)
+        return;
+    for (uint32_t i = 0; i < reply->elements[1].elements_n && connection->ready; i++)
+        answers_listed(call->session, &reply->elements[1].elements[i]);
+    if (!connection->ready)
+        return;
+    if (cursor >= 0)
+        redis_session_list(call->session, cursor);
+    else
+        answers_miss(call->session);
+}
+
+static int answers_fill(const struct redis_set *set, const struct redis_reply *reply,
+                        struct weir_backend_snapshot *ret)
+{
+    int64_t waiting = redis_reply_integer(reply, SNAPSHOT_WAITING, 0);
+    if (waiting < 0 || reply->elements_n <= SNAPSHOT_LIMITS)
+        return -EPROTO;
+    const struct redis_reply *limits = &reply->elements[SNAPSHOT_LIMITS];
+    if (limits->type != REDIS_ARRAY || limits->elements_n != set->limits_n)
+        return -EPROTO;
+    ret->waiting = (uint64_t)waiting;
+    for (uint32_t i = 0; i < set->limits_n; i++) {
+        int64_t available = redis_reply_integer(&limits->elements[i], 0, 0);
+        if (available < 0)
+            return -EPROTO;
+        ret->limits[i].available = (uint64_t)available;
+        ret->limits[i].held = 0;
+        if (set->holds[i] && set->initial[i] > (uint64_t)available)
+            ret->limits[i].held = set->initial[i] - (uint64_t)available;
+    }
+    return 0;
+}
+
+static void answers_fill_new(const struct redis_set *set, struct weir_backend_snapshot *ret)
+{
+    ret->waiting = 0;
+    for (uint32_t i = 0; i < set->limits_n; i++) {
+        ret->limits[i].available = set->initial[i];
+        ret->limits[i].held = 0;
+    }
+}
+
+/* Answers the thread that waits for a snapshot, if the call is one. */
+static void answers_snapshot(const struct redis_call *call, int code,
+                             const struct redis_reply *reply)
+{
+    if (!call->waiter)
+        return;
+    call->waiter->result = code;
+    if (reply && redis_reply_is_error(reply, "NOSET")) {
+        call->waiter->result = 0;
+        answers_fill_new(call->session->set, call->waiter->snapshot);
+    } else if (reply && code == 0) {
+        call->waiter->result = answers_fill(call->session->set, reply, call->waiter->snapshot);
+    }
+    redis_calls_answer(call->waiter);
+}
+
+/* The call failed for good: so the server says. */
+static void answers_failed(struct redis_connection *connection, const struct redis_call *call,
+                           const struct redis_reply *reply)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    int code = answers_code(reply);
+    if (call->session->complained != code)
+        redis_log(connection, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)call->session->key_size,
+                  call->session->key, reply->text);
+    call->session->complained = code;
+    if (call->kind == REDIS_CALL_OPEN && call->session->state == REDIS_OPENING)
+        call->session->state = REDIS_CLOSED;
+    if (!ticket)
+        return;
+    if (call->kind == REDIS_CALL_ACQUIRE && ticket->state == REDIS_ASKING)
+        redis_ticket_refuse(ticket, code, -1, -1);
+    else if (call->kind == REDIS_CALL_RETURN)
+        ticket->returns = 0;
+    else if (ticket->state == REDIS_CANCELING || ticket->state == REDIS_RELEASING)
+        answers_end(ticket);
+}
+
+static int answers_is_transient(const struct redis_reply *reply)
+{
+    for (size_t i = 0; i < sizeof(answers_transient) / sizeof(*answers_transient); i++) {
+        if (redis_reply_is_error(reply, answers_transient[i]))
+            return 1;
+    }
+    return 0;
+}
+
+static void answers_error(struct redis_connection *connection, const struct redis_call *call,
+                          const struct redis_reply *reply)
+{
+    struct redis_session *session = call->session;
+    int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
+    int is_transient = is_missing || answers_is_transient(reply);
+    answers_snapshot(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
+    if (is_transient) {
+        connection->needs_library |= is_missing;
+        redis_calls_break(connection, is_missing ? NULL : reply->text);
+        if (call->ticket && call->ticket->state != REDIS_ENDED)
+            redis_ticket_set_unsent(call->ticket);
+    } else if (!redis_reply_is_error(reply, "NOSESSION")) {
+        answers_failed(connection, call, reply);
+    } else if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED) {
+        redis_session_lose(session);
+    } else if (answers_ticket(call) && call->ticket->state == REDIS_ASKING) {
+        redis_ticket_refuse(call->ticket, -EPROTO, -1, -1); /* it could not be opened */
+    }
+}
+
+static void answers_result(struct redis_connection *connection, const struct redis_call *call,
+                           const struct redis_reply *reply)
+{
+    connection->failures = 0;
+    switch (call->kind) {
+    case REDIS_CALL_OPEN:
+    case REDIS_CALL_HEARTBEAT:
+        answers_session(connection, call, reply);
+        break;
+    case REDIS_CALL_ACQUIRE:
+        answers_acquire(connection, call, reply);
+        break;
+    case REDIS_CALL_CANCEL:
+        answers_cancel(connection, call, reply);
+        break;
+    case REDIS_CALL_RELEASE:
+    case REDIS_CALL_RETURN:
+        answers_release(connection, call, reply);
+        break;
+    case REDIS_CALL_PUMP:
+        redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
+        break;
+    case REDIS_CALL_ASSERT:
+        answers_assert(connection, call, reply);
+        break;
+    case REDIS_CALL_LIST:
+        answers_list(connection, call, reply);
+        break;
+    default: /* nothing follows from it */
+        break;
+    }
+}
+
+/* The ticket of a call lives at least until here. */
+static void answers_let_go(const struct redis_call *call)
+{
+    if (!call->ticket)
+        return;
+    call->ticket->calls_n--;
+    redis_ticket_settle(call->ticket);
+}
+
+void redis_answers_lose(struct redis_connection *connection, const struct redis_call *call)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    (void)connection;
+    if (call->session && call->kind == REDIS_CALL_SNAPSHOT)
+        answers_snapshot(call, -ENOTCONN, NULL);
+    if (ticket && call->kind == REDIS_CALL_ACQUIRE && ticket->mode == WEIR_BACKEND_TAKE &&
+        ticket->state == REDIS_ASKING)
+        redis_ticket_fail(ticket, -ECONNRESET);
+    else if (ticket && ticket->state != REDIS_ENDED)
+        redis_ticket_set_unsent(ticket);
+    answers_let_go(call);
+}
+
+void redis_answers_take(struct redis_connection *connection, const struct redis_call *call,
+                        const struct redis_reply *reply)
+{
+    int was_ready = connection->ready;
+    int is_late = call->session && call->incarnation != call->session->incarnation;
+    int has_session = call->session && call->session->state != REDIS_CLOSED;
+    if (!call->session)
+        return; /* the set was closed meanwhile */
+    if (call->kind == REDIS_CALL_SNAPSHOT &&
+        (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
+        answers_snapshot(call, 0, reply);
+    else if (reply->type == REDIS_ERROR)
+        answers_error(connection, call, reply);
+    else if (call->ticket || (has_session && !is_late))
+        answers_result(connection, call, reply);
+    if (was_ready && !connection->ready && reply->type != REDIS_ERROR)
+        redis_answers_lose(connection, call); /* the reply could not be understood */
+    else
+        answers_let_go(call);
+}
+
+/* Reads numbers from a message, each after a space. Returns what follows them, or NULL. */
+static const char *answers_numbers(const char *text, int64_t *ret, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (*text != ' ' || text[1] < '0' || text[1] > '9')
+            return NULL;
+        ret[i] = strtoll(text + 1, &end, 10);
+        text = end;
+    }
+    return *text == ' ' ? text + 1 : NULL;
+}
+
+static void answers_message_ended(struct redis_ticket *ticket, int64_t reason)
+{
+    if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED)
+        redis_ticket_refuse(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN, -1, -1);
+}
+
+void redis_answers_message(struct redis_connection *connection, const char *text, size_t size)
+{
+    size_t numbers = *text == 'G' ? 4 : *text == 'E' ? 3 : *text == 'T' ? 1 : 0;
+    int64_t n[4] = {0};
+    const char *key = numbers ? answers_numbers(text + 1, n, numbers) : NULL;
+    if (!key)
+        return;
+    struct redis_session *session =
+        redis_session_of_key(connection, key, size - (size_t)(key - text));
+    struct redis_ticket *ticket = session ? redis_ticket_at(session, n[0], n[1]) : NULL;
+    if (session && *text == 'T')
+        redis_session_set_timer(session, n[0]);
+    else if (ticket && *text == 'E')
+        answers_message_ended(ticket, n[2]);
+    else if (ticket && (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED) &&
+             redis_session_is_alive(session))
+        redis_ticket_grant(ticket, (uint64_t)n[2], (uint64_t)n[3], 0);
+}

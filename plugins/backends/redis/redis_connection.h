@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a connection to an engine consists of. One lock, the connection's, guards all of it.
+ *
+ *     connection ──► sets ──► sessions ──► tickets        a session for each key that is in use:
+ * the │                      ▲            ▲           set's, or one for each subject ├──► link ◄──
+ * calls ───┴────────────┘           calls that were sent, in order of replies └──► inbox a second
+ * link, for messages
+ *
+ * Threads. A thread that asks writes to the link itself, unless another one is writing: that one
+ * takes along what has come up meanwhile. A thread that waits reads for all, unless another one is
+ * reading; when its own answer has come, it hands the role on. The thread of `run` reads while no
+ * thread is in that role. The lock is never held across a system call on the link.
+ *
+ * A ticket says in itself what has still to be sent for it. So after a loss of the link the calls
+ * on their way are forgotten, and what is unknown is sent again, in the order of the serial
+ * numbers. Each call on its way names the serial number of its ticket; a reply about another one is
+ * late.
+ *
+ * Times are by CLOCK_BOOTTIME, in nanoseconds.
+ */
+#ifndef WEIR_REDIS_CONNECTION_H
+#define WEIR_REDIS_CONNECTION_H
+
+#include "redis_buffer.h"
+#include "redis_definition.h"
+#include "redis_link.h"
+#include "redis_table.h"
+
+#include <pthread.h>
+#include <weir/backend.h>
+
+#define REDIS_NEVER      UINT64_MAX
+#define REDIS_NO_SLOT    UINT32_MAX
+#define REDIS_SLOTS_MAX  (UINT32_C(1) << 20)
+#define REDIS_NODE_MAX   64
+#define REDIS_PREFIX_MAX 128
+#define REDIS_US         UINT64_C(1000)
+
+enum redis_ticket_state {
+    REDIS_ASKING = 1, /* to be asked, or asked */
+    REDIS_QUEUED,     /* waits in the server's wait queue */
+    REDIS_HELD,
+    REDIS_CANCELING, /* to be canceled; may turn out to be granted */
+    REDIS_RELEASING,
+    REDIS_ENDED /* kept until the replies to its calls have come */
+};
+
+/* A request, and what it was granted. */
+struct redis_ticket {
+    struct redis_entry by_token; /* while it is ASKING or QUEUED */
+    struct redis_session *session;
+    struct redis_ticket *previous, *next; /* of the session */
+    struct redis_waiter *waiter;          /* the thread that waits for its answer, or NULL */
+    uint64_t token;
+    uint64_t serial; /* 0: never sent */
+    uint64_t fence, at_us;
+    uint64_t asked_ns, deadline_ns, max_wait_ns;
+    uint64_t version; /* of the session, as of the last change */
+    uint64_t listed;  /* the last weir_list that had it */
+    uint32_t state;   /* enum redis_ticket_state */
+    uint32_t mode;    /* enum weir_backend_mode */
+    uint32_t slot;
+    uint32_t index;   /* of the set's tickets: a part of the hold */
+    uint32_t calls_n; /* on their way */
+    uint8_t unsent;   /* its next call has to be sent */
+    uint8_t returns;  /* the server has not confirmed what is left of it */
+    uint8_t undo;     /* of a release */
+    uint8_t named;    /* is in the table of tokens */
+    uint8_t patient;  /* waits on while the server cannot be reached */
+    uint64_t *used;   /* of a release: behind `amounts` */
+    uint64_t amounts[];
+};
+
+enum redis_session_state { REDIS_CLOSED, REDIS_OPENING, REDIS_OPEN };
+
+/* What this process has in one key. */
+struct redis_session {
+    struct redis_entry by_key;
+    struct redis_set *set;
+    struct redis_session *previous, *next; /* of the set */
+    struct redis_ticket *first, *last;     /* tickets, by serial numbers; then those never sent */
+    struct redis_ticket **slots;
+    uint32_t *free_slots;
+    uint32_t slots_n, slots_room, free_n;
+    uint32_t state; /* enum redis_session_state */
+    uint32_t tickets_n, held_n, waits_n, calls_n;
+    uint64_t held_sum, waits_sum; /* of serial numbers, modulo 2^32 */
+    uint64_t incarnation;         /* counts sessions that were opened here */
+    uint64_t run;                 /* number of the server's run that knows the session */
+    uint64_t version;             /* counts changes of tickets */
+    uint64_t heartbeat_ns, expires_ns, pump_ns;
+    uint64_t list, list_version; /* weir_list that is running, or 0; the version when it began */
+    uint64_t lists_n;
+    uint32_t mismatches; /* heartbeats in a row that did not fit what is known here */
+    uint8_t unsent, known, beating;
+    int complained; /* the last code that was logged */
+    char node[REDIS_NODE_MAX];
+    size_t key_size;
+    char key[];
+};
+
+struct redis_set {
+    struct redis_connection *connection;
+    struct redis_set *previous, *next;
+    void *context; /* the set, to the core */
+    struct redis_session *sessions;
+    struct redis_session *only; /* of a set without subjects */
+    struct redis_table tokens;
+    struct redis_ticket **tickets; /* by index */
+    uint32_t *free_tickets;
+    uint32_t tickets_room, tickets_n, free_n;
+    uint32_t limits_n, has_subjects;
+    uint64_t epoch;    /* of the sessions that are open: what the core knows as the session */
+    uint64_t serials;  /* the last one that was used */
+    uint64_t *initial; /* units that are there in each limit that is new */
+    uint8_t *holds;    /* 1: the limit is a counted resource */
+    size_t definition_size, key_size;
+    char *definition, *key; /* the key, without the brace that ends it */
+};
+
+/* A thread in `wait` or `snapshot`. */
+struct redis_waiter {
+    struct redis_waiter *previous, *next; /* of those that sleep */
+    pthread_cond_t condition;
+    int answered, sleeps;
+    /* of a snapshot */
+    struct weir_backend_snapshot *snapshot;
+    int result;
+};
+
+enum redis_call_kind {
+    REDIS_CALL_OPEN = 1,
+    REDIS_CALL_HEARTBEAT,
+    REDIS_CALL_LEAVE,
+    REDIS_CALL_ACQUIRE, /* or take, or reserve */
+    REDIS_CALL_CANCEL,
+    REDIS_CALL_RELEASE,
+    REDIS_CALL_RETURN,
+    REDIS_CALL_PUMP,
+    REDIS_CALL_ASSERT,
+    REDIS_CALL_LIST,
+    REDIS_CALL_ORPHAN, /* ends a ticket of the server that is not known here */
+    REDIS_CALL_SNAPSHOT
+};
+
+/* A call that has no reply yet. */
+struct redis_call {
+    uint32_t kind;                 /* enum redis_call_kind */
+    struct redis_session *session; /* NULL: closed meanwhile */
+    struct redis_ticket *ticket;   /* or NULL */
+    struct redis_waiter *waiter;   /* of a snapshot; NULL: it waits no more */
+    uint64_t serial, incarnation, version, sent_ns;
+    int is_urgent; /* a thread, or the wait queue, waits for the reply */
+};
+
+struct redis_options {
+    struct redis_url url;
+    struct redis_definition_options definition;
+    uint64_t session_ns, timeout_ns;
+    char *prefix, *password;
+    struct redis_tls_context *tls; /* NULL: none */
+};
+
+struct redis_connection {
+    const struct weir_backend_host *host;
+    struct redis_options options;
+    pthread_mutex_t lock;
+    struct redis_set *sets;
+    struct redis_table keys; /* sessions */
+    char name[24];           /* of this process: random; empty before `run` */
+    char inbox_key[REDIS_PREFIX_MAX + 32];
+    uint64_t sessions_n; /* names that were used */
+    uint64_t random;
+
+    /* The link, while it is `ready`: greeted, and not broken. */
+    struct redis_link *link;
+    uint8_t ready, broken, reading, writing, blocked;
+    uint8_t needs_library, inbox_wanted, stopping, unsent;
+    uint8_t down;      /* the last attempt to connect has failed */
+    uint32_t watched;  /* events of the link that the thread of `run` is woken for */
+    uint32_t failures; /* attempts since the server gave the last answer */
+    uint64_t run;      /* number of the server's run; grows as the run_id changes */
+    char run_id[REDIS_RUN_ID_MAX];
+    struct redis_buffer outbox, sending;
+    size_t sent;              /* bytes of `sending` */
+    struct redis_call *calls; /* a ring */
+    size_t calls_first, calls_n, calls_room;
+    size_t urgent_n; /* calls on their way with a reply that is waited for */
+    struct redis_waiter *waiters;
+
+    /* The thread of `run`. */
+    int epoll, event, timer;
+    uint64_t sleeps_until_ns; /* 0: it is awake */
+    uint64_t retry_ns;        /* when to connect again */
+    struct addrinfo *addresses;
+    struct redis_link *inbox;
+    uint64_t inbox_retry_ns, inbox_heard_ns;
+    uint32_t inbox_failures, inbox_calls_n;
+    int complained; /* the last code of a failed attempt that was logged */
+};
+
+/* Logs a line. */
+void redis_log(const struct redis_connection *connection, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* The definition of a set, as every call carries it. */
+#include "redis_definition.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AMOUNT_MAX    (UINT64_C(1) << 49)
+#define WINDOW_MAX_US (UINT64_C(1) << 51)
+#define WAITERS_MAX   (UINT64_C(1) << 20)
+#define LOG_MAX       (UINT64_C(1) << 20) /* entries of an exact log */
+#define NS_PER_US     1000
+
+/* An algorithm of the library. `extra` names the parameter that only it has. */
+struct definition_algorithm {
+    const char *name, *extra;
+    char letter;
+    int has_burst;
+    int is_time; /* the extra is a duration */
+};
+
+static const struct definition_algorithm definition_algorithms[] = {
+    {"token_bucket", "every", 't', 1, 1},  {"gcra", "", 'g', 1, 0},
+    {"leaky_bucket", "mode", 'l', 0, 0},   {"sliding_window", "segments", 's', 0, 0},
+    {"fixed_window", "anchor", 'f', 0, 0},
+};
+
+struct definition_text {
+    char *at;
+    size_t left; /* 0: it was too long */
+};
+
+static void definition_add(struct definition_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void definition_add(struct definition_text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(text->at, text->left, format, arguments);
+    va_end(arguments);
+    if (n < 0 || (size_t)n >= text->left) {
+        text->left = 0;
+        return;
+    }
+    text->at += n;
+    text->left -= (size_t)n;
+}
+
+static int definition_refuse(struct weir_reason *reterr, const char *limit, const char *message)
+{
+    snprintf(reterr->message, sizeof(reterr->message), "limit `%s`: %s", limit, message);
+    return -EINVAL;
+}
+
+static const struct weir_backend_limit *definition_limit(const struct weir_backend_set *set,
+                                                         uint32_t i)
+{
+    return (const void *)((const char *)set->limits + i * set->limits->size);
+}
+
+static uint64_t definition_setting(const struct weir_backend_limit *limit, const char *name,
+                                   uint64_t otherwise)
+{
+    for (uint32_t i = 0; i < limit->settings_n; i++) {
+        if (!strcmp(limit->settings[i].name, name))
+            return limit->settings[i].value;
+    }
+    return otherwise;
+}
+
+static const struct definition_algorithm *definition_algorithm(const char *name)
+{
+    for (size_t i = 0; i < sizeof(definition_algorithms) / sizeof(*definition_algorithms); i++) {
+        if (!strcmp(definition_algorithms[i].name, name))
+            return &definition_algorithms[i];
+    }
+    return NULL;
+}
+
+static const char *definition_wrong(const struct weir_backend_limit *limit,
+                                    const struct definition_algorithm *algorithm, const uint64_t *n)
+{
+    enum { CAPACITY, WINDOW, BURST, INITIAL, EXTRA };
+    if (n[WINDOW] == 0 || n[WINDOW] % NS_PER_US)
+        return "a window on a Redis server is whole microseconds";
+    if (n[WINDOW] / NS_PER_US > WINDOW_MAX_US)
+        return "a window on a Redis server is at most 71 years";
+    if (algorithm->is_time && n[EXTRA] % NS_PER_US)
+        return "`every` on a Redis server is whole microseconds";
+    if (n[CAPACITY] == 0 || n[CAPACITY] > AMOUNT_MAX || n[BURST] == 0 || n[BURST] > AMOUNT_MAX ||
+        n[INITIAL] > n[BURST])
+        return "amounts on a Redis server are from 1 to 2^49";
+    if (algorithm->letter == 's' && n[EXTRA] == 0 && n[CAPACITY] > LOG_MAX &&
+        n[WINDOW] / NS_PER_US > LOG_MAX)
+        return "an exact log on a Redis server has at most 1048576 entries: set `segments`";
+    if (limit->charges && algorithm->letter != 't' && algorithm->letter != 'g')
+        return "only token_bucket and gcra have debt";
+    return NULL;
+}
+
+static int definition_rate(const struct weir_backend_limit *limit, struct definition_text *text,
+                           struct weir_reason *reterr)
+{
+    const struct definition_algorithm *algorithm = definition_algorithm(limit->algorithm);
+    if (!algorithm)
+        return definition_refuse(reterr, limit->key,
+                                 "a Redis server has the algorithms token_bucket, gcra, "
+                                 "leaky_bucket, sliding_window and fixed_window only");
+    uint64_t capacity = definition_setting(limit, "capacity", 0);
+    uint64_t burst = algorithm->has_burst ? definition_setting(limit, "burst", 0) : 0;
+    burst = burst ? burst : capacity;
+    uint64_t n[] = {capacity, definition_setting(limit, "window", 0), burst,
+                    definition_setting(limit, "initial", burst),
+                    definition_setting(limit, algorithm->extra, 0)};
+    const char *wrong = definition_wrong(limit, algorithm, n);
+    if (wrong)
+        return definition_refuse(reterr, limit->key, wrong);
+    definition_add(text, "/%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",0,%u,%u",
+                   algorithm->letter, capacity, n[1] / NS_PER_US, burst, n[3],
+                   algorithm->is_time ? n[4] / NS_PER_US : n[4], limit->refund, limit->charges);
+    return 0;
+}
+
+int redis_definition_write(const struct weir_backend_set *set,
+                           const struct redis_definition_options *options,
+                           char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr)
+{
+    struct definition_text text = {ret, REDIS_DEFINITION_MAX + 1};
+    uint64_t waiters = set->max_waiters;
+    reterr->parameter = UINT32_MAX;
+    if (waiters == 0 || waiters > WAITERS_MAX)
+        waiters = WAITERS_MAX;
+    definition_add(&text, "%016" PRIx64 "/%s%s/%" PRIu64 "/%" PRIu64, set->fingerprint,
+                   set->fair ? "" : "b",
+                   options->drains ? "d"
+                   : set->fair     ? "-"
+                                   : "",
+                   waiters, options->session_us);
+    for (uint32_t i = 0; i < set->limits_n; i++) {
+        const struct weir_backend_limit *limit = definition_limit(set, i);
+        if (limit->algorithm) {
+            int r = definition_rate(limit, &text, reterr);
+            if (r < 0)
+                return r;
+        } else if (limit->capacity == 0 || limit->capacity > AMOUNT_MAX) {
+            return definition_refuse(reterr, limit->key,
+                                     "amounts on a Redis server are from 1 to 2^49");
+        } else {
+            definition_add(&text, "/r,%" PRIu64, limit->capacity);
+        }
+    }
+    if (text.left == 0) {
+        snprintf(reterr->message, sizeof(reterr->message),
+                 "the definition of a set on a Redis server has at most %d bytes",
+                 REDIS_DEFINITION_MAX);
+        return -EINVAL;
+    }
+    return (int)(text.at - ret);
+}
+
+uint64_t redis_definition_initial(const struct weir_backend_limit *limit)
+{
+    if (!limit->algorithm)
+        return limit->capacity;
+    uint64_t burst = definition_setting(limit, "burst", 0);
+    burst = burst ? burst : definition_setting(limit, "capacity", 0);
+    return definition_setting(limit, "initial", burst);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The definition of a set, as every call carries it: see PROTOCOL.md.
+ *
+ *     F00D/-/100/5000000/r,10/g,100,1000000,100,100,0,0,0,0
+ */
+#ifndef WEIR_REDIS_DEFINITION_H
+#define WEIR_REDIS_DEFINITION_H
+
+#include <weir/backend.h>
+
+#define REDIS_DEFINITION_MAX 4096
+
+/* How a connection has its sets defined. */
+struct redis_definition_options {
+    uint64_t session_us;
+    int drains; /* every limit is drained after a loss of data */
+};
+
+/*
+ * Writes the definition. Returns its length, or -EINVAL with the reason: the library of the server
+ * cannot keep such a set.
+ */
+int redis_definition_write(const struct weir_backend_set *set,
+                           const struct redis_definition_options *options,
+                           char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr);
+
+/* Returns the units that are there in a limit that is new. */
+uint64_t redis_definition_initial(const struct weir_backend_limit *limit);
+
+#endif

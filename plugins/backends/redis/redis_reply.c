@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* Replies of a Redis server, in memory of fixed size. */
+#include "redis_reply.h"
+
+#include <errno.h>
+#include <hiredis/read.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODES_MAX    2048         /* elements of one reply; weir_list has at most 602 */
+#define TEXT_MAX     (64u << 10)  /* bytes of all texts of one reply */
+#define UNREAD_MAX   (256u << 10) /* bytes of a reply that has not been received as a whole */
+#define INTEGER_LAST (INT64_C(1) << 53)
+
+struct redis_replies {
+    redisReader *reader;
+    size_t unread; /* bytes fed since the last whole reply */
+    size_t nodes_n, text_n;
+    struct redis_reply nodes[NODES_MAX];
+    char text[TEXT_MAX];
+};
+
+/* Returns n nodes in a row, or NULL: the reader gives up then. */
+static struct redis_reply *redis_reply_nodes(struct redis_replies *replies, size_t n)
+{
+    if (n > NODES_MAX - replies->nodes_n)
+        return NULL;
+    struct redis_reply *nodes = &replies->nodes[replies->nodes_n];
+    replies->nodes_n += n;
+    memset(nodes, 0, n * sizeof(*nodes));
+    return nodes;
+}
+
+/* Returns the node for what was read: an element of the array around it, or a node of its own. */
+static struct redis_reply *redis_reply_place(const redisReadTask *task, enum redis_reply_type type)
+{
+    struct redis_reply *node;
+    if (task->parent)
+        node = &((struct redis_reply *)task->parent->obj)->elements[task->idx];
+    else
+        node = redis_reply_nodes(task->privdata, 1);
+    if (node)
+        node->type = type;
+    return node;
+}
+
+static void *redis_reply_text(const redisReadTask *task, char *text, size_t size)
+{
+    struct redis_replies *replies = task->privdata;
+    int is_error = task->type == REDIS_REPLY_ERROR;
+    struct redis_reply *node = redis_reply_place(task, is_error ? REDIS_ERROR : REDIS_TEXT);
+    if (!node || size >= TEXT_MAX - replies->text_n)
+        return NULL;
+    char *copy = &replies->text[replies->text_n];
+    replies->text_n += size + 1;
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    node->text = copy;
+    node->size = size;
+    return node;
+}
+
+static void *redis_reply_array(const redisReadTask *task, int n)
+{
+    struct redis_reply *node = redis_reply_place(task, REDIS_ARRAY);
+    if (!node || n < 0)
+        return NULL;
+    node->elements = redis_reply_nodes(task->privdata, (size_t)n);
+    node->elements_n = (uint32_t)n;
+    return node->elements ? node : NULL;
+}
+
+static void *redis_reply_number(const redisReadTask *task, long long value)
+{
+    struct redis_reply *node = redis_reply_place(task, REDIS_INTEGER);
+    if (node)
+        node->integer = value;
+    return node;
+}
+
+static void *redis_reply_nil(const redisReadTask *task)
+{
+    return redis_reply_place(task, REDIS_NIL);
+}
+
+static void redis_reply_forget(void *node)
+{
+    (void)node; /* lies in the memory of the replies */
+}
+
+static redisReplyObjectFunctions reply_functions = {
+    .createString = redis_reply_text,
+    .createArray = redis_reply_array,
+    .createInteger = redis_reply_number,
+    .createNil = redis_reply_nil,
+    .freeObject = redis_reply_forget,
+};
+
+struct redis_replies *redis_replies_new(void)
+{
+    struct redis_replies *replies = malloc(sizeof(*replies));
+    if (!replies)
+        return NULL;
+    replies->unread = replies->nodes_n = replies->text_n = 0;
+    replies->reader = redisReaderCreateWithFunctions(&reply_functions);
+    if (!replies->reader) {
+        free(replies);
+        return NULL;
+    }
+    replies->reader->privdata = replies;
+    return replies;
+}
+
+void redis_replies_free(struct redis_replies *replies)
+{
+    if (!replies)
+        return;
+    redisReaderFree(replies->reader);
+    free(replies);
+}
+
+int redis_replies_feed(struct redis_replies *replies, const void *bytes, size_t n)
+{
+    replies->unread += n;
+    if (replies->unread > UNREAD_MAX)
+        return -EPROTO;
+    return redisReaderFeed(replies->reader, bytes, n) == REDIS_OK ? 0 : -ENOMEM;
+}
+
+int redis_replies_next(struct redis_replies *replies, const struct redis_reply **ret)
+{
+    void *reply = NULL;
+    if (!replies->reader->reply)
+        replies->nodes_n = replies->text_n = 0;
+    if (redisReaderGetReply(replies->reader, &reply) != REDIS_OK)
+        return -EPROTO;
+    if (!reply)
+        return 0;
+    replies->unread = replies->reader->len - replies->reader->pos;
+    *ret = reply;
+    return 1;
+}
+
+int64_t redis_reply_integer(const struct redis_reply *reply, uint32_t i, int64_t least)
+{
+    if (reply->type != REDIS_ARRAY || i >= reply->elements_n ||
+        reply->elements[i].type != REDIS_INTEGER || reply->elements[i].integer < least ||
+        reply->elements[i].integer >= INTEGER_LAST)
+        return -EPROTO;
+    return reply->elements[i].integer;
+}
+
+int redis_reply_is_error(const struct redis_reply *reply, const char *code)
+{
+    size_t n = strlen(code);
+    return reply->type == REDIS_ERROR && !strncmp(reply->text, code, n) &&
+           (reply->text[n] == ' ' || reply->text[n] == '\0');
+}

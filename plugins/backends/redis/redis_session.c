@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/* Sessions: what keeps the tickets of this process alive in a key. */
+#include "redis_session.h"
+
+#include "redis_calls.h"
+#include "redis_tickets.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/error.h>
+
+#define MARGIN     10  /* part of a session: how long before the server it is given up here */
+#define HEARTBEATS 4   /* in a session */
+#define ASSERT_MAX 100 /* tickets in a call */
+
+struct redis_session *redis_session_of_key(const struct redis_connection *connection,
+                                           const char *key, size_t size)
+{
+    struct redis_entry *entry = redis_table_first(&connection->keys, redis_hash_bytes(key, size));
+    for (; entry; entry = redis_table_next(entry)) {
+        struct redis_session *session =
+            (void *)((char *)entry - offsetof(struct redis_session, by_key));
+        if (session->key_size == size && !memcmp(session->key, key, size))
+            return session;
+    }
+    return NULL;
+}
+
+static struct redis_session *redis_session_new(struct redis_set *set, const char *key, size_t size)
+{
+    struct redis_session *session = calloc(1, sizeof(*session) + size);
+    if (!session)
+        return NULL;
+    session->set = set;
+    session->key_size = size;
+    memcpy(session->key, key, size);
+    session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
+    if (redis_table_add(&set->connection->keys, &session->by_key, redis_hash_bytes(key, size)) <
+        0) {
+        free(session);
+        return NULL;
+    }
+    session->next = set->sessions;
+    if (session->next)
+        session->next->previous = session;
+    set->sessions = session;
+    return session;
+}
+
+/* Keys: PREFIX{SET}, or PREFIX{SET:SUBJECT}: in a cluster, subjects lie on several servers. */
+struct redis_session *redis_session_get(struct redis_set *set, const void *subject, size_t size)
+{
+    char small[512];
+    if (set->only)
+        return set->only;
+    size_t prefix = set->key_size, room = prefix + size + 2;
+    char *key = room <= sizeof(small) ? small : malloc(room), *end = key + prefix;
+    if (!key)
+        return NULL;
+    memcpy(key, set->key, prefix);
+    if (set->has_subjects) {
+        *end++ = ':';
+        if (size > 0)
+            memcpy(end, subject, size);
+        end += size;
+    }
+    *end++ = '}';
+    size_t n = (size_t)(end - key);
+    struct redis_session *session = redis_session_of_key(set->connection, key, n);
+    if (!session || session->set != set)
+        session = redis_session_new(set, key, n);
+    if (key != small)
+        free(key);
+    return session;
+}
+
+void redis_session_free(struct redis_session *session)
+{
+    struct redis_set *set = session->set;
+    for (struct redis_ticket *ticket = session->first, *next; ticket; ticket = next) {
+        next = ticket->next;
+        if (ticket->named)
+            redis_table_remove(&set->tokens, &ticket->by_token);
+        free(ticket);
+    }
+    redis_table_remove(&set->connection->keys, &session->by_key);
+    if (session->next)
+        session->next->previous = session->previous;
+    if (session->previous)
+        session->previous->next = session->next;
+    else
+        set->sessions = session->next;
+    free(session->slots);
+    free(session->free_slots);
+    free(session);
+}
+
+static int redis_session_call(struct redis_session *session, enum redis_call_kind kind)
+{
+    return redis_call_end(
+        session->set->connection,
+        &(struct redis_call){
+            .kind = kind, .session = session, .version = session->version, .is_urgent = 1});
+}
+
+static int redis_session_call_open(struct redis_session *session)
+{
+    struct redis_buffer *outbox = &session->set->connection->outbox;
+    redis_call_begin(session, "weir_open", 2);
+    redis_buffer_text(outbox, session->set->connection->inbox_key);
+    redis_buffer_text(outbox, session->known ? "1" : "0");
+    return redis_session_call(session, REDIS_CALL_OPEN);
+}
+
+int redis_session_open(struct redis_session *session)
+{
+    struct redis_connection *connection = session->set->connection;
+    if (session->state != REDIS_CLOSED)
+        return 0;
+    snprintf(session->node, sizeof(session->node), "%s-%" PRIu64, connection->name,
+             ++connection->sessions_n);
+    session->incarnation++;
+    session->run = connection->run;
+    int r = redis_session_call_open(session);
+    if (r == 0)
+        session->state = REDIS_OPENING;
+    return r;
+}
+
+void redis_session_leave(struct redis_session *session)
+{
+    if (session->state != REDIS_CLOSED && session->set->connection->ready) {
+        redis_call_begin(session, "weir_leave", 0);
+        (void)redis_session_call(session, REDIS_CALL_LEAVE); /* otherwise it runs out */
+    }
+    session->state = REDIS_CLOSED;
+    session->known = 1;
+    session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
+    session->list = 0;
+    session->mismatches = session->beating = 0;
+}
+
+/* Ends the session and what is held in it, and has the requests asked again in another one. */
+static void redis_session_end(struct redis_session *session)
+{
+    struct redis_ticket *last = session->last, *ticket = session->first, *next;
+    if (session->state == REDIS_CLOSED)
+        return;
+    redis_session_leave(session);
+    for (; ticket; ticket = next) {
+        next = ticket != last ? ticket->next : NULL;
+        if (ticket->mode == WEIR_BACKEND_TAKE)
+            continue;
+        if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED) {
+            redis_ticket_ask_again(ticket);
+        } else {
+            ticket->unsent = 0;
+            redis_ticket_become(ticket, REDIS_ENDED);
+            redis_ticket_settle(ticket);
+        }
+    }
+}
+
+void redis_session_lose(struct redis_session *session)
+{
+    struct redis_set *set = session->set;
+    const struct weir_backend_host *host = set->connection->host;
+    if (session->held_n == 0) {
+        redis_session_end(session);
+        return;
+    }
+    /* The core knows all sessions that are open as one. */
+    for (struct redis_session *each = set->sessions; each; each = each->next)
+        redis_session_end(each);
+    host->lost(host->context, set->context, set->epoch++);
+}
+
+void redis_session_renew(struct redis_session *session, uint64_t sent_ns)
+{
+    struct redis_connection *connection = session->set->connection;
+    uint64_t length = connection->options.session_ns;
+    session->state = REDIS_OPEN;
+    session->run = connection->run;
+    session->expires_ns = sent_ns + length - length / MARGIN;
+    session->heartbeat_ns = sent_ns + length / HEARTBEATS;
+    session->beating = 0;
+    redis_calls_wake_by(connection, session->heartbeat_ns);
+}
+
+int redis_session_is_alive(struct redis_session *session)
+{
+    if (redis_boot_ns() < session->expires_ns)
+        return 1;
+    redis_session_lose(session);
+    return 0;
+}
+
+static int redis_session_call_heartbeat(struct redis_session *session)
+{
+    redis_call_begin(session, "weir_heartbeat", 0);
+    return redis_session_call(session, REDIS_CALL_HEARTBEAT);
+}
+
+/* Tells the server about up to ASSERT_MAX grants, from this one on. Returns the one after them. */
+static struct redis_ticket *redis_session_assert(struct redis_session *session,
+                                                 struct redis_ticket *from)
+{
+    const struct redis_set *set = session->set;
+    struct redis_buffer *outbox = &set->connection->outbox;
+    struct redis_ticket *ticket = from;
+    size_t n = 0;
+    for (; ticket && n < ASSERT_MAX; ticket = ticket->next)
+        n += ticket->state == REDIS_HELD;
+    redis_call_begin(session, "weir_assert", 1 + n * (4 + set->limits_n));
+    redis_buffer_text(outbox, set->connection->inbox_key);
+    for (; from != ticket; from = from->next) {
+        if (from->state != REDIS_HELD)
+            continue;
+        redis_buffer_number(outbox, from->slot);
+        redis_buffer_number(outbox, (int64_t)from->serial);
+        redis_buffer_number(outbox, (int64_t)from->fence);
+        redis_buffer_number(outbox, (int64_t)from->at_us);
+        for (uint32_t i = 0; i < set->limits_n; i++)
+            redis_buffer_number(outbox, (int64_t)from->amounts[i]);
+    }
+    if (redis_session_call(session, REDIS_CALL_ASSERT) < 0)
+        redis_calls_break(set->connection, "there is no memory");
+    return ticket;
+}
+
+void redis_session_list(struct redis_session *session, int64_t cursor)
+{
+    if (cursor == 0) {
+        session->list = ++session->lists_n;
+        session->list_version = session->version;
+    }
+    redis_call_begin(session, "weir_list", 1);
+    redis_buffer_number(&session->set->connection->outbox, cursor);
+    if (redis_session_call(session, REDIS_CALL_LIST) < 0)
+        session->list = 0; /* the next heartbeats see that something does not fit */
+}
+
+static void redis_session_send_unsent(struct redis_session *session)
+{
+    struct redis_connection *connection = session->set->connection;
+    struct redis_ticket *last = session->last, *ticket = session->first, *next;
+    session->unsent = 0;
+    for (; ticket && connection->ready; ticket = next) {
+        next = ticket != last ? ticket->next : NULL;
+        if (ticket->unsent)
+            redis_ticket_send(ticket);
+        if (ticket->unsent)
+            return;
+    }
+}
+
+void redis_session_resume(struct redis_session *session)
+{
+    struct redis_connection *connection = session->set->connection;
+    struct redis_ticket *ticket = session->first;
+    int r = 0;
+    session->list = 0;
+    session->mismatches = session->beating = 0;
+    if (session->state == REDIS_OPENING)
+        r = redis_session_call_open(session);
+    else if (session->state == REDIS_OPEN && session->run == connection->run)
+        r = redis_session_call_heartbeat(session);
+    else if (session->state == REDIS_OPEN) {
+        do {
+            ticket = redis_session_assert(session, ticket);
+        } while (ticket);
+        redis_session_list(session, 0);
+    }
+    if (r < 0)
+        redis_calls_break(connection, "there is no memory");
+    redis_session_send_unsent(session);
+}
+
+void redis_session_set_timer(struct redis_session *session, int64_t us)
+{
+    session->pump_ns = REDIS_NEVER;
+    if (us < 0 || session->state != REDIS_OPEN)
+        return;
+    session->pump_ns = redis_boot_ns() + (uint64_t)us * REDIS_US;
+    redis_calls_wake_by(session->set->connection, session->pump_ns);
+}
+
+/* Decides the requests that have not been answered for too long, as there is no link. Returns when
+ * to look again. */
+static uint64_t redis_session_expire(struct redis_session *session, uint64_t now_ns)
+{
+    const struct redis_connection *connection = session->set->connection;
+    uint64_t next_ns = REDIS_NEVER;
+    struct redis_ticket *last = session->last, *ticket = session->first, *next;
+    for (; ticket; ticket = next) {
+        uint64_t end_ns = ticket->asked_ns + connection->options.timeout_ns;
+        next = ticket != last ? ticket->next : NULL;
+        if (connection->down && ticket->mode != WEIR_BACKEND_WAIT)
+            end_ns = 0;
+        if (ticket->patient)
+            end_ns = REDIS_NEVER;
+        if (ticket->state == REDIS_ASKING && end_ns <= now_ns)
+            redis_ticket_fail(ticket, -ENOTCONN);
+        else if (ticket->state == REDIS_ASKING && end_ns < next_ns)
+            next_ns = end_ns;
+    }
+    return next_ns;
+}
+
+static void redis_session_beat(struct redis_session *session, uint64_t now_ns)
+{
+    struct redis_connection *connection = session->set->connection;
+    if (session->heartbeat_ns <= now_ns && session->tickets_n == 0 && session->set->has_subjects) {
+        redis_session_leave(session);
+        return;
+    }
+    if (session->heartbeat_ns <= now_ns && !session->beating &&
+        redis_session_call_heartbeat(session) == 0)
+        session->beating = 1;
+    if (session->heartbeat_ns <= now_ns)
+        session->heartbeat_ns = now_ns + connection->options.session_ns / HEARTBEATS;
+    if (session->pump_ns <= now_ns) {
+        redis_call_begin(session, "weir_pump", 0);
+        if (redis_session_call(session, REDIS_CALL_PUMP) == 0)
+            session->pump_ns = REDIS_NEVER;
+        else
+            session->pump_ns = session->heartbeat_ns;
+    }
+}
+
+static uint64_t redis_session_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)
+{
+    struct redis_connection *connection = session->set->connection;
+    uint64_t next_ns = REDIS_NEVER;
+    if (session->expires_ns <= now_ns)
+        redis_session_lose(session);
+    if (connection->ready && session->unsent)
+        redis_session_send_unsent(session);
+    if (connection->ready && session->state == REDIS_OPEN)
+        redis_session_beat(session, now_ns);
+    if (!connection->ready)
+        next_ns = redis_session_expire(session, now_ns);
+    next_ns = redis_session_earlier(next_ns, session->expires_ns);
+    if (connection->ready && session->state == REDIS_OPEN)
+        next_ns = redis_session_earlier(
+            next_ns, redis_session_earlier(session->heartbeat_ns, session->pump_ns));
+    return next_ns;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sessions: what keeps the tickets of this process alive in a key, and finds out which they are.
+ *
+ * A session is counted from the moment at which the heartbeat was sent that the server answered, by
+ * CLOCK_BOOTTIME, less a margin. Then it is lost, even if nothing is heard: another one, of another
+ * name, is opened when it is needed.
+ *
+ * The caller of each function has the connection's lock.
+ */
+#ifndef WEIR_REDIS_SESSION_H
+#define WEIR_REDIS_SESSION_H
+
+#include "redis_connection.h"
+
+/* Returns the session in the key of the set, or of a subject; NULL if there is no memory. */
+struct redis_session *redis_session_get(struct redis_set *set, const void *subject, size_t size);
+/* Returns the session in a key, or NULL. */
+struct redis_session *redis_session_of_key(const struct redis_connection *connection,
+                                           const char *key, size_t size);
+/* Gives up a session with all its tickets. No call names them any more. */
+void redis_session_free(struct redis_session *session);
+
+/* Has a session, for the call that comes next. Returns 0, or -ENOMEM. */
+int redis_session_open(struct redis_session *session);
+/* Ends a session: on the server too, if it can be reached. */
+void redis_session_leave(struct redis_session *session);
+/* The session has ended. What was held is lost; what is asked is asked again. */
+void redis_session_lose(struct redis_session *session);
+/* The server has confirmed the session by the reply to a call that was sent at this time. */
+void redis_session_renew(struct redis_session *session, uint64_t sent_ns);
+/* Returns 1 if the session has not run out. If it has, it is lost. */
+int redis_session_is_alive(struct redis_session *session);
+
+/* Goes on over a new link: tells the server what is held, and sends what it may not have. */
+void redis_session_resume(struct redis_session *session);
+/* Asks the server what it has of this session. */
+void redis_session_list(struct redis_session *session, int64_t cursor);
+/* Keeps the timer of the waiter at the head: us from now, -1: none. */
+void redis_session_set_timer(struct redis_session *session, int64_t us);
+/* Does what is due now. Returns when there will be something again. */
+uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on sets, for the core. */
+#include "redis_set.h"
+
+#include "redis_calls.h"
+#include "redis_session.h"
+#include "redis_tickets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void set_free(struct redis_set *set)
+{
+    redis_table_free(&set->tokens);
+    free(set->tickets);
+    free(set->free_tickets);
+    free(set->initial);
+    free(set->holds);
+    free(set->definition);
+    free(set->key);
+    free(set);
+}
+
+/* Copies what is needed of the limits, and of the name. Returns 0, or -ENOMEM. */
+static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
+{
+    const char *prefix = set->connection->options.prefix;
+    size_t size = strlen(prefix) + strlen(from->name) + 2;
+    set->initial = calloc(from->limits_n, sizeof(*set->initial));
+    set->holds = calloc(from->limits_n, sizeof(*set->holds));
+    set->definition = malloc(REDIS_DEFINITION_MAX + 1);
+    set->key = malloc(size);
+    if (!set->initial || !set->holds || !set->definition || !set->key)
+        return -ENOMEM;
+    set->key_size = (size_t)snprintf(set->key, size, "%s{%s", prefix, from->name);
+    set->limits_n = from->limits_n;
+    set->has_subjects = from->has_subjects;
+    set->context = from->context;
+    set->epoch = 1;
+    for (uint32_t i = 0; i < from->limits_n; i++) {
+        const struct weir_backend_limit *limit =
+            (const void *)((const char *)from->limits + i * from->limits->size);
+        set->initial[i] = redis_definition_initial(limit);
+        set->holds[i] = limit->algorithm == NULL;
+    }
+    return 0;
+}
+
+/* Adds the set to the connection. Returns 0, or -ENOMEM. */
+static int set_link(struct redis_connection *connection, struct redis_set *set)
+{
+    int r = 0;
+    pthread_mutex_lock(&connection->lock);
+    if (!set->has_subjects) {
+        set->only = redis_session_get(set, NULL, 0);
+        r = set->only ? 0 : -ENOMEM;
+    }
+    if (r == 0) {
+        set->next = connection->sets;
+        if (set->next)
+            set->next->previous = set;
+        connection->sets = set;
+    }
+    pthread_mutex_unlock(&connection->lock);
+    return r;
+}
+
+int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set,
+                   struct weir_reason *reterr)
+{
+    struct redis_connection *connection = to;
+    struct redis_set *set = calloc(1, sizeof(*set));
+    int r = set ? 0 : -ENOMEM;
+    if (r == 0) {
+        set->connection = connection;
+        r = set_copy(set, from);
+    }
+    if (r == 0)
+        r = redis_definition_write(from, &connection->options.definition, set->definition, reterr);
+    if (r >= 0) {
+        set->definition_size = (size_t)r;
+        r = set_link(connection, set);
+    }
+    if (r < 0) {
+        if (set)
+            set_free(set);
+        return r;
+    }
+    *ret_set = set;
+    return 0;
+}
+
+void redis_set_close(void *of)
+{
+    struct redis_set *set = of;
+    struct redis_connection *connection = set->connection;
+    pthread_mutex_lock(&connection->lock);
+    for (struct redis_session *session = set->sessions; session; session = session->next)
+        redis_session_leave(session);
+    redis_calls_flush(connection);
+    while (set->sessions) {
+        redis_calls_forget_session(connection, set->sessions);
+        redis_session_free(set->sessions);
+    }
+    if (set->next)
+        set->next->previous = set->previous;
+    if (set->previous)
+        set->previous->next = set->next;
+    else
+        connection->sets = set->next;
+    pthread_mutex_unlock(&connection->lock);
+    set_free(set);
+}
+
+/* With the lock. */
+static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask)
+{
+    struct redis_connection *connection = set->connection;
+    struct redis_ticket *ticket;
+    if (redis_calls_are_full(connection))
+        return -ENOBUFS;
+    struct redis_session *session = redis_session_get(set, ask->subject, ask->subject_size);
+    int r = session ? redis_ticket_new(session, ask, &ticket) : -ENOMEM;
+    if (r < 0)
+        return r;
+    if (ask->mode == WEIR_BACKEND_WAIT && !connection->inbox_wanted) {
+        connection->inbox_wanted = 1;
+        redis_calls_wake_by(connection, 0);
+    }
+    if (connection->down && ask->mode != WEIR_BACKEND_WAIT) {
+        redis_ticket_fail(ticket, -ENOTCONN);
+    } else if (session->unsent || !connection->ready) {
+        redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
+        redis_calls_wake_by(connection, ticket->asked_ns + connection->options.timeout_ns);
+    } else {
+        redis_ticket_send(ticket);
+    }
+    return 0;
+}
+
+int redis_set_ask(void *of, const struct weir_backend_ask *ask)
+{
+    struct redis_set *set = of;
+    pthread_mutex_lock(&set->connection->lock);
+    int r = set_ask(set, ask);
+    redis_calls_flush(set->connection);
+    pthread_mutex_unlock(&set->connection->lock);
+    return r;
+}
+
+int redis_set_wait(void *of, uint64_t token, uint64_t until_ns)
+{
+    struct redis_set *set = of;
+    struct redis_waiter waiter = {0};
+    int r = 1;
+    pthread_mutex_lock(&set->connection->lock);
+    struct redis_ticket *ticket = redis_ticket_of_token(set, token);
+    if (ticket && ticket->state == REDIS_ASKING) {
+        ticket->waiter = &waiter;
+        r = redis_calls_wait(set->connection, &waiter, until_ns);
+        ticket = r ? NULL : redis_ticket_of_token(set, token);
+        if (ticket)
+            ticket->waiter = NULL;
+    }
+    pthread_mutex_unlock(&set->connection->lock);
+    return r;
+}
+
+void redis_set_cancel(void *of, uint64_t token)
+{
+    struct redis_set *set = of;
+    pthread_mutex_lock(&set->connection->lock);
+    struct redis_ticket *ticket = redis_ticket_of_token(set, token);
+    if (ticket)
+        redis_ticket_cancel(ticket);
+    redis_calls_flush(set->connection);
+    pthread_mutex_unlock(&set->connection->lock);
+}
+
+void redis_set_release(void *of, const struct weir_backend_release *how)
+{
+    struct redis_set *set = of;
+    pthread_mutex_lock(&set->connection->lock);
+    struct redis_ticket *ticket = redis_ticket_of_hold(set, how->hold);
+    if (ticket) {
+        memcpy(ticket->used, how->used, set->limits_n * sizeof(*ticket->used));
+        ticket->undo = how->undo != 0;
+        redis_ticket_become(ticket, REDIS_RELEASING);
+        redis_ticket_send(ticket);
+    }
+    redis_calls_flush(set->connection);
+    pthread_mutex_unlock(&set->connection->lock);
+}
+
+void redis_set_return_part(void *of, uint64_t hold, const uint64_t *left)
+{
+    struct redis_set *set = of;
+    pthread_mutex_lock(&set->connection->lock);
+    struct redis_ticket *ticket = redis_ticket_of_hold(set, hold);
+    if (ticket) {
+        memcpy(ticket->amounts, left, set->limits_n * sizeof(*left));
+        ticket->returns = 1;
+        ticket->version = ++ticket->session->version;
+        redis_ticket_send(ticket);
+    }
+    redis_calls_flush(set->connection);
+    pthread_mutex_unlock(&set->connection->lock);
+}
+
+int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint64_t until_ns,
+                       struct weir_backend_snapshot *ret)
+{
+    struct redis_set *set = of;
+    struct redis_connection *connection = set->connection;
+    struct redis_waiter waiter = {.snapshot = ret, .result = -ETIMEDOUT};
+    int r = -ENOTCONN;
+    pthread_mutex_lock(&connection->lock);
+    if (connection->ready) {
+        struct redis_session *session = redis_session_get(set, subject, subject_size);
+        r = session ? 0 : -ENOMEM;
+        if (session) {
+            redis_call_begin(session, "weir_snapshot", 0);
+            r = redis_call_end(connection, &(struct redis_call){.kind = REDIS_CALL_SNAPSHOT,
+                                                                .session = session,
+                                                                .waiter = &waiter,
+                                                                .is_urgent = 1});
+        }
+    }
+    if (r == 0) {
+        redis_calls_flush(connection);
+        if (!redis_calls_wait(connection, &waiter, until_ns))
+            redis_calls_forget_waiter(connection, &waiter);
+        r = waiter.result;
+    }
+    pthread_mutex_unlock(&connection->lock);
+    return r;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on sets, for the core: see backend.h. Any thread, without the lock. */
+#ifndef WEIR_REDIS_SET_H
+#define WEIR_REDIS_SET_H
+
+#include "redis_connection.h"
+
+int redis_set_open(void *connection, const struct weir_backend_set *set, void **ret_set,
+                   struct weir_reason *reterr);
+void redis_set_close(void *set);
+int redis_set_ask(void *set, const struct weir_backend_ask *ask);
+int redis_set_wait(void *set, uint64_t token, uint64_t until_ns);
+void redis_set_cancel(void *set, uint64_t token);
+void redis_set_release(void *set, const struct weir_backend_release *how);
+void redis_set_return_part(void *set, uint64_t hold, const uint64_t *left);
+int redis_set_snapshot(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
+                       struct weir_backend_snapshot *ret);
+
+#endif

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: MIT */
+/* Tickets: requests and grants of this process. */
+#include "redis_tickets.h"
+
+#include "redis_calls.h"
+#include "redis_session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_BITS  20
+#define SUM_MODULUS (UINT64_C(1) << 32)
+#define ROOM_FIRST  16
+
+/* A number that is free, of a pool that grows: slots of a session, indices of a set. */
+static int redis_ticket_number(struct redis_ticket ***things, uint32_t **free_numbers,
+                               uint32_t *things_n, uint32_t *room, uint32_t *free_n, uint32_t *ret)
+{
+    if (*free_n == 0 && *things_n == *room) {
+        uint32_t more = *room ? 2 * *room : ROOM_FIRST;
+        if (more > REDIS_SLOTS_MAX)
+            return -ENOBUFS;
+        struct redis_ticket **larger = realloc(*things, more * sizeof(**things));
+        if (!larger)
+            return -ENOMEM;
+        *things = larger;
+        uint32_t *numbers = realloc(*free_numbers, more * sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        *free_numbers = numbers;
+        *room = more;
+    }
+    *ret = *free_n > 0 ? (*free_numbers)[--*free_n] : (*things_n)++;
+    (*things)[*ret] = NULL;
+    return 0;
+}
+
+static void redis_ticket_link(struct redis_ticket *ticket)
+{
+    struct redis_session *session = ticket->session;
+    ticket->previous = session->last;
+    ticket->next = NULL;
+    if (session->last)
+        session->last->next = ticket;
+    else
+        session->first = ticket;
+    session->last = ticket;
+}
+
+static void redis_ticket_unlink(struct redis_ticket *ticket)
+{
+    struct redis_session *session = ticket->session;
+    if (ticket->previous)
+        ticket->previous->next = ticket->next;
+    else
+        session->first = ticket->next;
+    if (ticket->next)
+        ticket->next->previous = ticket->previous;
+    else
+        session->last = ticket->previous;
+}
+
+static void redis_ticket_free(struct redis_ticket *ticket)
+{
+    struct redis_session *session = ticket->session;
+    struct redis_set *set = session->set;
+    redis_ticket_unlink(ticket);
+    session->tickets_n--;
+    if (ticket->slot != REDIS_NO_SLOT) {
+        session->slots[ticket->slot] = NULL;
+        session->free_slots[session->free_n++] = ticket->slot;
+    }
+    set->tickets[ticket->index] = NULL;
+    set->free_tickets[set->free_n++] = ticket->index;
+    free(ticket);
+}
+
+int redis_ticket_new(struct redis_session *session, const struct weir_backend_ask *ask,
+                     struct redis_ticket **ret)
+{
+    struct redis_set *set = session->set;
+    size_t amounts_size = set->limits_n * sizeof(uint64_t);
+    struct redis_ticket *ticket = calloc(1, sizeof(*ticket) + 2 * amounts_size);
+    if (!ticket)
+        return -ENOMEM;
+    *ticket = (struct redis_ticket){.session = session,
+                                    .token = ask->token,
+                                    .mode = ask->mode,
+                                    .state = REDIS_ASKING,
+                                    .slot = REDIS_NO_SLOT,
+                                    .asked_ns = redis_boot_ns(),
+                                    .max_wait_ns = ask->max_wait_ns,
+                                    .patient = ask->mode == WEIR_BACKEND_WAIT &&
+                                               ask->flags & WEIR_BACKEND_PATIENT};
+    ticket->deadline_ns = ask->timeout_ns < REDIS_NEVER - ticket->asked_ns
+                              ? ticket->asked_ns + ask->timeout_ns
+                              : REDIS_NEVER;
+    ticket->used = ticket->amounts + set->limits_n;
+    memcpy(ticket->amounts, ask->amounts, amounts_size);
+    int r = redis_ticket_number(&set->tickets, &set->free_tickets, &set->tickets_n,
+                                &set->tickets_room, &set->free_n, &ticket->index);
+    if (r < 0) {
+        free(ticket);
+        return r;
+    }
+    set->tickets[ticket->index] = ticket;
+    redis_ticket_link(ticket);
+    session->tickets_n++;
+    if (ticket->mode != WEIR_BACKEND_TAKE) {
+        r = redis_ticket_number(&session->slots, &session->free_slots, &session->slots_n,
+                                &session->slots_room, &session->free_n, &ticket->slot);
+        if (r == 0)
+            session->slots[ticket->slot] = ticket;
+    }
+    if (r == 0)
+        r = redis_table_add(&set->tokens, &ticket->by_token, redis_hash_number(ticket->token));
+    if (r < 0) {
+        redis_ticket_free(ticket);
+        return r;
+    }
+    ticket->named = 1;
+    *ret = ticket;
+    return 0;
+}
+
+struct redis_ticket *redis_ticket_of_token(const struct redis_set *set, uint64_t token)
+{
+    struct redis_entry *entry = redis_table_first(&set->tokens, redis_hash_number(token));
+    for (; entry; entry = redis_table_next(entry)) {
+        struct redis_ticket *ticket =
+            (void *)((char *)entry - offsetof(struct redis_ticket, by_token));
+        if (ticket->token == token)
+            return ticket;
+    }
+    return NULL;
+}
+
+static uint64_t redis_ticket_hold(const struct redis_ticket *ticket)
+{
+    return ticket->serial << INDEX_BITS | ticket->index;
+}
+
+struct redis_ticket *redis_ticket_of_hold(const struct redis_set *set, uint64_t hold)
+{
+    uint64_t index = hold & ((UINT64_C(1) << INDEX_BITS) - 1);
+    struct redis_ticket *ticket = index < set->tickets_n ? set->tickets[index] : NULL;
+    return ticket && ticket->state == REDIS_HELD && ticket->serial == hold >> INDEX_BITS ? ticket
+                                                                                         : NULL;
+}
+
+struct redis_ticket *redis_ticket_at(const struct redis_session *session, int64_t slot,
+                                     int64_t serial)
+{
+    if (slot < 0 || slot >= session->slots_n || serial <= 0)
+        return NULL;
+    struct redis_ticket *ticket = session->slots[slot];
+    return ticket && ticket->serial == (uint64_t)serial ? ticket : NULL;
+}
+
+/* Counts a ticket as held or waiting, or no more. */
+static void redis_ticket_count(struct redis_ticket *ticket, int sign)
+{
+    struct redis_session *session = ticket->session;
+    uint64_t serial = sign > 0 ? ticket->serial : SUM_MODULUS - ticket->serial % SUM_MODULUS;
+    if (ticket->state == REDIS_HELD) {
+        session->held_n += (uint32_t)sign;
+        session->held_sum = (session->held_sum + serial) % SUM_MODULUS;
+    } else if (ticket->state == REDIS_QUEUED) {
+        session->waits_n += (uint32_t)sign;
+        session->waits_sum = (session->waits_sum + serial) % SUM_MODULUS;
+    }
+}
+
+void redis_ticket_become(struct redis_ticket *ticket, enum redis_ticket_state state)
+{
+    redis_ticket_count(ticket, -1);
+    ticket->state = state;
+    redis_ticket_count(ticket, 1);
+    ticket->version = ++ticket->session->version;
+}
+
+void redis_ticket_settle(struct redis_ticket *ticket)
+{
+    if (ticket->state == REDIS_ENDED && ticket->calls_n == 0)
+        redis_ticket_free(ticket);
+}
+
+static void redis_ticket_end(struct redis_ticket *ticket)
+{
+    ticket->unsent = 0;
+    redis_ticket_become(ticket, REDIS_ENDED);
+    redis_ticket_settle(ticket);
+}
+
+void redis_ticket_set_unsent(struct redis_ticket *ticket)
+{
+    struct redis_connection *connection = ticket->session->set->connection;
+    ticket->unsent = ticket->session->unsent = connection->unsent = 1;
+    if (connection->ready)
+        redis_calls_wake_by(connection, 0);
+}
+
+static void redis_ticket_add_amounts(struct redis_ticket *ticket, const uint64_t *amounts)
+{
+    struct redis_set *set = ticket->session->set;
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        redis_buffer_number(&set->connection->outbox, (int64_t)amounts[i]);
+}
+
+/* Adds a duration: whole microseconds, or -1 for no end. */
+static void redis_ticket_add_duration(struct redis_buffer *outbox, uint64_t ns, uint64_t round)
+{
+    uint64_t us = ns / REDIS_US + (ns % REDIS_US != 0 ? round : 0);
+    redis_buffer_number(outbox, ns == REDIS_NEVER || us >> 52 ? -1 : (int64_t)us);
+}
+
+/* The arguments of a call: which ticket. */
+static void redis_ticket_add_name(struct redis_ticket *ticket)
+{
+    struct redis_buffer *outbox = &ticket->session->set->connection->outbox;
+    redis_buffer_number(outbox, ticket->slot);
+    redis_buffer_number(outbox, (int64_t)ticket->serial);
+}
+
+static void redis_ticket_write_ask(struct redis_ticket *ticket)
+{
+    struct redis_set *set = ticket->session->set;
+    struct redis_buffer *outbox = &set->connection->outbox;
+    uint64_t now = redis_boot_ns();
+    if (ticket->mode == WEIR_BACKEND_TAKE) {
+        redis_call_begin(ticket->session, "weir_take", set->limits_n);
+    } else if (ticket->mode == WEIR_BACKEND_RESERVE) {
+        redis_call_begin(ticket->session, "weir_reserve", 4 + set->limits_n);
+        redis_buffer_word(outbox, "", 0);
+        redis_ticket_add_name(ticket);
+        redis_ticket_add_duration(outbox, ticket->max_wait_ns, 0);
+    } else {
+        int waits = ticket->mode == WEIR_BACKEND_WAIT;
+        uint64_t left = ticket->deadline_ns > now ? ticket->deadline_ns - now : 0;
+        redis_call_begin(ticket->session, "weir_acquire", 6 + set->limits_n);
+        redis_buffer_word(outbox, "", 0);
+        redis_ticket_add_name(ticket);
+        redis_buffer_text(outbox, waits ? "wait" : "try");
+        redis_ticket_add_duration(outbox, ticket->deadline_ns == REDIS_NEVER ? REDIS_NEVER : left,
+                                  1);
+        redis_ticket_add_duration(outbox, ticket->max_wait_ns, 0);
+    }
+    redis_ticket_add_amounts(ticket, ticket->amounts);
+}
+
+static int redis_ticket_call(struct redis_ticket *ticket, enum redis_call_kind kind)
+{
+    struct redis_session *session = ticket->session;
+    int is_lazy = kind == REDIS_CALL_RELEASE || kind == REDIS_CALL_RETURN;
+    return redis_call_end(session->set->connection,
+                          &(struct redis_call){.kind = kind,
+                                               .session = session,
+                                               .ticket = ticket,
+                                               .serial = ticket->serial,
+                                               .is_urgent = !is_lazy || session->waits_n > 0});
+}
+
+/* A request gets its serial number as it is sent: so they are in the order of the calls. */
+static int redis_ticket_call_ask(struct redis_ticket *ticket)
+{
+    if (ticket->serial == 0)
+        ticket->serial = ++ticket->session->set->serials;
+    redis_ticket_write_ask(ticket);
+    return redis_ticket_call(ticket, REDIS_CALL_ACQUIRE);
+}
+
+static int redis_ticket_call_cancel(struct redis_ticket *ticket)
+{
+    redis_call_begin(ticket->session, "weir_cancel", 2);
+    redis_ticket_add_name(ticket);
+    return redis_ticket_call(ticket, REDIS_CALL_CANCEL);
+}
+
+static int redis_ticket_call_return(struct redis_ticket *ticket)
+{
+    redis_call_begin(ticket->session, "weir_return", 2 + ticket->session->set->limits_n);
+    redis_ticket_add_name(ticket);
+    redis_ticket_add_amounts(ticket, ticket->amounts);
+    return redis_ticket_call(ticket, REDIS_CALL_RETURN);
+}
+
+static int redis_ticket_call_release(struct redis_ticket *ticket)
+{
+    redis_call_begin(ticket->session, "weir_release", 3 + ticket->session->set->limits_n);
+    redis_ticket_add_name(ticket);
+    redis_buffer_text(&ticket->session->set->connection->outbox, ticket->undo ? "undo" : "end");
+    redis_ticket_add_amounts(ticket, ticket->used);
+    return redis_ticket_call(ticket, REDIS_CALL_RELEASE);
+}
+
+static int redis_ticket_call_next(struct redis_ticket *ticket)
+{
+    int r = 0;
+    if (ticket->mode != WEIR_BACKEND_TAKE)
+        r = redis_session_open(ticket->session);
+    if (r == 0 && ticket->returns &&
+        (ticket->state == REDIS_HELD || ticket->state == REDIS_RELEASING))
+        r = redis_ticket_call_return(ticket);
+    if (r < 0)
+        return r;
+    switch (ticket->state) {
+    case REDIS_ASKING:
+        return redis_ticket_call_ask(ticket);
+    case REDIS_CANCELING:
+        return redis_ticket_call_cancel(ticket);
+    case REDIS_RELEASING:
+        return redis_ticket_call_release(ticket);
+    default:
+        return 0;
+    }
+}
+
+void redis_ticket_send(struct redis_ticket *ticket)
+{
+    struct redis_connection *connection = ticket->session->set->connection;
+    if (!connection->ready || redis_calls_are_full(connection) ||
+        redis_ticket_call_next(ticket) < 0)
+        redis_ticket_set_unsent(ticket);
+    else
+        ticket->unsent = 0;
+}
+
+/* Answers the thread that waits, and takes the ticket's token away. */
+static void redis_ticket_answer(struct redis_ticket *ticket, int is_decided)
+{
+    if (ticket->waiter)
+        redis_calls_answer(ticket->waiter);
+    ticket->waiter = NULL;
+    if (is_decided && ticket->named)
+        redis_table_remove(&ticket->session->set->tokens, &ticket->by_token);
+    if (is_decided)
+        ticket->named = 0;
+}
+
+/* Reports a verdict. Returns what the core says of it; 1 as well if it was canceled. */
+static int redis_ticket_decide(struct redis_ticket *ticket,
+                               const struct weir_backend_verdict *verdict)
+{
+    struct redis_set *set = ticket->session->set;
+    const struct weir_backend_host *host = set->connection->host;
+    if (!ticket->named)
+        return 1;
+    int r = host->decided(host->context, set->context, ticket->token, verdict);
+    redis_ticket_answer(ticket, 1);
+    return r;
+}
+
+void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at_us, uint64_t us)
+{
+    int is_final = ticket->mode == WEIR_BACKEND_TAKE;
+    struct weir_backend_verdict verdict = {.size = sizeof(verdict),
+                                           .limit = UINT32_MAX,
+                                           .hold = is_final ? 0 : redis_ticket_hold(ticket),
+                                           .fence = is_final ? 0 : fence,
+                                           .delay_ns = us * REDIS_US,
+                                           .session = ticket->session->set->epoch};
+    ticket->fence = fence;
+    ticket->at_us = at_us;
+    ticket->unsent = 0;
+    if (is_final) {
+        redis_ticket_decide(ticket, &verdict);
+        redis_ticket_end(ticket);
+        return;
+    }
+    redis_ticket_become(ticket, REDIS_HELD);
+    if (redis_ticket_decide(ticket, &verdict)) {
+        ticket->undo = 1;
+        redis_ticket_become(ticket, REDIS_RELEASING);
+        redis_ticket_send(ticket);
+    }
+}
+
+void redis_ticket_refuse(struct redis_ticket *ticket, int code, int64_t limit, int64_t us)
+{
+    uint64_t ns = us >= 0 ? (uint64_t)us * REDIS_US : REDIS_NEVER;
+    redis_ticket_decide(
+        ticket, &(struct weir_backend_verdict){.size = sizeof(struct weir_backend_verdict),
+                                               .result = code,
+                                               .limit = limit >= 0 ? (uint32_t)limit : UINT32_MAX,
+                                               .retry_after_ns = ns});
+    redis_ticket_end(ticket);
+}
+
+void redis_ticket_fail(struct redis_ticket *ticket, int code)
+{
+    redis_ticket_decide(ticket,
+                        &(struct weir_backend_verdict){.size = sizeof(struct weir_backend_verdict),
+                                                       .result = code,
+                                                       .limit = UINT32_MAX,
+                                                       .retry_after_ns = REDIS_NEVER});
+    redis_ticket_cancel(ticket);
+}
+
+void redis_ticket_cancel(struct redis_ticket *ticket)
+{
+    redis_ticket_answer(ticket, 1);
+    if (ticket->serial == 0 || ticket->mode == WEIR_BACKEND_TAKE) {
+        redis_ticket_end(ticket);
+        return;
+    }
+    redis_ticket_become(ticket, REDIS_CANCELING);
+    redis_ticket_send(ticket);
+}
+
+void redis_ticket_ask_again(struct redis_ticket *ticket)
+{
+    redis_ticket_become(ticket, REDIS_ASKING);
+    ticket->serial = 0;
+    ticket->asked_ns = redis_boot_ns();
+    redis_ticket_unlink(ticket);
+    redis_ticket_link(ticket);
+    redis_ticket_set_unsent(ticket);
+}
+
+void redis_ticket_queue(struct redis_ticket *ticket)
+{
+    redis_ticket_become(ticket, REDIS_QUEUED);
+    redis_ticket_answer(ticket, 0);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Threads of a process that use one set on a Redis server for a while, in all ways, and see that
+ * nothing is granted twice.
+ *
+ *     engine_crowd PLUGIN URL FILE SLOT THREADS MS CAPACITY [SUBJECT]
+ *
+ * FILE is mapped by all processes of the test. Its first word has what each of them holds, a byte
+ * for each SLOT: so one addition counts, and sees what all hold at that moment. The second word has
+ * the last fencing token, which is looked at where CAPACITY is 1. Prints how often what happened.
+ */
+#include "engine_user.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct shared {
+    _Atomic uint64_t held, fence;
+};
+
+struct crowd {
+    struct user user;
+    struct shared *shared;
+    void *set;
+    pthread_mutex_t lock;
+    uint64_t capacity, end_ns, held, lost;
+    unsigned slot;
+    const char *subject;
+    _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again;
+};
+
+static void count(struct crowd *crowd, int64_t n)
+{
+    uint64_t step = (uint64_t)n << 8 * crowd->slot, sum = 0;
+    uint64_t all = atomic_fetch_add(&crowd->shared->held, step) + step;
+    for (unsigned i = 0; i < 8; i++)
+        sum += all >> 8 * i & 0xff;
+    crowd->held += (uint64_t)n;
+    if (n > 0 && sum > crowd->capacity)
+        fprintf(stderr, "slot %u: %016" PRIx64 " is held\n", crowd->slot, all);
+    require(n < 0 || sum <= crowd->capacity);
+}
+
+/* Counts a grant at the moment at which the plugin reports it. */
+static int crowd_decided(void *context, void *set, uint64_t token,
+                         const struct weir_backend_verdict *verdict)
+{
+    struct crowd *crowd = context;
+    int is_held = verdict->result == 0 && verdict->hold;
+    pthread_mutex_lock(&crowd->lock);
+    int abandoned = user_decided(&crowd->user, set, token, verdict);
+    if (!abandoned && is_held) {
+        require(verdict->session > crowd->lost);
+        count(crowd, 1);
+        uint64_t last = atomic_load(&crowd->shared->fence);
+        require(crowd->capacity > 1 || verdict->fence > last);
+        if (crowd->capacity == 1)
+            atomic_store(&crowd->shared->fence, verdict->fence);
+    }
+    pthread_mutex_unlock(&crowd->lock);
+    return abandoned;
+}
+
+static void crowd_lost(void *context, void *set, uint64_t session)
+{
+    struct crowd *crowd = context;
+    (void)set;
+    pthread_mutex_lock(&crowd->lock);
+    require(session > crowd->lost);
+    crowd->lost = session;
+    if (crowd->held > 0)
+        count(crowd, -(int64_t)crowd->held);
+    atomic_fetch_add(&crowd->losses, 1);
+    pthread_mutex_unlock(&crowd->lock);
+}
+
+static void release(struct crowd *crowd, const struct weir_backend_verdict *verdict, int undo)
+{
+    const uint64_t used[LIMITS_MAX] = {!undo};
+    const struct weir_backend_release how = {
+        .size = sizeof(how), .hold = verdict->hold, .used = used, .undo = (uint32_t)undo};
+    pthread_mutex_lock(&crowd->lock);
+    if (verdict->session > crowd->lost)
+        count(crowd, -1);
+    pthread_mutex_unlock(&crowd->lock);
+    crowd->user.backend->release(crowd->set, &how);
+}
+
+static void tally(struct crowd *crowd, int result)
+{
+    switch (result) {
+    case 0:
+        atomic_fetch_add(&crowd->granted, 1);
+        break;
+    case -EAGAIN:
+        atomic_fetch_add(&crowd->refused, 1);
+        break;
+    case -ETIMEDOUT:
+        atomic_fetch_add(&crowd->expired, 1);
+        break;
+    case -ENOTCONN:
+    case -ECONNRESET:
+        atomic_fetch_add(&crowd->unreachable, 1);
+        break;
+    default:
+        fprintf(stderr, "result %d\n", result);
+        require(!"a result that nothing explains");
+    }
+}
+
+static void one(struct crowd *crowd, uint64_t random)
+{
+    const uint64_t amounts[] = {1, random >> 8 & 1}, rates[] = {0, 1};
+    struct request_args args = {.amounts = amounts,
+                                .mode = WEIR_BACKEND_WAIT,
+                                .timeout_ns = 2000 * MS,
+                                .subject = crowd->subject};
+    struct weir_backend_verdict verdict = {0};
+    if (random % 8 == 0)
+        args.mode = WEIR_BACKEND_TRY;
+    else if (random % 8 == 1)
+        args.timeout_ns = (random >> 16) % 3000000; /* many are withdrawn */
+    if (random % 16 == 2) {
+        args.mode = WEIR_BACKEND_TAKE;
+        args.amounts = rates;
+    }
+    tally(crowd, user_acquire(&crowd->user, crowd->set, &args, &verdict));
+    if (verdict.result != 0) {
+        struct timespec pause = {0, 200000};
+        nanosleep(&pause, NULL);
+        return;
+    }
+    if (verdict.hold == 0) {
+        atomic_fetch_add(&crowd->taken, 1);
+        return;
+    }
+    if (random >> 32 & 1) {
+        struct timespec pause = {0, (long)((random >> 33) % 300000)};
+        nanosleep(&pause, NULL);
+    }
+    if (random % 5 == 0 && verdict.session > crowd->lost) {
+        const uint64_t left[LIMITS_MAX] = {1};
+        crowd->user.backend->return_part(crowd->set, verdict.hold, left);
+    }
+    release(crowd, &verdict, random % 7 == 0);
+}
+
+static void *go(void *of)
+{
+    struct crowd *crowd = of;
+    static _Atomic uint64_t seeds;
+    uint64_t x = (atomic_fetch_add(&seeds, 1) + 1) * UINT64_C(0x9e3779b97f4a7c15) + crowd->slot;
+    while (now_ns() < crowd->end_ns) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        one(crowd, x * UINT64_C(0x2545f4914f6cdd1d));
+    }
+    return NULL;
+}
+
+static struct shared *map(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    require(fd >= 0);
+    void *memory = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    require(memory != MAP_FAILED);
+    close(fd);
+    return memory;
+}
+
+int main(int argc, char **argv)
+{
+    struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct weir_reason reason = {0};
+    require(argc == 8 || argc == 9);
+    pthread_t threads[64];
+    size_t threads_n = strtoul(argv[5], NULL, 10);
+    crowd.shared = map(argv[3]);
+    crowd.slot = (unsigned)strtoul(argv[4], NULL, 10);
+    crowd.capacity = strtoull(argv[7], NULL, 10);
+    crowd.subject = argv[8];
+    crowd.user.is_quiet = getenv("WEIR_TEST_QUIET") != NULL;
+    require(threads_n <= 64 && crowd.slot < 8);
+    const char *ca_file = getenv("WEIR_TEST_CA");
+    int r = user_open(&crowd.user, argv[1], &reason,
+                      (const char *const[]){"url", argv[2], "session", "2000", "timeout", "1000",
+                                            ca_file ? "ca_file" : NULL, ca_file, NULL});
+    if (r < 0)
+        fprintf(stderr, "%s\n", reason.message);
+    require(r == 0);
+    crowd.user.host = (struct weir_backend_host){sizeof(crowd.user.host), &crowd, crowd_decided,
+                                                 crowd_lost, user_log};
+    crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, argv[8] != NULL);
+    user_start(&crowd.user);
+    crowd.end_ns = now_ns() + strtoull(argv[6], NULL, 10) * MS;
+    for (size_t i = 0; i < threads_n; i++)
+        require(pthread_create(&threads[i], NULL, go, &crowd) == 0);
+    for (size_t i = 0; i < threads_n; i++)
+        pthread_join(threads[i], NULL);
+    require(crowd.held == 0);
+    crowd.user.backend->set_close(crowd.set);
+    user_close(&crowd.user);
+    printf("granted %" PRIu64 " refused %" PRIu64 " expired %" PRIu64 " unreachable %" PRIu64
+           " taken %" PRIu64 " losses %" PRIu64 "\n",
+           crowd.granted, crowd.refused, crowd.expired, crowd.unreachable, crowd.taken,
+           crowd.losses);
+    return 0;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A user of the backend for Redis, in the place of the core: it loads the plugin, runs it in a
+ * thread, and asks by its table of functions.
+ */
+#ifndef WEIR_TESTS_ENGINE_USER_H
+#define WEIR_TESTS_ENGINE_USER_H
+
+#include "lib/require.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <weir/backend.h>
+
+#define MS          UINT64_C(1000000)
+#define LIMITS_MAX  4
+#define PATIENCE_NS (60000 * MS) /* that a busy machine may take for anything */
+
+enum { UNDECIDED, DECIDED, ABANDONED };
+
+struct request {
+    _Atomic int state;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct weir_backend_verdict verdict;
+};
+
+struct user {
+    const struct weir_backend *backend;
+    const struct weir_plugin *plugin;
+    void *connection;
+    pthread_t thread;
+    struct weir_backend_host host;
+    _Atomic uint64_t lost;   /* sessions up to this one have ended */
+    _Atomic uint64_t losses; /* how often */
+    int is_quiet;
+};
+
+static inline uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
+}
+
+static inline int user_decided(void *context, void *set, uint64_t token,
+                               const struct weir_backend_verdict *verdict)
+{
+    struct request *request = (struct request *)(uintptr_t)token;
+    int state = UNDECIDED;
+    (void)context;
+    (void)set;
+    pthread_mutex_lock(&request->lock);
+    request->verdict = *verdict;
+    int won = atomic_compare_exchange_strong(&request->state, &state, DECIDED);
+    pthread_cond_broadcast(&request->changed);
+    pthread_mutex_unlock(&request->lock);
+    return !won;
+}
+
+static inline void user_lost(void *context, void *set, uint64_t session)
+{
+    struct user *user = context;
+    (void)set;
+    atomic_store(&user->lost, session);
+    atomic_fetch_add(&user->losses, 1);
+}
+
+static inline void user_log(void *context, int level, const char *message)
+{
+    const struct user *user = context;
+    if (!user->is_quiet)
+        fprintf(stderr, "log %d: %s\n", level, message);
+}
+
+static inline void *user_run(void *of)
+{
+    struct user *user = of;
+    user->backend->run(user->connection);
+    return NULL;
+}
+
+/* Opens a connection with parameters: pairs of name and text, then NULL. Durations are in ms. */
+static inline int user_open(struct user *user, const char *path, struct weir_reason *reason,
+                            const char *const *parameters)
+{
+    struct weir_value values[64] = {{0}};
+    void *file = dlopen(path, RTLD_NOW);
+    require(file);
+    const struct weir_plugin_table *table = dlsym(file, WEIR_PLUGIN_SYMBOL);
+    require(table);
+    user->plugin = table->plugins[0];
+    user->backend = user->plugin->ops;
+    for (uint32_t i = 0; i < user->plugin->parameters_n; i++) {
+        const struct weir_parameter *parameter = &user->plugin->parameters[i];
+        values[i].value = parameter->default_value;
+        for (const char *const *pair = parameters; *pair; pair += 2) {
+            if (strcmp(parameter->name, pair[0]))
+                continue;
+            values[i].given = 1;
+            values[i].value = parameter->type == WEIR_PARAMETER_TEXT ? (uintptr_t)pair[1]
+                                                                     : strtoull(pair[1], NULL, 10);
+            if (parameter->type == WEIR_PARAMETER_DURATION)
+                values[i].value *= MS;
+        }
+    }
+    user->host =
+        (struct weir_backend_host){sizeof(user->host), user, user_decided, user_lost, user_log};
+    return user->backend->open(values, &user->host, &user->connection, reason);
+}
+
+static inline void user_start(struct user *user)
+{
+    require(pthread_create(&user->thread, NULL, user_run, user) == 0);
+}
+
+static inline void user_close(struct user *user)
+{
+    user->backend->stop(user->connection);
+    pthread_join(user->thread, NULL);
+    user->backend->close(user->connection);
+}
+
+/* A set with a resource of this capacity, and a bucket if `rate` is not 0. */
+static inline void *user_open_set(struct user *user, const char *name, uint64_t capacity,
+                                  uint64_t rate, uint32_t has_subjects)
+{
+    struct weir_reason reason = {0};
+    const struct weir_backend_setting settings[] = {{"capacity", rate}, {"window", 1000 * MS}};
+    const struct weir_backend_limit limits[] = {{.size = sizeof(limits[0]),
+                                                 .type = WEIR_LIMIT_RESOURCE,
+                                                 .key = "held",
+                                                 .capacity = capacity},
+                                                {.size = sizeof(limits[0]),
+                                                 .type = WEIR_LIMIT_RATE,
+                                                 .refund = WEIR_BACKEND_REFUND,
+                                                 .key = "rate",
+                                                 .algorithm = "gcra",
+                                                 .capacity = rate,
+                                                 .settings_n = 2,
+                                                 .settings = settings}};
+    const struct weir_backend_set set = {.size = sizeof(set),
+                                         .name = name,
+                                         .fingerprint = 1,
+                                         .fair = 1,
+                                         .has_subjects = has_subjects,
+                                         .limits_n = rate ? 2 : 1,
+                                         .limits = limits};
+    void *opened = NULL;
+    int r = user->backend->set_open(user->connection, &set, &opened, &reason);
+    if (r < 0)
+        fprintf(stderr, "set_open: %d %s\n", r, reason.message);
+    require(r == 0);
+    return opened;
+}
+
+static inline void request_begin(struct request *request)
+{
+    pthread_condattr_t attributes;
+    atomic_init(&request->state, UNDECIDED);
+    pthread_mutex_init(&request->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&request->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* Blocks until it is decided. Returns 0 if the time is over. */
+static inline int request_wait(struct request *request, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / (1000 * MS)), (long)(until_ns % (1000 * MS))};
+    pthread_mutex_lock(&request->lock);
+    while (atomic_load(&request->state) == UNDECIDED &&
+           pthread_cond_timedwait(&request->changed, &request->lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&request->lock);
+    return atomic_load(&request->state) == DECIDED;
+}
+
+struct request_args {
+    const uint64_t *amounts;
+    enum weir_backend_mode mode;
+    uint32_t flags;
+    uint64_t timeout_ns;
+    const char *subject;
+};
+
+/* Asks, and waits until it is decided, or withdraws it. Returns the result. */
+static inline int user_acquire(struct user *user, void *set, const struct request_args *args,
+                               struct weir_backend_verdict *ret)
+{
+    struct request request;
+    request_begin(&request);
+    const struct weir_backend_ask ask = {.size = sizeof(ask),
+                                         .token = (uintptr_t)&request,
+                                         .mode = args->mode,
+                                         .flags = args->flags,
+                                         .timeout_ns = args->timeout_ns,
+                                         .max_wait_ns = UINT64_MAX,
+                                         .amounts = args->amounts,
+                                         .subject = args->subject,
+                                         .subject_size = args->subject ? strlen(args->subject) : 0};
+    uint64_t until = now_ns() + args->timeout_ns;
+    int r = user->backend->ask(set, &ask), state = UNDECIDED;
+    if (r < 0)
+        return r;
+    user->backend->wait(set, ask.token, until);
+    request_wait(&request, until);
+    if (atomic_compare_exchange_strong(&request.state, &state, ABANDONED)) {
+        user->backend->cancel(set, ask.token);
+        request.verdict.result = -ETIMEDOUT;
+    }
+    pthread_mutex_lock(&request.lock); /* the last call of `decided` is through */
+    *ret = request.verdict;
+    pthread_mutex_unlock(&request.lock);
+    return ret->result;
+}
+
+static inline void user_release(struct user *user, void *set, uint64_t hold, const uint64_t *used)
+{
+    const struct weir_backend_release how = {.size = sizeof(how), .hold = hold, .used = used};
+    user->backend->release(set, &how);
+}
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parts of the plugin for Redis, apart from a server: replies that are torn at every byte, cut,
+ * damaged or out of all proportion; addresses; definitions.
+ */
+#include "../../plugins/backends/redis/redis_definition.h"
+#include "../../plugins/backends/redis/redis_reply.h"
+#include "../../plugins/backends/redis/redis_table.h"
+#include "../../plugins/backends/redis/redis_url.h"
+#include "lib/require.h"
+
+static const char replies_text[] = "*3\r\n:0\r\n:-1\r\n:9007199254740991\r\n"
+                                   "-NOSESSION it has ended\r\n"
+                                   "+OK\r\n"
+                                   "$-1\r\n"
+                                   "*2\r\n*1\r\n$5\r\na\r\nbc\r\n*0\r\n"
+                                   "$0\r\n\r\n";
+
+/* Checks the n-th of the replies above. */
+static void check_reply(size_t n, const struct redis_reply *reply)
+{
+    switch (n) {
+    case 0:
+        require(redis_reply_integer(reply, 0, 0) == 0 && redis_reply_integer(reply, 1, -1) == -1);
+        require(redis_reply_integer(reply, 1, 0) == -EPROTO);
+        require(redis_reply_integer(reply, 2, 0) == INT64_C(9007199254740991));
+        require(redis_reply_integer(reply, 3, 0) == -EPROTO);
+        break;
+    case 1:
+        require(redis_reply_is_error(reply, "NOSESSION") && !redis_reply_is_error(reply, "NOSE"));
+        break;
+    case 2:
+        require(reply->type == REDIS_TEXT && !strcmp(reply->text, "OK"));
+        break;
+    case 3:
+        require(reply->type == REDIS_NIL && redis_reply_integer(reply, 0, 0) == -EPROTO);
+        break;
+    case 4:
+        require(reply->type == REDIS_ARRAY && reply->elements_n == 2);
+        require(reply->elements[0].elements[0].size == 5);
+        require(reply->elements[1].elements_n == 0);
+        break;
+    default:
+        require(n == 5 && reply->type == REDIS_TEXT && reply->size == 0);
+    }
+}
+
+/* Feeds the replies in pieces of this size. */
+static void test_pieces(size_t piece)
+{
+    struct redis_replies *replies = redis_replies_new();
+    const struct redis_reply *reply;
+    size_t n = 0, size = sizeof(replies_text) - 1;
+    require(replies);
+    for (size_t at = 0; at < size; at += piece) {
+        size_t part = size - at < piece ? size - at : piece;
+        require(redis_replies_feed(replies, replies_text + at, part) == 0);
+        while (redis_replies_next(replies, &reply) > 0)
+            check_reply(n++, reply);
+    }
+    require(n == 6);
+    redis_replies_free(replies);
+}
+
+/* Feeds bytes, and takes what comes of it, up to an error. Returns the last result. */
+static int feed(const char *bytes, size_t size)
+{
+    struct redis_replies *replies = redis_replies_new();
+    const struct redis_reply *reply;
+    require(replies);
+    int r = redis_replies_feed(replies, bytes, size);
+    while (r == 0 && (r = redis_replies_next(replies, &reply)) > 0) {
+        for (uint32_t i = 0; i < 4; i++)
+            (void)redis_reply_integer(reply, i, -1);
+        r = 0;
+        if (reply->type == REDIS_ERROR)
+            (void)redis_reply_is_error(reply, "ERR");
+        if (reply->type == REDIS_TEXT)
+            require(strlen(reply->text) <= reply->size);
+    }
+    redis_replies_free(replies);
+    return r;
+}
+
+static void test_damage(void)
+{
+    uint64_t random = test_seed;
+    for (size_t i = 0; i < 20000; i++) {
+        char bytes[sizeof(replies_text)];
+        memcpy(bytes, replies_text, sizeof(bytes));
+        for (size_t k = 0; k < 1 + i % 4; k++) {
+            random = redis_hash_number(random + 1);
+            bytes[random % (sizeof(bytes) - 1)] = (char)(random >> 32);
+        }
+        (void)feed(bytes, random >> 8 & 1 ? sizeof(bytes) - 1 : random % sizeof(bytes));
+    }
+}
+
+static void test_proportions(void)
+{
+    static const char *const wrong[] = {"*2147483647\r\n:1\r\n", "*4000000000\r\n", "hello\r\n",
+                                        "*3000\r\n",
+                                        "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1"
+                                        "\r\n*1\r\n*1\r\n*1\r\n:1\r\n"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        require(feed(wrong[i], strlen(wrong[i])) < 0);
+    size_t size = 1 << 20;
+    char *large = malloc(size);
+    require(large);
+    memset(large, 'x', size);
+    memcpy(large, "$900000\r\n", 9);
+    require(feed(large, size) == -EPROTO);
+    free(large);
+}
+
+static void test_urls(void)
+{
+    static const char *const wrong[] = {"",
+                                        "redis:",
+                                        "http://x",
+                                        "redis://",
+                                        "redis://:pw@host",
+                                        "redis://u:pw@host",
+                                        "redis://host:0",
+                                        "redis://host:65536",
+                                        "redis://host:x",
+                                        "redis://host/x",
+                                        "redis://host/65536",
+                                        "redis://[::1",
+                                        "redis://[::1]x",
+                                        "redis://host?db=1",
+                                        "unix://",
+                                        "unix://x",
+                                        "unix:///x?db=",
+                                        "unix:///x?x",
+                                        "redis://ho st",
+                                        "redis://host:123456789"};
+    struct redis_url url;
+    struct weir_reason reason;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        reason.message[0] = '\0';
+        require(redis_url_read(wrong[i], &url, &reason) == -EINVAL && reason.message[0]);
+    }
+    require(redis_url_read("redis://me@host:7000/3", &url, &reason) == 0);
+    require(!strcmp(url.user, "me") && !strcmp(url.host, "host") && !strcmp(url.port, "7000"));
+    require(url.db == 3 && !url.is_unix && !url.has_tls);
+    require(redis_url_read("rediss://[::1]", &url, &reason) == 0 && url.has_tls);
+    require(!strcmp(url.host, "::1") && !strcmp(url.port, "6379"));
+    require(redis_url_read("unix:///run/redis.sock?db=2", &url, &reason) == 0 && url.is_unix);
+    require(!strcmp(url.host, "/run/redis.sock") && url.db == 2);
+    require(redis_url_read("unix://me@/run/redis.sock", &url, &reason) == 0);
+    require(!strcmp(url.host, "/run/redis.sock") && !strcmp(url.user, "me"));
+}
+
+static int define(struct weir_backend_limit limit, char *text)
+{
+    struct weir_reason reason;
+    const struct redis_definition_options options = {.session_us = 5000000};
+    limit.size = sizeof(limit);
+    limit.key = "k";
+    const struct weir_backend_set set = {
+        .size = sizeof(set), .name = "s", .fingerprint = 0xf, .limits_n = 1, .limits = &limit};
+    return redis_definition_write(&set, &options, text, &reason);
+}
+
+static void test_definitions(void)
+{
+    char text[REDIS_DEFINITION_MAX + 1];
+    const struct weir_backend_setting bucket[] = {
+        {"capacity", 10}, {"window", 1000000}, {"burst", 20}, {"every", 100000}};
+    const struct weir_backend_setting odd[] = {{"capacity", 10}, {"window", 1001}};
+    require(define((struct weir_backend_limit){.capacity = 7}, text) > 0);
+    require(!strcmp(text, "000000000000000f/b/1048576/5000000/r,7"));
+    require(define(
+                (struct weir_backend_limit){
+                    .algorithm = "token_bucket", .settings = bucket, .settings_n = 4, .refund = 1},
+                text) > 0);
+    require(!strcmp(text, "000000000000000f/b/1048576/5000000/t,10,1000,20,20,100,0,1,0"));
+    require(
+        define((struct weir_backend_limit){.algorithm = "gcra", .settings = odd, .settings_n = 2},
+               text) == -EINVAL);
+    require(
+        define(
+            (struct weir_backend_limit){.algorithm = "mine", .settings = bucket, .settings_n = 4},
+            text) == -EINVAL);
+    require(define((struct weir_backend_limit){.capacity = UINT64_MAX}, text) == -EINVAL);
+}
+
+int main(void)
+{
+    seed_begin();
+    for (size_t piece = 1; piece < sizeof(replies_text); piece++)
+        test_pieces(piece);
+    test_damage();
+    test_proportions();
+    test_urls();
+    test_definitions();
+    return 0;
+}
