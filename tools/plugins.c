@@ -63,11 +63,13 @@ static bool has_range(const struct weir_parameter *parameter)
     return parameter->type == WEIR_PARAMETER_AMOUNT || parameter->type == WEIR_PARAMETER_DURATION;
 }
 
-/* Returns whether there is a default. 0 is none for amounts and durations; `doc` then explains. */
+/* Returns whether there is a default. 0 is none for amounts, durations and texts; `doc` then
+ * explains. */
 static bool has_default(const struct weir_parameter *parameter)
 {
     return (parameter->flags & WEIR_PARAMETER_REQUIRED) == 0 &&
-           (!has_range(parameter) || parameter->default_value != 0);
+           (parameter->default_value != 0 || parameter->type == WEIR_PARAMETER_BOOLEAN ||
+            parameter->type == WEIR_PARAMETER_CHOICE);
 }
 
 /* Formats a value as in a configuration. */

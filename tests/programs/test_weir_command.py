@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-COMMAND, BROKEN = sys.argv[1:3]
+COMMAND, BROKEN, ENGINE = sys.argv[1:4]
 
 PLAIN = """version: 1
 sets:
@@ -417,6 +417,18 @@ class Plugins(Directory):
         mode = next(p for p in plugins["leaky_bucket"]["parameters"] if p["name"] == "mode")
         self.assertEqual((mode["choices"], mode["default"]), (["meter", "shaper"], "meter"))
         self.assertEqual(plugins["random"]["kind"], "balancer")
+
+    def test_a_backend(self):
+        """Texts have no default that could be shown."""
+        shutil.copy(ENGINE, self.directory)
+        out, _ = self.expect(weir("plugins", self.directory), 0)
+        self.assertRegex(out, r"(?m)^  backend engine 1: an engine of the tests$")
+        self.assertRegex(out, r"(?m)^    control +text, required$")
+        self.assertRegex(out, r"(?m)^    note +text$")
+        out, _ = self.expect(weir("plugins", "--json", self.directory), 0)
+        engine = json.loads(out)["plugins"][0]
+        self.assertEqual((engine["kind"], engine["parameters"][1]["type"],
+                          engine["parameters"][1]["default"]), ("backend", "text", None))
 
     def test_refused_files(self):
         out, err = self.expect(weir("plugins", BROKEN), 1)

@@ -12,6 +12,14 @@
 #include <time.h>
 #include <weir/backend.h>
 
+/* For a plugin that is not complete. */
+#ifndef ENGINE_NAME
+#define ENGINE_NAME "engine"
+#endif
+#ifndef ENGINE_CHECK
+#define ENGINE_CHECK engine_check
+#endif
+
 struct engine {
     struct engine_control *control;
     const struct weir_backend_host *host;
@@ -211,7 +219,8 @@ static void engine_stop(void *connection)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static int engine_check(void *connection, uint64_t until_ns, struct weir_reason *reterr)
+__attribute__((unused)) static int engine_check(void *connection, uint64_t until_ns,
+                                                struct weir_reason *reterr)
 {
     (void)until_ns, (void)reterr;
     return ((struct engine *)connection)->control->fails_check;
@@ -412,7 +421,7 @@ static const struct weir_backend operations = {
     .release = engine_release,
     .return_part = engine_return_part,
     .snapshot = engine_snapshot,
-    .check = engine_check,
+    .check = ENGINE_CHECK,
 };
 
 static const struct weir_parameter parameters[] = {
@@ -423,15 +432,20 @@ static const struct weir_parameter parameters[] = {
      .min = 1,
      .max = 100,
      .doc = "address of a struct of the test"},
+    {.size = sizeof(struct weir_parameter),
+     .name = "note",
+     .type = WEIR_PARAMETER_TEXT,
+     .max = 5,
+     .doc = "not looked at"},
 };
 
 static const struct weir_plugin plugin = {
     .size = sizeof(plugin),
     .kind = WEIR_PLUGIN_BACKEND,
-    .name = "engine",
+    .name = ENGINE_NAME,
     .version = "1",
     .summary = "an engine of the tests",
-    .parameters_n = 1,
+    .parameters_n = 2,
     .parameters = parameters,
     .ops = &operations,
 };

@@ -186,6 +186,8 @@ static const struct broken_case broken_cases[] = {
     {"choices_empty", "it is a choice without choices"},
     {"choices_twice", "its choice `one` is given twice"},
     {"choices_bad", "its choice `Two words` is not of the form"},
+    {"text_of_algorithm", "its parameter `first` is a text, as only backends have"},
+    {"no_check", "its operation `check` is missing"},
 };
 
 static void test_broken_files(void **state)

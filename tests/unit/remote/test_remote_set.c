@@ -579,6 +579,7 @@ static void wrong_configurations_are_refused(void **state)
     refuses(WITH("control: \"%p\"", "limits: []"), "a backend needs `type`");
     refuses(WITH("type: engin, control: \"%p\"", "limits: []"), "there is no backend `engin`");
     refuses(WITH(GOOD_BACKEND ", x: 3", "limits: []"), "`x` is not a field of engine");
+    refuses(WITH(GOOD_BACKEND ", note: \"123456\"", "limits: []"), "`note` has 6 bytes: 0 to 5");
     refuses(WITH(GOOD_BACKEND, "on_failure: open"), "it needs a `backend` of `backends`");
     refuses(WITH(GOOD_BACKEND, "backend: far, lifetime: users, " LIMITS(SLOTS(1))), "`lifetime`");
     refuses(WITH(GOOD_BACKEND, "backend: far, fair: per_limit, " LIMITS(SLOTS(1))), "per_limit");
