@@ -123,9 +123,10 @@ void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast
     if (!plan->settings || !plugin)
         return;
     settings = &plan->settings[i];
-    settings->n = plugin->info.parameters_n;
-    settings->items = resolve_alloc(resolver, settings->n, sizeof(*settings->items));
-    for (uint32_t j = 0; settings->items && j < settings->n; j++)
-        settings->items[j] = (struct weir_backend_setting){plugin->parameters[j].name,
-                                                           resolver->params.values[j].value};
+    settings->items = resolve_alloc(resolver, plugin->info.parameters_n, sizeof(*settings->items));
+    for (uint32_t j = 0; settings->items && j < plugin->info.parameters_n; j++) {
+        if (resolver->params.values[j].given)
+            settings->items[settings->n++] = (struct weir_backend_setting){
+                plugin->parameters[j].name, resolver->params.values[j].value};
+    }
 }

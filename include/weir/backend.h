@@ -31,7 +31,8 @@
 extern "C" {
 #endif
 
-/* A parameter of a limit's algorithm, as configured or by default. */
+/* A parameter of a limit's algorithm that was given. Others have their defaults: an `initial` of 0
+ * is not one that was left out. */
 struct weir_backend_setting {
     const char *name;
     uint64_t value;

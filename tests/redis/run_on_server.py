@@ -3,6 +3,7 @@
 
 PROGRAM gets the plugin, the server's socket, and the arguments.
 """
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,6 @@ from redis_server import Server
 
 server = Server()
 try:
-    sys.exit(subprocess.run([*sys.argv[1:3], server.path, *sys.argv[3:]], check=False).returncode)
+    sys.exit(subprocess.run([sys.argv[1], os.path.abspath(sys.argv[2]), server.path, *sys.argv[3:]], check=False).returncode)
 finally:
     server.stop()

@@ -255,6 +255,7 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
                  limit->algorithm ? limit->algorithm : "");
         if (limit->settings_n)
             control->last_setting = limit->settings[0].value;
+        control->last_settings_n = limit->settings_n;
     }
     control->fingerprint = definition->fingerprint;
     control->host_set = definition->context;

@@ -28,6 +28,7 @@ struct engine_control {
     char last_subject[16];
     char last_algorithm[32];
     uint64_t last_setting;
+    uint32_t last_settings_n;
     void *host_set;   /* the last one opened, to the core */
     const void *host; /* struct weir_backend_host */
 };

@@ -119,7 +119,8 @@ static void the_engine_learns_the_definition(void **state)
     (void)state;
     open_far(LIMITS(RATE));
     assert_string_equal(control.last_algorithm, "token_bucket");
-    assert_int_equal(control.last_setting, 10); /* capacity comes first */
+    assert_int_equal(control.last_setting, 10);   /* capacity comes first */
+    assert_int_equal(control.last_settings_n, 3); /* `initial` and `every` were left out */
     before = control.fingerprint;
     close_far();
     open_far("timeout: 3s, " LIMITS(RATE)); /* each process decides that for itself */
