@@ -109,8 +109,11 @@ void redis_calls_break(struct redis_connection *connection, const char *what)
 {
     if (connection->ready && what)
         redis_log(connection, WEIR_LOG_WARNING, "the connection is given up: %s", what);
-    if (connection->ready)
+    if (connection->ready) {
+        struct epoll_event none = {0};
+        epoll_ctl(connection->epoll, EPOLL_CTL_DEL, connection->link->fd, &none);
         shutdown(connection->link->fd, SHUT_RDWR); /* wakes the threads on it */
+    }
     connection->ready = 0;
     connection->broken = 1;
     redis_calls_wake_by(connection, 0);
@@ -131,7 +134,7 @@ static int redis_calls_turn(struct redis_connection *connection)
 
 void redis_calls_flush(struct redis_connection *connection)
 {
-    if (connection->writing || connection->blocked)
+    if (connection->writing || connection->blocked || !connection->ready)
         return;
     connection->writing = 1;
     while (connection->ready && !connection->blocked && redis_calls_turn(connection)) {
