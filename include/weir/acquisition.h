@@ -370,8 +370,9 @@ WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *
  * Forecasts when a set would grant a request. Stores in `*ret_ns` the first such time of the
  * instance's clock, behind the waiters and reservations ahead, with resources counted as available,
  * so a lower bound. WEIR_BLOCKED (algorithm.h): not by the passing of time; WEIR_FOREVER: never.
- * The request's timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE,
- * -ENOENT, -ENOMEM, -EUCLEAN or -ECHILD with the meanings of weir_acquire.
+ * An engine is not asked: of a set that it keeps this is the time of the call. The request's
+ * timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE, -ENOENT, -ENOMEM,
+ * -EUCLEAN or -ECHILD with the meanings of weir_acquire.
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);
