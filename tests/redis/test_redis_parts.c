@@ -98,10 +98,9 @@ static void test_damage(void)
 
 static void test_proportions(void)
 {
+    static const char deep[] = "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n";
     static const char *const wrong[] = {"*2147483647\r\n:1\r\n", "*4000000000\r\n", "hello\r\n",
-                                        "*3000\r\n",
-                                        "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1"
-                                        "\r\n*1\r\n*1\r\n*1\r\n:1\r\n"};
+                                        "*3000\r\n", deep};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
         require(feed(wrong[i], strlen(wrong[i])) < 0);
     size_t size = 1 << 20;

@@ -243,7 +243,7 @@ void redis_log(const struct redis_connection *connection, int level, const char 
     vsnprintf(message + n, sizeof(message) - (size_t)n, format, arguments);
     va_end(arguments);
     for (char *c = message; *c; c++)
-        *c = *c >= ' ' || *c < 0 ? *c : ' ';
+        *c = (unsigned char)*c < ' ' ? ' ' : *c;
     connection->host->log(connection->host->context, level, message);
 }
 

@@ -117,7 +117,9 @@ static int tls_expect_host(SSL *ssl, const char *host)
     if (X509_VERIFY_PARAM_set1_ip_asc(parameters, host))
         return 1;
     ERR_clear_error();
-    return SSL_set1_host(ssl, host) && SSL_set_tlsext_host_name(ssl, host);
+    /* SSL_set_tlsext_host_name, which casts the `const` away. */
+    return SSL_set1_host(ssl, host) && SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME,
+                                                TLSEXT_NAMETYPE_host_name, (void *)(uintptr_t)host);
 }
 
 struct redis_tls *redis_tls_new(struct redis_tls_context *context, int fd, const char *host)
