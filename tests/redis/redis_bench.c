@@ -80,6 +80,20 @@ static void bench_raw(const char *path, size_t runs)
     }
     report("raw: weir_acquire", acquires, runs);
     report("raw: weir_acquire and weir_release", both, runs);
+    for (size_t i = 0; i < runs / 10; i++) {
+        struct timespec pause = {0, 500000};
+        nanosleep(&pause, NULL);
+        snprintf(serial, sizeof(serial), "%zu", runs + i + 1);
+        uint64_t begin = now_ns();
+        raw_call(fd, reply,
+                 (const char *const[]){"FCALL", "weir_acquire", "1", "raw", run, text, "node", "",
+                                       "0", serial, "try", "-1", "-1", "1", "1", NULL});
+        acquires[i] = now_ns() - begin;
+        raw_call(fd, reply,
+                 (const char *const[]){"FCALL", "weir_release", "1", "raw", run, text, "node", "0",
+                                       serial, "end", "1", "1", NULL});
+    }
+    report("raw: weir_acquire, after a pause", acquires, runs / 10);
     close(fd);
     free(acquires);
     free(both);
