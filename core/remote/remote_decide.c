@@ -22,6 +22,14 @@ static uint64_t remote_waiting_word(const weir_set *set, uint64_t token)
     return record_state(word) == RECORD_WAITING && remote_token(record, word) == token ? word : 0;
 }
 
+/* Returns whether the engine could not be reached. Other codes say that it refuses the set: it is
+ * defined otherwise, or damaged, or not permitted. */
+static bool remote_is_away(int result)
+{
+    return result == -ENOTCONN || result == -ECONNRESET || result == -ECONNREFUSED ||
+           result == -EHOSTUNREACH;
+}
+
 /* How a request ends that the engine did not grant. */
 static enum record_state remote_state_of(const struct remote_set *remote, int result)
 {
@@ -34,7 +42,8 @@ static enum record_state remote_state_of(const struct remote_set *remote, int re
     case -ETIMEDOUT:
         return RECORD_TIMED_OUT;
     default:
-        return remote->on_failure == ON_FAILURE_OPEN ? RECORD_HELD : RECORD_UNREACHABLE;
+        return remote->on_failure == ON_FAILURE_OPEN && remote_is_away(result) ? RECORD_HELD
+                                                                               : RECORD_UNREACHABLE;
     }
 }
 
@@ -102,7 +111,7 @@ static void remote_note_failure(struct remote_set *remote, int result)
     log_write(&remote->set.w->log, WEIR_LOG_WARNING,
               "set `%s`: backend `%s` cannot be asked (%s): requests are %s",
               set_own_name(&remote->set), remote->engine->plan.name, strerrordesc_np(-result),
-              policies[remote->on_failure]);
+              policies[remote_is_away(result) ? remote->on_failure : ON_FAILURE_CLOSED]);
 }
 
 int remote_decided(void *context, void *argument, uint64_t token,

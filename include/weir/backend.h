@@ -97,7 +97,8 @@ struct weir_backend_ask {
 struct weir_backend_verdict {
     size_t size;
     int32_t result;          /* 0 granted; -EAGAIN, -ENOBUFS, -ERANGE, -ETIMEDOUT: refused by the
-                                engine; any other code: why it could not be asked */
+                                engine; -ENOTCONN, -ECONNRESET, -ECONNREFUSED, -EHOSTUNREACH: it is
+                                away; any other code: it does not keep this set */
     uint32_t limit;          /* refused: index of the limit; UINT32_MAX: none */
     uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
     uint64_t hold;           /* granted, not of TAKE: names the grant; never 0 */

@@ -514,6 +514,21 @@ static void open_grants(void **state)
     close_far();
 }
 
+/* A set that is defined otherwise is not one without an engine. */
+static void open_grants_nothing_that_is_refused(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far("on_failure: open, " LIMITS(SLOTS(1)));
+    control.away = -EINVAL;
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_null(a);
+    assert_non_null(strstr(world.log[0], "requests are refused"));
+    control.away = 0;
+    close_far();
+}
+
 static void wait_waits(void **state)
 {
     weir_acquisition *a = NULL, *b;
@@ -668,6 +683,7 @@ int main(void)
         leak_checked_test(threads_share_an_engine),
         leak_checked_test(closed_refuses),
         leak_checked_test(open_grants),
+        leak_checked_test(open_grants_nothing_that_is_refused),
         leak_checked_test(wait_waits),
         leak_checked_test(a_request_that_cannot_be_sent_fails),
         leak_checked_test(wrong_configurations_are_refused),
