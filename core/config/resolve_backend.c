@@ -82,6 +82,18 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
 /* Complains of what an engine does not do. */
 static void resolve_engine_check(struct resolver *resolver, const struct ast_set *ast)
 {
+    const struct ast_subjects *subjects = &ast->subjects;
+    const struct config_value *local[] = {&subjects->memory, &subjects->evict};
+    for (size_t i = 0; i < ARRAY_LENGTH(local); i++)
+        if (value_is_given(local[i]))
+            complain(
+                resolver->complaints, local[i]->mark,
+                "`memory` and `evict` are for the backends thread and process: an engine forgets "
+                "subjects as their limits recover");
+    for (size_t i = 0; i < ast->limits_n; i++)
+        if (value_is_given(&ast->limits[i].lease))
+            complain(resolver->complaints, ast->limits[i].lease.mark,
+                     "`lease` is for the backends thread and process");
     if (ast->fair.text && strcmp(ast->fair.text, "per_limit") == 0)
         complain(resolver->complaints, ast->fair.mark,
                  "`fair: per_limit` is for the backends thread and process");

@@ -195,7 +195,8 @@ static void resolve_set_check_room(struct resolver *resolver, const struct ast_s
     bool shared = plan->backend == BACKEND_PROCESS;
     char texts[2][UNITS_TEXT_MAX];
     uint32_t block_class = set_plan_block_class(plan), room = key_sets_room(block_class, shared);
-    if (!plan->limits || plan->keyed.memory != 0 || plan->keyed.max_keys <= room)
+    if (plan->backend == BACKEND_REMOTE || !plan->limits || plan->keyed.memory != 0 ||
+        plan->keyed.max_keys <= room)
         return;
     if (plan->limits_n == 1 && limit_fits_word(plan->limits) &&
         (!shared || plan->limits->type != WEIR_LIMIT_RESOURCE))

@@ -151,15 +151,13 @@ void keyed_free(struct keyed *keyed)
 
 int keyed_hash(struct acquire_op *op)
 {
-    const struct weir_request *request = op->request;
     const struct keyed *keyed = keyed_of(op->set);
-    const size_t with_subject =
-        offsetof(struct weir_request, subject_size) + sizeof(request->subject_size);
+    size_t size;
+    const void *subject = request_subject(op->request, &size);
 
-    if (request->size < with_subject || !request->subject || !request->subject_size ||
-        request->subject_size > WEIR_SUBJECT_MAX)
+    if (!subject)
         return -EINVAL;
-    siphash_128(&keyed->secret, request->subject, request->subject_size, &op->key);
+    siphash_128(&keyed->secret, subject, size, &op->key);
     key_table_prefetch(&keyed->table, &op->key);
     return 0;
 }

@@ -111,13 +111,9 @@ static void remote_set_close(weir_set *set)
 
 static int remote_identify(struct acquire_op *op)
 {
-    const struct weir_request *request = op->request;
+    size_t size;
 
-    if (!remote_of(op->set)->has_subjects)
-        return 0;
-    return request->subject && request->subject_size && request->subject_size <= WEIR_SUBJECT_MAX
-               ? 0
-               : -EINVAL;
+    return !remote_of(op->set)->has_subjects || request_subject(op->request, &size) ? 0 : -EINVAL;
 }
 
 static void remote_fill_record(const struct acquire_op *op, struct acq_record *r)
@@ -143,6 +139,8 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     struct remote_set *remote = remote_of(op->set);
     struct acq_record *r = set_record(op->set, record);
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
+    size_t subject_size = 0;
+    const void *subject = remote->has_subjects ? request_subject(op->request, &subject_size) : NULL;
     const struct weir_backend_ask ask = {
         .size = sizeof(ask),
         .token = remote_token(record, word),
@@ -151,8 +149,8 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
         .timeout_ns = WEIR_FOREVER,
         .max_wait_ns = max_wait_ns,
         .amounts = op->amounts,
-        .subject = remote->has_subjects ? op->request->subject : NULL,
-        .subject_size = remote->has_subjects ? op->request->subject_size : 0};
+        .subject = subject,
+        .subject_size = subject_size};
     int code = remote_engine_start(remote->engine);
 
     if (code < 0)
@@ -175,6 +173,14 @@ static void remote_await(struct remote_set *remote, uint32_t record, uint64_t wo
                                       os_now_ns() + REMOTE_WAIT_NS);
 }
 
+/* Returns the result of a request that was not granted. */
+static int remote_refusal_of(enum record_state state)
+{
+    return state == RECORD_UNREACHABLE ? -EHOSTUNREACH
+           : state == RECORD_SHUT_DOWN ? -ESHUTDOWN
+                                       : -EAGAIN;
+}
+
 /* Makes a result of how the record ended, and counts. Leaves a granted record HELD and makes others
  * FREE. */
 static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mode mode,
@@ -195,7 +201,7 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     }
     op->decision.forecast_ns = record_load(remote_word(set, record, REMOTE_FENCE));
     op->decision.limiting = limit ? &set->limits.items[limit - 1] : NULL;
-    code = state == RECORD_UNREACHABLE ? -EHOSTUNREACH : -EAGAIN;
+    code = remote_refusal_of(state);
     if (code == -EAGAIN)
         set_count_not_now(op->ctx, set, code, mode, op->decision.limiting);
     set_free_record(set, record);
@@ -397,7 +403,7 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
         r = remote->engine->backend->snapshot(remote->handle, NULL, 0,
                                               os_now_ns() + REMOTE_SNAPSHOT_NS, &snapshot);
     if (r < 0)
-        return r;
+        return r == -ENOMEM ? r : -EHOSTUNREACH;
     ret->waiting = (uint32_t)snapshot.waiting;
     for (uint32_t i = 0; i < n; i++) {
         limits[i].available = all[i].available;

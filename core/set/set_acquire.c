@@ -409,9 +409,10 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
         r = set_enqueue(ctx, set, op->amounts, record, &op->decision);
     if (r == ACQUIRE_RETRY)
         r = set_acquire_inflated(op, record, mode, max_wait_ns);
+    /* By a nested request another waiter may have become the next one, and its process has set no
+     * timer for it. */
     if (r == ACQUIRE_ENQUEUED && op->within && set->per_limit && set_is_shared(set))
-        set_grant_waiters(ctx,
-                          set); /* of a waiter that became the next one by it, nothing is due */
+        set_grant_waiters(ctx, set);
     return r == ACQUIRE_ENQUEUED ? set_acquire_recheck_closed(ctx, set, record, word) : r;
 }
 

@@ -101,6 +101,20 @@ struct set_ops {
     bool (*view_queue)(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
 };
 
+/* Returns the subject of a valid request, as bytes, with its size. NULL: it has none that a set
+ * with subjects takes. A request of an earlier version is too short to have one. */
+static inline const void *request_subject(const struct weir_request *request, size_t *ret_size)
+{
+    const size_t with_subject =
+        offsetof(struct weir_request, subject_size) + sizeof(request->subject_size);
+
+    if (request->size < with_subject || !request->subject_size ||
+        request->subject_size > WEIR_SUBJECT_MAX)
+        return NULL;
+    *ret_size = request->subject_size;
+    return request->subject;
+}
+
 /* Where the state of a new set is. */
 struct set_storage_plan {
     const struct set_plan *plan; /* whole; NULL: private storage */

@@ -4,11 +4,11 @@
  * that use it. UNSTABLE: this part of the plugin ABI may change with any version, until a second
  * engine uses it.
  *
- *     configuration: backends: { main: { type: redis, url: ... } }     sets: { api: { backend:
- * main, ... } }
- *
- *     open ──► set_open ──► ask, wait, cancel, release, return_part, snapshot … ──► set_close ──►
- * close └────► run: one thread of the core, from open to close
+ * An engine is named at the top of a configuration (`backends: { main: { type: redis, … } }`), and
+ * a set names it (`backend: main`). The core calls, in this order:
+ * - `open` of a connection; `run`, in a thread of its own, until `stop`;
+ * - `set_open` for each set; then `ask`, `wait`, `cancel`, `release`, `return_part`, `snapshot`;
+ * - `set_close` for each set, and `close`.
  *
  * The engine decides: it has the states of the limits, the wait queue and the clock. The core has a
  * private record for each request, which a `token` names. A backend moves requests to the engine

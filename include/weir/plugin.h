@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The plugin ABI, major version 1. A plugin file is a shared object that exports one symbol,
- * WEIR_PLUGIN_SYMBOL: a constant table of plugins. Plugins are const data and pure functions:
- * nothing runs when a file is scanned, and there is no init, no host to call back, no clock, no
- * allocation, no I/O, no lock, no randomness, no writable static data.
+ * WEIR_PLUGIN_SYMBOL: a constant table of plugins. Nothing runs when a file is scanned. Algorithms
+ * and balancers are const data and pure functions: there is no init, no host to call back, no
+ * clock, no allocation, no I/O, no lock, no randomness, no writable static data. What backends may
+ * do is in backend.h.
  *
  * A plugin `x` is best kept in a file x.so; other files named *.so are looked through as well. The
  * file and its directory must belong to root or to the user, and must not be writable for others.
@@ -25,7 +26,9 @@ extern "C" {
 #endif
 
 #define WEIR_PLUGIN_ABI_MAJOR 1
-#define WEIR_PLUGIN_ABI_MINOR 2 /* 1: weir_algorithm.try_take; 2: weir_footprint.flags */
+#define WEIR_PLUGIN_ABI_MINOR 3
+/* 1: weir_algorithm.try_take; 2: weir_footprint.flags; 3: backends, and parameters that are texts
+ */
 
 /* Name of the exported table, with the major in it. It is declared below. */
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
@@ -104,7 +107,7 @@ struct weir_plugin {
     const char *version;   /* the plugin's own */
     const char *summary;   /* one line */
     const struct weir_parameter *parameters;
-    const void *ops; /* struct weir_algorithm or struct weir_balancer, by kind */
+    const void *ops; /* struct weir_algorithm, weir_balancer or weir_backend, by kind */
 };
 
 struct weir_plugin_table {

@@ -50,7 +50,8 @@ struct weir_completion {
                                       the submission had a `ret`: then that acquisition, to
                                       release */
     int result;                    /* 0, -ETIMEDOUT, -EAGAIN (would wait, or has waited, longer than
-                                      max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EUCLEAN */
+                                      max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EUCLEAN,
+                                      -EHOSTUNREACH */
     uint32_t reserved;             /* 0 */
     struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT: the limit that refused
                                       and when to try again, as of the reap. Behind a long wait

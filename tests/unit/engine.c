@@ -6,6 +6,7 @@
  */
 #include "engine.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,10 +150,15 @@ static void serve(struct engine_set *set)
         set->queue[i].is_new = false;
 }
 
+static bool is_idle(const struct engine *engine)
+{
+    return engine->control->away || engine->control->is_stuck;
+}
+
 static void serve_all(struct engine *engine)
 {
     for (struct engine_set *set = engine->sets; set; set = set->next)
-        if (!engine->control->away)
+        if (!is_idle(engine))
             serve(set);
 }
 
@@ -318,7 +324,7 @@ static int engine_ask(void *handle, const struct weir_backend_ask *ask)
         control->waiting++;
         *request = (struct engine_request){.token = ask->token, .mode = ask->mode, .is_new = true};
         memcpy(request->amounts, ask->amounts, set->limits_n * sizeof(*ask->amounts));
-        if (!control->is_slow && !control->away)
+        if (!control->is_slow && !is_idle(engine))
             serve(set);
         pthread_cond_broadcast(&engine->changed);
     }
@@ -334,9 +340,10 @@ static int engine_wait(void *handle, uint64_t token, uint64_t until_ns)
     (void)token, (void)until_ns; /* it answers at once, or the engine's thread does */
     pthread_mutex_lock(&engine->lock);
     engine->control->waits++;
-    if (!engine->control->away)
+    if (!is_idle(engine))
         serve(set);
     pthread_mutex_unlock(&engine->lock);
+    sched_yield();
     return 1;
 }
 
@@ -348,7 +355,8 @@ static void engine_cancel(void *handle, uint64_t token)
     for (uint32_t i = 0; i < set->queue_n && !set->engine->control->is_deaf; i++)
         if (set->queue[i].token == token)
             remove_request(set, i--);
-    serve(set);
+    if (!is_idle(set->engine))
+        serve(set);
     pthread_mutex_unlock(&set->engine->lock);
 }
 

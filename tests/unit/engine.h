@@ -15,6 +15,7 @@ struct engine_control {
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
     int away;        /* negative errno that requests fail with, or 0 */
     bool is_slow;    /* requests are decided in `wait`, or by the engine's thread */
+    bool is_stuck;   /* requests are not decided */
     bool is_deaf;    /* cancellations are lost */
     bool is_hostile; /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;

@@ -41,6 +41,16 @@ local function begin_in_session(keys, args, how, slot)
   return c, sessions.find(c, node)
 end
 
+-- Begins a call that may bring the inbox of its node: then a session that is not there is opened.
+local function begin_with_inbox(keys, args, slot)
+  local inbox = args[4]
+  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''}, slot)
+  if c and not session and inbox ~= '' then
+    session = sessions.open(c, c.node, inbox)
+  end
+  return c, session
+end
+
 -- Ends a call of a node that has no session here: it was reaped, or lost with the data.
 local function refuse_session(c)
   local reply = redis.error_reply('NOSESSION it has ended, or there was none')
@@ -181,11 +191,7 @@ end
 
 -- weir_acquire RUN DEFINITION NODE INBOX SLOT SERIAL MODE TIMEOUT MAX_WAIT AMOUNT...
 local function weir_acquire(keys, args)
-  local inbox = args[4]
-  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''}, 5)
-  if c and not session and inbox ~= '' then
-    session = sessions.open(c, c.node, inbox)
-  end
+  local c, session = begin_with_inbox(keys, args, 5)
   if not session then
     return refuse_session(c)
   end
@@ -239,11 +245,7 @@ end
 
 -- weir_reserve RUN DEFINITION NODE INBOX SLOT SERIAL MAX_WAIT AMOUNT...
 local function weir_reserve(keys, args)
-  local inbox = args[4]
-  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''}, 5)
-  if c and not session and inbox ~= '' then
-    session = sessions.open(c, c.node, inbox)
-  end
+  local c, session = begin_with_inbox(keys, args, 5)
   if not session then
     return refuse_session(c)
   end
@@ -394,14 +396,7 @@ local function assert_hold(c, from)
   elseif c.now >= c.v[head.GRACE] or (ticket and ticket[SERIAL] > serial) then
     return false
   elseif ticket then -- the lost writes ended this one, or granted it
-    local before = sessions.amounts(c, ticket)
-    if ticket[KIND] == IS_HELD then
-      limits.give_back(c, before, before, ticket[AT])
-      c.v[head.RELEASED] = c.v[head.RELEASED] + 1
-    else
-      queue.remove(c, ticket[FENCE], before)
-      c.v[head.CANCELED] = c.v[head.CANCELED] + 1
-    end
+    sessions.end_ticket(c, ticket, head.RELEASED)
   end
   limits.assert(c, amounts)
   sessions.put_ticket(c, c.node, slot, {serial, IS_HELD, fence, at, unpack(amounts)})

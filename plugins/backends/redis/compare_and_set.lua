@@ -109,11 +109,7 @@ end
 
 -- weir_commit RUN DEFINITION NODE INBOX VERSION AT TEXT OPERATION...
 local function weir_commit(keys, args)
-  local inbox = args[4]
-  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''})
-  if c and not session and inbox ~= '' then
-    session = sessions.open(c, c.node, inbox)
-  end
+  local c, session = begin_with_inbox(keys, args)
   if not session then
     return refuse_session(c)
   end

@@ -2,10 +2,10 @@
 /*
  * What a connection to an engine consists of. One lock, the connection's, guards all of it.
  *
- *     connection ──► sets ──► sessions ──► tickets        a session for each key that is in use:
- * the │                      ▲            ▲           set's, or one for each subject ├──► link ◄──
- * calls ───┴────────────┘           calls that were sent, in order of replies └──► inbox a second
- * link, for messages
+ * - A connection has sets, a set has sessions: one for each key that is in use, which is the set's
+ * or, with subjects, one for each of these. A session has tickets: requests that wait or hold.
+ * - Calls that were sent stand in the order of their replies, on the link.
+ * - A second link, the inbox, is for messages of the server.
  *
  * Threads. A thread that asks writes to the link itself, unless another one is writing: that one
  * takes along what has come up meanwhile. A thread that waits reads for all, unless another one is

@@ -122,17 +122,17 @@ function sessions.next_fence(c)
   return c.v[head.FENCE]
 end
 
--- Ends the ticket in a slot, as a dead node's: what was used counts as used.
-local function sessions_end_ticket(c, node, slot, ticket)
+-- Ends a ticket that its node does not end itself: what it holds is given back as fully used, and
+-- counts as `counter`; or it leaves the wait queue. It stays in its slot.
+function sessions.end_ticket(c, ticket, counter)
   local amounts = sessions.amounts(c, ticket)
   if ticket[KIND] == IS_HELD then
     limits.give_back(c, amounts, amounts, ticket[AT])
-    c.v[head.REAPED] = c.v[head.REAPED] + 1
+    c.v[counter] = c.v[counter] + 1
   else
     queue.remove(c, ticket[FENCE], amounts)
     c.v[head.CANCELED] = c.v[head.CANCELED] + 1
   end
-  state.drop(c, ticket_field(node, slot))
 end
 
 -- Ends a session with all that it holds and waits for.
@@ -143,7 +143,8 @@ function sessions.close(c, node, session)
     end
     local ticket = sessions.ticket(c, node, slot)
     if ticket then
-      sessions_end_ticket(c, node, slot, ticket)
+      sessions.end_ticket(c, ticket, head.REAPED)
+      state.drop(c, ticket_field(node, slot))
     end
   end
   local inbox = state.get(c, 'i' .. node)

@@ -175,6 +175,24 @@ static void requests_of_subjects_name_them(void **state)
     close_far();
 }
 
+/* A request of an earlier version ends before the field, and so does its memory. */
+static void short_requests_have_no_subject(void **state)
+{
+    volatile size_t size = offsetof(struct weir_request, subject); /* hidden: gcc warns of it */
+    struct weir_request *request = calloc(1, size);
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far("subjects: { max: 100M }, " LIMITS(SLOTS(1)));
+    request->size = size;
+    assert_int_equal(try_acquire(request, &a), -EINVAL);
+    close_far();
+    open_far(LIMITS(SLOTS(1)));
+    release(granted(request));
+    free(request);
+    close_far();
+}
+
 static void nested_requests_are_not_for_engines(void **state)
 {
     struct weir_request *request = ASK({"slot", 1});
@@ -438,6 +456,34 @@ static void a_blocked_thread_is_granted(void **state)
     close_far();
 }
 
+static void *try_one(void *ret)
+{
+    weir_acquisition *acquisition = NULL;
+
+    *(int *)ret = weir_try_acquire(world.pool, ASK({"slot", 1}), &acquisition, NULL);
+    return NULL;
+}
+
+static void closing_ends_a_try(void **state)
+{
+    pthread_t thread;
+    int result = 0;
+
+    (void)state;
+    open_far_real(LIMITS(SLOTS(1)));
+    control.is_stuck = true;
+    assert_int_equal(pthread_create(&thread, NULL, try_one, &result), 0);
+    while (stats().waiting == 0)
+        sched_yield();
+    weir_close(world.w);
+    pthread_join(thread, NULL);
+    assert_int_equal(result, -ESHUTDOWN);
+    world.w = NULL;
+    weir_pool_close(world.pool);
+    world.pool = NULL;
+    close_far();
+}
+
 static void *work(void *argument)
 {
     static _Atomic uint64_t held;
@@ -476,6 +522,7 @@ static void threads_share_an_engine(void **state)
 
 static void closed_refuses(void **state)
 {
+    struct weir_set_stats of_set = {.size = sizeof(of_set)};
     weir_acquisition *a = NULL;
 
     (void)state;
@@ -483,6 +530,7 @@ static void closed_refuses(void **state)
     control.away = -ECONNREFUSED;
     assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
     assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(weir_set_stats(world.set, &of_set, NULL, 0), -EHOSTUNREACH);
     assert_int_equal(world.logged, 1); /* once */
     assert_non_null(strstr(world.log[0], "refused"));
     assert_int_equal(submit(ASK({"slot", 1}), &a), 1);
@@ -600,6 +648,12 @@ static void wrong_configurations_are_refused(void **state)
     refuses(WITH(GOOD_BACKEND, "backend: far, lifetime: users, " LIMITS(SLOTS(1))), "`lifetime`");
     refuses(WITH(GOOD_BACKEND, "backend: far, fair: per_limit, " LIMITS(SLOTS(1))), "per_limit");
     refuses(WITH(GOOD_BACKEND, "backend: far, clock: boottime, " LIMITS(SLOTS(1))), "its own");
+    refuses(WITH(GOOD_BACKEND, "backend: far, limits: [ { type: rate, key: k, algorithm: gcra,"
+                               " capacity: 9, window: 1s, lease: 3 } ]"),
+            "`lease` is for the backends");
+    refuses(
+        WITH(GOOD_BACKEND, "backend: far, subjects: { max: 9, memory: 1MiB }, " LIMITS(SLOTS(1))),
+        "`memory` and `evict`");
     refuses(WITH(GOOD_BACKEND, "backend: far, on_failure: closd, " LIMITS(SLOTS(1))), "closed");
     refuses("version: 1\nbackends: { thread: { type: engine, control: \"1\" } }\n",
             "name this one otherwise");
@@ -668,6 +722,7 @@ int main(void)
         leak_checked_test(takes_hold_nothing),
         leak_checked_test(reservations_are_for_later),
         leak_checked_test(requests_of_subjects_name_them),
+        leak_checked_test(short_requests_have_no_subject),
         leak_checked_test(nested_requests_are_not_for_engines),
         leak_checked_test(waiters_are_granted_by_the_engine),
         leak_checked_test(a_descriptor_becomes_readable),
@@ -680,6 +735,7 @@ int main(void)
         leak_checked_test(a_session_that_ends_is_noticed),
         leak_checked_test(a_set_says_which_backend_keeps_it),
         leak_checked_test(a_blocked_thread_is_granted),
+        leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),
         leak_checked_test(closed_refuses),
         leak_checked_test(open_grants),
