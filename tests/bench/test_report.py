@@ -373,6 +373,16 @@ class CommandTest(unittest.TestCase):
                     self.assertEqual(done.returncode, 1)
                     self.assertIn(why, done.stderr)
 
+    def test_a_benchmark_that_cannot_run_here(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory) / "bench" / "redis"
+            program.parent.mkdir()
+            program.write_text("#!/bin/sh\necho 'skipped: redis: there is no server'\n")
+            program.chmod(0o755)
+            done = self.run_it("--build", directory, "--short", "redis")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("skipped: redis: there is no server", done.stdout)
+
     def test_peers_that_are_not_installed(self):
         with tempfile.TemporaryDirectory() as directory:
             done = self.run_it("--build", directory, "--peers", GO="/nonexistent/go",
@@ -382,7 +392,8 @@ class CommandTest(unittest.TestCase):
 
     def test_lines(self):
         self.assertEqual(programs.read_lines('{"name": "a"}\n{"name": "b"}\n').keys(), {"a", "b"})
-        for wrong in ("", "x", '{"nam": 1}', "[1]", "1"):
+        self.assertEqual(programs.read_lines(""), {})
+        for wrong in ("x", '{"nam": 1}', "[1]", "1"):
             with self.subTest(wrong=wrong), self.assertRaises(programs.Failure):
                 programs.read_lines(wrong)
 
