@@ -125,7 +125,6 @@ local function read_plan(text)
   if plan.recovery then
     plan.keep = math.max(plan.recovery, plan.lease)
   end
-  plan.format = '<' .. string.rep('d', plan.words)
   return plan
 end
 

@@ -31,7 +31,7 @@ function queue.add(c, slot, serial, amounts, deadline, patience)
   local v, place = c.v, c.v[head.NEXT]
   local numbers = {deadline, patience, slot, serial, unpack(amounts)}
   state.put(c, queue_field(place),
-            struct.pack('<' .. string.rep('d', #numbers), unpack(numbers)) .. c.node)
+            struct.pack(state.format(#numbers), unpack(numbers)) .. c.node)
   v[head.NEXT], v[head.WAITING] = place + 1, v[head.WAITING] + 1
   limits.count_waiting(c, amounts, 1)
   sessions.put_ticket(c, c.node, slot, {serial, IS_WAITING, place, c.now, unpack(amounts)})

@@ -60,13 +60,23 @@ function state.drop(c, field)
   c.tables[field] = nil
 end
 
+local formats = {} -- by the count of numbers
+
+-- Returns the format of so many numbers.
+function state.format(count)
+  if not formats[count] then
+    formats[count] = '<' .. string.rep('d', count)
+  end
+  return formats[count]
+end
+
 -- Returns the numbers of a text, or ends the call if there are not `n` (nil: any number) of them.
 function state.unpack(text, n, field)
   local count = #text / 8
   if count % 1 ~= 0 or (n and count ~= n) then
     state.fail('CORRUPT ' .. field)
   end
-  local numbers = {struct.unpack('<' .. string.rep('d', count), text)}
+  local numbers = {struct.unpack(state.format(count), text)}
   numbers[#numbers] = nil -- where it ended
   for i = 1, count do
     local number = numbers[i]
@@ -90,5 +100,5 @@ end
 
 function state.put_numbers(c, field, numbers)
   c.tables[field] = numbers
-  state.put(c, field, struct.pack('<' .. string.rep('d', #numbers), unpack(numbers)))
+  state.put(c, field, struct.pack(state.format(#numbers), unpack(numbers)))
 end

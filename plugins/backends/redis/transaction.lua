@@ -24,10 +24,11 @@ end
 
 -- Reads the fields of this call, and those that every call needs, in one go.
 local function transaction_fetch(c, ...)
-  local names = {'H', 'D', 'R', ...}
-  local values = redis.call('HMGET', c.key, unpack(names))
-  for i, name in ipairs(names) do
-    c.fields[name] = values[i]
+  local names, fields = {...}, c.fields
+  local values = redis.call('HMGET', c.key, 'H', 'D', 'R', unpack(names))
+  fields.H, fields.D, fields.R = values[1], values[2], values[3]
+  for i = 1, #names do
+    fields[names[i]] = values[3 + i]
   end
 end
 
@@ -161,7 +162,7 @@ function transaction.commit(c)
   local v, puts, drops = c.v, {'H', ''}, {}
   v[head.LAST] = c.now
   local expire_ms = transaction_keep(c)
-  puts[2] = struct.pack(c.plan.format, unpack(v))
+  puts[2] = struct.pack(state.format(c.plan.words), unpack(v))
   for _, field in ipairs(c.order) do
     local value = c.fields[field]
     if value then
