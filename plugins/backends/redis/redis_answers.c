@@ -61,9 +61,9 @@ static int answers_reason(int64_t reason)
     }
 }
 
-static void answers_malformed(struct redis_connection *connection)
+static void answers_malformed(struct redis_server *server)
 {
-    redis_calls_break(connection, "the server does not keep to the protocol");
+    redis_calls_break(server, "the server does not keep to the protocol");
 }
 
 /* Returns the ticket of a call, if the reply is about what it is now. */
@@ -78,7 +78,7 @@ static void answers_granted(struct redis_ticket *ticket, const struct redis_repl
     int64_t fence = redis_reply_integer(reply, 1, 0), at = redis_reply_integer(reply, 2, 0);
     int64_t now = redis_reply_integer(reply, 3, 0);
     if (fence < 0 || at < 0 || now < 0) {
-        answers_malformed(ticket->session->set->connection);
+        answers_malformed(ticket->session->server);
     } else if (ticket->mode == WEIR_BACKEND_TAKE || redis_session_is_alive(ticket->session)) {
         redis_ticket_grant(ticket, (uint64_t)fence, (uint64_t)at,
                            at > now ? (uint64_t)(at - now) : 0);
@@ -90,18 +90,18 @@ static void answers_refused(struct redis_ticket *ticket, const struct redis_repl
     int64_t reason = redis_reply_integer(reply, 1, 1), limit = redis_reply_integer(reply, 2, -1);
     int64_t us = redis_reply_integer(reply, 3, -1);
     if (reason < 0 || limit < -1 || us < -1 || limit >= ticket->session->set->limits_n)
-        answers_malformed(ticket->session->set->connection);
+        answers_malformed(ticket->session->server);
     else
         redis_ticket_refuse(ticket, answers_reason(reason), limit, us);
 }
 
-static void answers_acquire(struct redis_connection *connection, const struct redis_call *call,
+static void answers_acquire(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
     struct redis_ticket *ticket = answers_ticket(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
     if (status < 0 || status > STATUS_GONE)
-        answers_malformed(connection);
+        answers_malformed(server);
     if (!ticket || ticket->state != REDIS_ASKING)
         return; /* it was canceled, lost, or granted by a message */
     if (status == STATUS_GRANTED) {
@@ -114,7 +114,7 @@ static void answers_acquire(struct redis_connection *connection, const struct re
     } else if (status == STATUS_GONE && ticket->mode != WEIR_BACKEND_TAKE) {
         redis_ticket_ask_again(ticket);
     } else {
-        answers_malformed(connection);
+        answers_malformed(server);
     }
 }
 
@@ -124,13 +124,13 @@ static void answers_end(struct redis_ticket *ticket)
     ticket->unsent = 0;
 }
 
-static void answers_cancel(struct redis_connection *connection, const struct redis_call *call,
+static void answers_cancel(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
     struct redis_ticket *ticket = answers_ticket(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
     if (status < 0)
-        answers_malformed(connection);
+        answers_malformed(server);
     if (!ticket || ticket->state != REDIS_CANCELING || status < 0)
         return;
     if (status == STATUS_GRANTED) {
@@ -143,12 +143,12 @@ static void answers_cancel(struct redis_connection *connection, const struct red
     redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
 }
 
-static void answers_release(struct redis_connection *connection, const struct redis_call *call,
+static void answers_release(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
     struct redis_ticket *ticket = answers_ticket(call);
     if (redis_reply_integer(reply, 0, 0) < 0) {
-        answers_malformed(connection);
+        answers_malformed(server);
         return;
     }
     if (ticket && call->kind == REDIS_CALL_RETURN)
@@ -177,12 +177,12 @@ static void answers_compare(struct redis_session *session, const struct redis_ca
     redis_session_list(session, 0);
 }
 
-static void answers_session(struct redis_connection *connection, const struct redis_call *call,
+static void answers_session(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
     if (redis_reply_integer(reply, SESSION_NOW, 0) < 0 ||
         redis_reply_integer(reply, SESSION_TIMER, -1) < -1) {
-        answers_malformed(connection);
+        answers_malformed(server);
         return;
     }
     redis_session_renew(call->session, call->sent_ns);
@@ -191,15 +191,15 @@ static void answers_session(struct redis_connection *connection, const struct re
         answers_compare(call->session, call, reply);
 }
 
-static void answers_assert(struct redis_connection *connection, const struct redis_call *call,
+static void answers_assert(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
     if (reply->type != REDIS_ARRAY || reply->elements_n != 2 ||
         reply->elements[1].type != REDIS_ARRAY) {
-        answers_malformed(connection);
+        answers_malformed(server);
         return;
     }
-    answers_session(connection, call, &reply->elements[0]);
+    answers_session(server, call, &reply->elements[0]);
     for (uint32_t i = 0; i + 1 < reply->elements[1].elements_n; i += 2) {
         const struct redis_ticket *ticket =
             redis_ticket_at(call->session, redis_reply_integer(&reply->elements[1], i, 0),
@@ -216,7 +216,7 @@ static void answers_end_orphan(struct redis_session *session, int64_t slot, int6
                                int is_held)
 {
     const struct redis_set *set = session->set;
-    struct redis_buffer *outbox = &set->connection->outbox;
+    struct redis_buffer *outbox = &session->server->outbox;
     if (is_held)
         redis_call_begin(session, "weir_release", 3 + set->limits_n);
     else
@@ -228,7 +228,7 @@ static void answers_end_orphan(struct redis_session *session, int64_t slot, int6
         for (uint32_t i = 0; i < set->limits_n; i++)
             redis_buffer_number(outbox, 0);
     }
-    (void)redis_call_end(set->connection, /* otherwise the next list has it again */
+    (void)redis_call_end(session->server, /* otherwise the next list has it again */
                          &(struct redis_call){.kind = REDIS_CALL_ORPHAN, .session = session});
 }
 
@@ -240,7 +240,7 @@ static void answers_listed(struct redis_session *session, const struct redis_rep
     int64_t at = redis_reply_integer(entry, 4, 0);
     struct redis_ticket *ticket = redis_ticket_at(session, slot, serial);
     if (slot < 0 || serial < 0 || status < 0 || fence < 0 || at < 0) {
-        answers_malformed(session->set->connection);
+        answers_malformed(session->server);
         return;
     }
     if (!ticket) {
@@ -273,19 +273,19 @@ static void answers_miss(struct redis_session *session)
     }
 }
 
-static void answers_list(struct redis_connection *connection, const struct redis_call *call,
+static void answers_list(struct redis_server *server, const struct redis_call *call,
                          const struct redis_reply *reply)
 {
     int64_t cursor = redis_reply_integer(reply, 0, -1);
     if (cursor < -1 || reply->elements_n != 2 || reply->elements[1].type != REDIS_ARRAY) {
-        answers_malformed(connection);
+        answers_malformed(server);
         return;
     }
     if (!call->session->list)
         return;
-    for (uint32_t i = 0; i < reply->elements[1].elements_n && connection->ready; i++)
+    for (uint32_t i = 0; i < reply->elements[1].elements_n && server->ready; i++)
         answers_listed(call->session, &reply->elements[1].elements[i]);
-    if (!connection->ready)
+    if (!server->ready)
         return;
     if (cursor >= 0)
         redis_session_list(call->session, cursor);
@@ -341,13 +341,13 @@ static void answers_snapshot(const struct redis_call *call, int code,
 }
 
 /* The call failed for good: so the server says. */
-static void answers_failed(struct redis_connection *connection, const struct redis_call *call,
+static void answers_failed(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
     struct redis_ticket *ticket = answers_ticket(call);
     int code = answers_code(reply);
     if (call->session->complained != code)
-        redis_log(connection, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)call->session->key_size,
+        redis_log(server, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)call->session->key_size,
                   call->session->key, reply->text);
     call->session->complained = code;
     if (call->kind == REDIS_CALL_OPEN && call->session->state == REDIS_OPENING)
@@ -371,7 +371,7 @@ static int answers_is_transient(const struct redis_reply *reply)
     return 0;
 }
 
-static void answers_error(struct redis_connection *connection, const struct redis_call *call,
+static void answers_error(struct redis_server *server, const struct redis_call *call,
                           const struct redis_reply *reply)
 {
     struct redis_session *session = call->session;
@@ -379,12 +379,12 @@ static void answers_error(struct redis_connection *connection, const struct redi
     int is_transient = is_missing || answers_is_transient(reply);
     answers_snapshot(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
     if (is_transient) {
-        connection->needs_library |= is_missing;
-        redis_calls_break(connection, is_missing ? NULL : reply->text);
+        server->needs_library |= is_missing;
+        redis_calls_break(server, is_missing ? NULL : reply->text);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
             redis_ticket_set_unsent(call->ticket);
     } else if (!redis_reply_is_error(reply, "NOSESSION")) {
-        answers_failed(connection, call, reply);
+        answers_failed(server, call, reply);
     } else if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED) {
         redis_session_lose(session);
     } else if (answers_ticket(call) && call->ticket->state == REDIS_ASKING) {
@@ -392,33 +392,33 @@ static void answers_error(struct redis_connection *connection, const struct redi
     }
 }
 
-static void answers_result(struct redis_connection *connection, const struct redis_call *call,
+static void answers_result(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
-    connection->failures = 0;
+    server->failures = 0;
     switch (call->kind) {
     case REDIS_CALL_OPEN:
     case REDIS_CALL_HEARTBEAT:
-        answers_session(connection, call, reply);
+        answers_session(server, call, reply);
         break;
     case REDIS_CALL_ACQUIRE:
-        answers_acquire(connection, call, reply);
+        answers_acquire(server, call, reply);
         break;
     case REDIS_CALL_CANCEL:
-        answers_cancel(connection, call, reply);
+        answers_cancel(server, call, reply);
         break;
     case REDIS_CALL_RELEASE:
     case REDIS_CALL_RETURN:
-        answers_release(connection, call, reply);
+        answers_release(server, call, reply);
         break;
     case REDIS_CALL_PUMP:
         redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
         break;
     case REDIS_CALL_ASSERT:
-        answers_assert(connection, call, reply);
+        answers_assert(server, call, reply);
         break;
     case REDIS_CALL_LIST:
-        answers_list(connection, call, reply);
+        answers_list(server, call, reply);
         break;
     default: /* nothing follows from it */
         break;
@@ -434,10 +434,9 @@ static void answers_let_go(const struct redis_call *call)
     redis_ticket_settle(call->ticket);
 }
 
-void redis_answers_lose(struct redis_connection *connection, const struct redis_call *call)
+void redis_answers_lose(const struct redis_call *call)
 {
     struct redis_ticket *ticket = answers_ticket(call);
-    (void)connection;
     if (call->session && call->kind == REDIS_CALL_SNAPSHOT)
         answers_snapshot(call, -ENOTCONN, NULL);
     if (ticket && call->kind == REDIS_CALL_ACQUIRE && ticket->mode == WEIR_BACKEND_TAKE &&
@@ -448,10 +447,10 @@ void redis_answers_lose(struct redis_connection *connection, const struct redis_
     answers_let_go(call);
 }
 
-void redis_answers_take(struct redis_connection *connection, const struct redis_call *call,
+void redis_answers_take(struct redis_server *server, const struct redis_call *call,
                         const struct redis_reply *reply)
 {
-    int was_ready = connection->ready;
+    int was_ready = server->ready;
     int is_late = call->session && call->incarnation != call->session->incarnation;
     int has_session = call->session && call->session->state != REDIS_CLOSED;
     if (!call->session)
@@ -460,11 +459,11 @@ void redis_answers_take(struct redis_connection *connection, const struct redis_
         (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
         answers_snapshot(call, 0, reply);
     else if (reply->type == REDIS_ERROR)
-        answers_error(connection, call, reply);
+        answers_error(server, call, reply);
     else if (call->ticket || (has_session && !is_late))
-        answers_result(connection, call, reply);
-    if (was_ready && !connection->ready && reply->type != REDIS_ERROR)
-        redis_answers_lose(connection, call); /* the reply could not be understood */
+        answers_result(server, call, reply);
+    if (was_ready && !server->ready && reply->type != REDIS_ERROR)
+        redis_answers_lose(call); /* the reply could not be understood */
     else
         answers_let_go(call);
 }
@@ -488,7 +487,7 @@ static void answers_message_ended(struct redis_ticket *ticket, int64_t reason)
         redis_ticket_refuse(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN, -1, -1);
 }
 
-void redis_answers_message(struct redis_connection *connection, const char *text, size_t size)
+void redis_answers_message(struct redis_server *server, const char *text, size_t size)
 {
     size_t numbers = *text == 'G' ? 4 : *text == 'E' ? 3 : *text == 'T' ? 1 : 0;
     int64_t n[4] = {0};
@@ -496,7 +495,9 @@ void redis_answers_message(struct redis_connection *connection, const char *text
     if (!key)
         return;
     struct redis_session *session =
-        redis_session_of_key(connection, key, size - (size_t)(key - text));
+        redis_session_of_key(server->connection, key, size - (size_t)(key - text));
+    if (session && session->server != server)
+        session = NULL; /* it has gone on elsewhere */
     struct redis_ticket *ticket = session ? redis_ticket_at(session, n[0], n[1]) : NULL;
     if (session && *text == 'T')
         redis_session_set_timer(session, n[0]);

@@ -6,11 +6,11 @@
 
 #include "redis_connection.h"
 
-void redis_answers_take(struct redis_connection *connection, const struct redis_call *call,
+void redis_answers_take(struct redis_server *server, const struct redis_call *call,
                         const struct redis_reply *reply);
 /* The reply will never come. */
-void redis_answers_lose(struct redis_connection *connection, const struct redis_call *call);
-/* Acts on a message from the inbox. */
-void redis_answers_message(struct redis_connection *connection, const char *text, size_t size);
+void redis_answers_lose(const struct redis_call *call);
+/* Acts on a message from the inbox of a server. */
+void redis_answers_message(struct redis_server *server, const char *text, size_t size);
 
 #endif

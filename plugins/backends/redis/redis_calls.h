@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls on their way to the server and back, over one link, by all threads of the process.
+ * Calls on their way to the server and back, over one link for each server, by all threads of the
+ * process.
  *
  *     redis_call_begin(session, "weir_pump", 0);
- *     r = redis_call_end(connection, &(struct redis_call){.kind = …});     redis_calls_flush(…);
+ *     r = redis_call_end(server, &(struct redis_call){.kind = …});     redis_calls_flush(…);
  *
  * The caller of each function has the connection's lock.
  */
@@ -13,37 +14,34 @@
 #include "redis_connection.h"
 
 /* Returns 1 if nothing more should be sent for now. */
-int redis_calls_are_full(const struct redis_connection *connection);
+int redis_calls_are_full(const struct redis_server *server);
 /* Begins a call about the session's key, with so many arguments after those that all calls have.
  * They are added to the outbox. */
 void redis_call_begin(struct redis_session *session, const char *function, size_t arguments_n);
 /* Ends it, and counts it as sent now. Returns 0; or -ENOMEM: it was not made. */
-int redis_call_end(struct redis_connection *connection, const struct redis_call *call);
+int redis_call_end(struct redis_server *server, const struct redis_call *call);
 
 /* Sends what is in the outbox, as far as the link takes it. Lets the lock go meanwhile. */
-void redis_calls_flush(struct redis_connection *connection);
-/* Reads replies, and acts on them, until the waiter is answered, or `until_ns` by CLOCK_MONOTONIC.
- * Returns 1 if it is answered. */
-int redis_calls_wait(struct redis_connection *connection, struct redis_waiter *waiter,
-                     uint64_t until_ns);
+void redis_calls_flush(struct redis_server *server);
+/* Reads replies of the server at which the waiter's session is, and acts on them, until the waiter
+ * is answered, or `until_ns` by CLOCK_MONOTONIC. Returns 1 if it is answered. */
+int redis_calls_wait(struct redis_waiter *waiter, uint64_t until_ns);
 /* Answers a waiter. */
 void redis_calls_answer(struct redis_waiter *waiter);
 /* In the thread of `run`: reads what has come, if no thread is in that role; sends what was held
  * up. `events`: what epoll says of the link. */
-void redis_calls_serve(struct redis_connection *connection, uint32_t events);
+void redis_calls_serve(struct redis_server *server, uint32_t events);
 
 /* Has the thread of `run` wake up by this instant. */
 void redis_calls_wake_by(struct redis_connection *connection, uint64_t at_ns);
 /* Gives the link up; the thread of `run` makes another one. `what` is logged, NULL: nothing. */
-void redis_calls_break(struct redis_connection *connection, const char *what);
+void redis_calls_break(struct redis_server *server, const char *what);
 /* Forgets the calls on their way, of a link that was given up and has no thread on it. */
-void redis_calls_forget(struct redis_connection *connection);
+void redis_calls_forget(struct redis_server *server);
 /* Forgets a session that is closed: replies about it are dropped. */
-void redis_calls_forget_session(struct redis_connection *connection,
-                                const struct redis_session *session);
+void redis_calls_forget_session(const struct redis_session *session);
 
 /* Forgets a thread that waits no more. */
-void redis_calls_forget_waiter(struct redis_connection *connection,
-                               const struct redis_waiter *waiter);
+void redis_calls_forget_waiter(struct redis_server *server, const struct redis_waiter *waiter);
 
 #endif

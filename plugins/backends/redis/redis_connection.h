@@ -2,15 +2,15 @@
 /*
  * What a connection to an engine consists of. One lock, the connection's, guards all of it.
  *
+ * - A connection has servers. A server has a link, and a second one, the inbox, for messages.
  * - A connection has sets, a set has sessions: one for each key that is in use, which is the set's
  * or, with subjects, one for each of these. A session has tickets: requests that wait or hold.
- * - Calls that were sent stand in the order of their replies, on the link.
- * - A second link, the inbox, is for messages of the server.
+ * - A session is at one server. Calls that were sent stand in the order of their replies, there.
  *
  * Threads. A thread that asks writes to the link itself, unless another one is writing: that one
- * takes along what has come up meanwhile. A thread that waits reads for all, unless another one is
- * reading; when its own answer has come, it hands the role on. The thread of `run` reads while no
- * thread is in that role. The lock is never held across a system call on the link.
+ * takes along what has come up meanwhile. A thread that waits reads for all of the server, unless
+ * another one is reading; when its own answer has come, it hands the role on. The thread of `run`
+ * reads while no thread is in that role. The lock is never held across a system call on the link.
  *
  * A ticket says in itself what has still to be sent for it. So after a loss of the link the calls
  * on their way are forgotten, and what is unknown is sent again, in the order of the serial
@@ -78,6 +78,7 @@ enum redis_session_state { REDIS_CLOSED, REDIS_OPENING, REDIS_OPEN };
 struct redis_session {
     struct redis_entry by_key;
     struct redis_set *set;
+    struct redis_server *server;
     struct redis_session *previous, *next; /* of the set */
     struct redis_ticket *first, *last;     /* tickets, by serial numbers; then those never sent */
     struct redis_ticket **slots;
@@ -121,9 +122,11 @@ struct redis_set {
 
 /* A thread in `wait` or `snapshot`. */
 struct redis_waiter {
-    struct redis_waiter *previous, *next; /* of those that sleep */
+    struct redis_session *session;        /* valid until it is answered */
+    struct redis_server *server;          /* at which it sleeps; NULL: it is awake */
+    struct redis_waiter *previous, *next; /* of those that sleep there */
     pthread_cond_t condition;
-    int answered, sleeps;
+    int answered;
     /* of a snapshot */
     struct weir_backend_snapshot *snapshot;
     int result;
@@ -162,25 +165,20 @@ struct redis_options {
     struct redis_tls_context *tls; /* NULL: none */
 };
 
-struct redis_connection {
-    const struct weir_backend_host *host;
-    struct redis_options options;
-    pthread_mutex_t lock;
-    struct redis_set *sets;
-    struct redis_table keys; /* sessions */
-    char name[24];           /* of this process: random; empty before `run` */
-    char inbox_key[REDIS_PREFIX_MAX + 32];
-    uint64_t sessions_n; /* names that were used */
-    uint64_t random;
+/* A server, and what is on its way to it. */
+struct redis_server {
+    struct redis_connection *connection;
+    struct redis_server *next;
+    struct redis_url url;
 
     /* The link, while it is `ready`: greeted, and not broken. */
     struct redis_link *link;
     uint8_t ready, broken, reading, writing, blocked;
-    uint8_t needs_library, inbox_wanted, stopping, unsent;
+    uint8_t needs_library, inbox_wanted;
     uint8_t down;      /* the last attempt to connect has failed */
     uint32_t watched;  /* events of the link that the thread of `run` is woken for */
     uint32_t failures; /* attempts since the server gave the last answer */
-    uint64_t run;      /* number of the server's run; grows as the run_id changes */
+    uint64_t run;      /* number of the server's run, of all servers: grows with each */
     char run_id[REDIS_RUN_ID_MAX];
     struct redis_buffer outbox, sending;
     size_t sent;              /* bytes of `sending` */
@@ -188,20 +186,37 @@ struct redis_connection {
     size_t calls_first, calls_n, calls_room;
     size_t urgent_n; /* calls on their way with a reply that is waited for */
     struct redis_waiter *waiters;
+    uint64_t retry_ns; /* when to connect again */
+    int complained;    /* the last code of a failed attempt that was logged */
+    struct addrinfo *addresses;
+
+    /* The inbox. */
+    struct redis_link *inbox;
+    uint64_t inbox_retry_ns, inbox_heard_ns;
+    uint32_t inbox_failures, inbox_calls_n;
+    char inbox_key[REDIS_PREFIX_MAX + 32];
+};
+
+struct redis_connection {
+    const struct weir_backend_host *host;
+    struct redis_options options;
+    pthread_mutex_t lock;
+    struct redis_server *servers;
+    struct redis_set *sets;
+    struct redis_table keys; /* sessions */
+    char name[24];           /* of this process: random; empty before `run` */
+    uint64_t sessions_n;     /* names that were used */
+    uint64_t runs_n;         /* runs of servers that were seen */
+    uint64_t random;
+    uint8_t stopping, unsent;
 
     /* The thread of `run`. */
     int epoll, event, timer;
     uint64_t sleeps_until_ns; /* 0: it is awake */
-    uint64_t retry_ns;        /* when to connect again */
-    struct addrinfo *addresses;
-    struct redis_link *inbox;
-    uint64_t inbox_retry_ns, inbox_heard_ns;
-    uint32_t inbox_failures, inbox_calls_n;
-    int complained; /* the last code of a failed attempt that was logged */
 };
 
-/* Logs a line. */
-void redis_log(const struct redis_connection *connection, int level, const char *format, ...)
+/* Logs a line about a server. */
+void redis_log(const struct redis_server *server, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

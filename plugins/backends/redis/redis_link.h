@@ -27,6 +27,10 @@ struct redis_link {
     struct redis_replies *replies;
 };
 
+/* Waits until the socket is ready for `events` (poll), or until `until_ns`. Returns 1 if it may be,
+ * 0 if the time is over, or an error. */
+typedef int (*redis_link_wait)(void *context, int fd, short events, uint64_t until_ns);
+
 /* How a link is made, and why it was not. */
 struct redis_link_how {
     const struct redis_url *url;
@@ -36,9 +40,7 @@ struct redis_link_how {
     const char *library;              /* the functions to be loaded; NULL: none */
     size_t library_size;
     uint64_t deadline_ns; /* by CLOCK_BOOTTIME */
-    /* Waits until the socket is ready for `events` (poll), or until `until_ns`. Returns 1 if it may
-     * be, 0 if the time is over, or an error. */
-    int (*wait)(void *context, int fd, short events, uint64_t until_ns);
+    redis_link_wait wait;
     void *context;
     char run_id[REDIS_RUN_ID_MAX]; /* of the server that was greeted */
     char why[160];                 /* what went wrong, without a password */

@@ -9,6 +9,7 @@
  * PROTOCOL.md has the calls; redis_connection.h says what this side consists of, and its threads.
  */
 #include "redis_run.h"
+#include "redis_server.h"
 #include "redis_set.h"
 
 #include <errno.h>
@@ -183,10 +184,7 @@ static void plugin_free(struct redis_connection *connection)
     free(connection->options.password);
     free(connection->options.prefix);
     redis_tls_context_free(connection->options.tls);
-    redis_buffer_free(&connection->outbox);
-    redis_buffer_free(&connection->sending);
     redis_table_free(&connection->keys);
-    free(connection->calls);
     free(connection);
 }
 
@@ -199,6 +197,8 @@ static int plugin_open(const struct weir_value *values, const struct weir_backen
     connection->host = host;
     connection->epoll = connection->event = connection->timer = -1;
     int r = plugin_read_options(values, &connection->options, reterr);
+    if (r == 0 && !redis_server_new(connection, &connection->options.url))
+        r = -ENOMEM;
     if (r == 0 && pthread_mutex_init(&connection->lock, NULL))
         r = -ENOMEM;
     if (r < 0) {
@@ -233,18 +233,19 @@ static int plugin_check(void *connection, uint64_t until_ns, struct weir_reason 
     return redis_run_check(connection, until_ns, reterr);
 }
 
-void redis_log(const struct redis_connection *connection, int level, const char *format, ...)
+void redis_log(const struct redis_server *server, int level, const char *format, ...)
 {
+    const struct weir_backend_host *host = server->connection->host;
     char message[512];
-    int n = snprintf(message, sizeof(message), "redis %s%s%s: ", connection->options.url.host,
-                     connection->options.url.is_unix ? "" : ":", connection->options.url.port);
+    int n = snprintf(message, sizeof(message), "redis %s%s%s: ", server->url.host,
+                     server->url.is_unix ? "" : ":", server->url.port);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message + n, sizeof(message) - (size_t)n, format, arguments);
     va_end(arguments);
     for (char *c = message; *c; c++)
         *c = (unsigned char)*c < ' ' ? ' ' : *c;
-    connection->host->log(connection->host->context, level, message);
+    host->log(host->context, level, message);
 }
 
 static const struct weir_backend backend = {

@@ -3,30 +3,25 @@
 #include "redis_run.h"
 
 #include "redis_calls.h"
-#include "redis_inbox.h"
-#include "redis_library.h"
+#include "redis_server.h"
 #include "redis_session.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 #include <weir/error.h>
 
-#define SECOND        UINT64_C(1000000000)
-#define BACKOFF_FIRST (SECOND / 50)
-#define BACKOFF_LAST  SECOND
-#define BACKOFF_GROWS 6 /* times that it doubles */
-#define EVENTS_MAX    8
+#define SECOND     UINT64_C(1000000000)
+#define PAUSE_NS   20000000
+#define EVENTS_MAX 8
 
 /* A socket that is being connected or greeted. */
 struct run_extra {
@@ -38,60 +33,13 @@ static uint64_t run_earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A random number below n, for the jitter of retries: xorshift64. */
-static uint64_t run_random(struct redis_connection *connection, uint64_t n)
-{
-    uint64_t x = connection->random;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    connection->random = x;
-    return x % n;
-}
-
-/* Returns when to try again after so many attempts: at once the first time. */
-static uint64_t run_retry_ns(struct redis_connection *connection, uint32_t attempts)
-{
-    uint64_t wait = BACKOFF_LAST, now = redis_boot_ns();
-    if (attempts <= 1)
-        return now;
-    if (attempts < BACKOFF_GROWS)
-        wait = BACKOFF_FIRST << attempts;
-    wait = run_earlier(wait, BACKOFF_LAST);
-    return now + wait / 2 + run_random(connection, wait / 2);
-}
-
-static void run_drop_inbox(struct redis_connection *connection)
-{
-    if (!connection->inbox)
-        return;
-    redis_link_close(connection->inbox);
-    connection->inbox = NULL;
-    connection->inbox_calls_n = 0;
-    connection->inbox_retry_ns = run_retry_ns(connection, ++connection->inbox_failures);
-}
-
-/* Gives the link up if the server does not answer. Returns when to look again. */
-static uint64_t run_check_link(struct redis_connection *connection, uint64_t now_ns)
-{
-    uint64_t timeout = connection->options.timeout_ns;
-    if (connection->ready && connection->calls_n > 0 && !connection->reading &&
-        connection->calls[connection->calls_first].sent_ns + timeout <= now_ns)
-        redis_calls_serve(connection, EPOLLIN); /* replies for which no thread waits */
-    if (!connection->ready || connection->calls_n == 0)
-        return REDIS_NEVER;
-    uint64_t end_ns = connection->calls[connection->calls_first].sent_ns + timeout;
-    if (end_ns > now_ns)
-        return end_ns;
-    redis_calls_break(connection, "the server does not answer in time");
-    return now_ns;
-}
-
 /* Does what is due. Returns when there will be something again. */
 static uint64_t run_tick(struct redis_connection *connection)
 {
-    uint64_t now_ns = redis_boot_ns(), next_ns = run_check_link(connection, now_ns);
+    uint64_t now_ns = redis_boot_ns(), next_ns = REDIS_NEVER;
     connection->unsent = 0;
+    for (struct redis_server *server = connection->servers; server; server = server->next)
+        next_ns = run_earlier(next_ns, redis_server_tick(server, now_ns));
     for (struct redis_set *set = connection->sets; set; set = set->next) {
         for (struct redis_session *session = set->sessions, *next; session; session = next) {
             next = session->next;
@@ -102,10 +50,6 @@ static uint64_t run_tick(struct redis_connection *connection)
                 redis_session_free(session);
         }
     }
-    if (connection->inbox && redis_inbox_end_ns(connection) <= now_ns)
-        run_drop_inbox(connection);
-    if (connection->inbox)
-        next_ns = run_earlier(next_ns, redis_inbox_end_ns(connection));
     return next_ns;
 }
 
@@ -130,14 +74,17 @@ static void run_handle(struct redis_connection *connection, const struct epoll_e
         r = read(connection->event, &n, sizeof(n));
     else if (event->data.ptr == &connection->timer)
         r = read(connection->timer, &n, sizeof(n));
-    else if (connection->inbox && event->data.ptr == connection->inbox)
-        r = redis_inbox_serve(connection);
-    else if (connection->link && event->data.ptr == connection->link)
-        redis_calls_serve(connection, event->events);
     else if (extra && event->data.ptr == extra)
         extra->ready = 1;
-    if (r < 0 && connection->inbox && event->data.ptr == connection->inbox)
-        run_drop_inbox(connection);
+    for (struct redis_server *server = connection->servers; server; server = server->next)
+        redis_server_serve(server, event);
+    (void)r; /* there is nothing to be read twice */
+}
+
+static void run_flush(struct redis_connection *connection)
+{
+    for (struct redis_server *server = connection->servers; server; server = server->next)
+        redis_calls_flush(server);
 }
 
 /* One turn: does what is due, sleeps up to `until_ns`, and does what has come up. */
@@ -147,7 +94,7 @@ static void run_serve(struct redis_connection *connection, struct run_extra *ext
     struct epoll_event events[EVENTS_MAX];
     uint64_t next_ns = run_earlier(run_tick(connection), until_ns);
     run_sleep_until(connection, next_ns);
-    redis_calls_flush(connection); /* lets the lock go: what comes up meanwhile ends the sleep */
+    run_flush(connection); /* lets the lock go: what comes up meanwhile ends the sleep */
     pthread_mutex_unlock(&connection->lock);
     int n = epoll_wait(connection->epoll, events, EVENTS_MAX, -1);
     pthread_mutex_lock(&connection->lock);
@@ -174,216 +121,6 @@ static int run_wait(void *context, int fd, short events, uint64_t until_ns)
     return r;
 }
 
-static int run_has_session(const struct redis_connection *connection)
-{
-    for (const struct redis_set *set = connection->sets; set; set = set->next) {
-        for (const struct redis_session *session = set->sessions; session; session = session->next)
-            if (session->state == REDIS_OPEN)
-                return 1;
-    }
-    return 0;
-}
-
-/* Looks up the host's addresses: the first time, and after a failure while there is no session.
- * It may block for long, and nothing would see a session end meanwhile. */
-static int run_resolve(struct redis_connection *connection, struct addrinfo **addresses,
-                       struct redis_link_how *how)
-{
-    const struct redis_url *url = &connection->options.url;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    pthread_mutex_lock(&connection->lock);
-    int keep = *addresses && (!connection->down || run_has_session(connection));
-    pthread_mutex_unlock(&connection->lock);
-    if (url->is_unix || keep)
-        return 0;
-    int r = getaddrinfo(url->host, url->port, &hints, &found);
-    if (r != 0 && !*addresses) {
-        snprintf(how->why, sizeof(how->why), "cannot look up the host: %s", gai_strerror(r));
-        return -EHOSTUNREACH;
-    }
-    if (r == 0 && *addresses)
-        freeaddrinfo(*addresses);
-    if (r == 0)
-        *addresses = found;
-    return 0;
-}
-
-/* Calls a function that changes nothing, about a set that is not there. */
-static int run_try_call(struct redis_connection *connection, struct redis_link *link,
-                        struct redis_link_how *how)
-{
-    struct redis_buffer buffer = {0};
-    const struct redis_reply *reply = NULL;
-    char key[300];
-    snprintf(key, sizeof(key), "%.250s{}", connection->options.prefix);
-    redis_buffer_begin(&buffer, 7);
-    redis_buffer_text(&buffer, "FCALL");
-    redis_buffer_text(&buffer, "weir_snapshot");
-    redis_buffer_text(&buffer, "1");
-    redis_buffer_text(&buffer, key);
-    redis_buffer_text(&buffer, how->run_id);
-    redis_buffer_text(&buffer, "0/-/0/10000/r,1");
-    redis_buffer_text(&buffer, "");
-    int r = redis_link_ask(link, how, &buffer, "FCALL", &reply);
-    redis_buffer_free(&buffer);
-    if (r == 0 || !reply || reply->type != REDIS_ERROR)
-        return r;
-    if (redis_reply_is_error(reply, "NOSET"))
-        return 0;
-    return strncmp(reply->text, "ERR Function not found", 22) ? r : -ENOSYS;
-}
-
-/* Logs in, and has the server know the functions. */
-static int run_greet(struct redis_connection *connection, struct redis_link *link,
-                     struct redis_link_how *how)
-{
-    int r = redis_link_greet(link, how);
-    if (r == 0 && !how->library)
-        r = run_try_call(connection, link, how);
-    if (r != -ENOSYS)
-        return r;
-    how->library = (const char *)redis_library;
-    how->library_size = redis_library_size;
-    return redis_link_greet(link, how);
-}
-
-/* Makes a link, without the lock. Returns it, or NULL with the code. */
-static struct redis_link *run_connect(struct redis_connection *connection,
-                                      struct redis_link_how *how, int *reterr)
-{
-    struct redis_link *link = NULL;
-    int r = run_resolve(connection, &connection->addresses, how);
-    how->addresses = connection->addresses;
-    how->deadline_ns = redis_boot_ns() + connection->options.timeout_ns;
-    if (r == 0)
-        link = redis_link_open(how, &r);
-    if (link) {
-        how->deadline_ns = redis_boot_ns() + connection->options.timeout_ns;
-        r = run_greet(connection, link, how);
-    }
-    if (r == 0)
-        return link;
-    redis_link_close(link);
-    *reterr = r;
-    return NULL;
-}
-
-static struct redis_link_how run_how(struct redis_connection *connection)
-{
-    return (struct redis_link_how){.url = &connection->options.url,
-                                   .tls = connection->options.tls,
-                                   .password = connection->options.password,
-                                   .wait = run_wait,
-                                   .context = connection};
-}
-
-/* The server can be called again: goes on where the last link has ended. */
-static void run_resume(struct redis_connection *connection, struct redis_link *link,
-                       const struct redis_link_how *how)
-{
-    if (strcmp(connection->run_id, how->run_id)) {
-        connection->run++;
-        memcpy(connection->run_id, how->run_id, sizeof(connection->run_id));
-    }
-    if (connection->complained)
-        redis_log(connection, WEIR_LOG_INFO, "the server is there again");
-    connection->complained = 0;
-    connection->link = link;
-    connection->ready = 1;
-    connection->broken = connection->down = 0;
-    connection->watched = 0;
-    for (struct redis_set *set = connection->sets; set; set = set->next) {
-        for (struct redis_session *session = set->sessions; session; session = session->next)
-            redis_session_resume(session);
-    }
-    redis_calls_flush(connection);
-    if (connection->waiters)
-        pthread_cond_signal(&connection->waiters->condition);
-}
-
-static void run_complain(struct redis_connection *connection, const struct redis_link_how *how,
-                         int code)
-{
-    if (connection->complained != code && code != -ECANCELED)
-        redis_log(connection, WEIR_LOG_WARNING, "%s", how->why);
-    connection->complained = code;
-}
-
-static void run_connect_link(struct redis_connection *connection)
-{
-    struct redis_link_how how = run_how(connection);
-    int r = 0;
-    how.library = connection->needs_library ? (const char *)redis_library : NULL;
-    how.library_size = redis_library_size;
-    connection->retry_ns = run_retry_ns(connection, ++connection->failures);
-    pthread_mutex_unlock(&connection->lock);
-    struct redis_link *link = run_connect(connection, &how, &r);
-    struct epoll_event event = {.events = 0, .data.ptr = link};
-    if (link && epoll_ctl(connection->epoll, EPOLL_CTL_ADD, link->fd, &event) < 0) {
-        r = -errno;
-        redis_link_close(link);
-        link = NULL;
-    }
-    pthread_mutex_lock(&connection->lock);
-    if (link) {
-        connection->needs_library &= !how.library;
-        run_resume(connection, link, &how);
-        return;
-    }
-    connection->down = 1;
-    run_complain(connection, &how, r);
-}
-
-static void run_connect_inbox(struct redis_connection *connection)
-{
-    struct redis_link_how how = run_how(connection);
-    int r = 0;
-    connection->inbox_retry_ns = run_retry_ns(connection, ++connection->inbox_failures);
-    pthread_mutex_unlock(&connection->lock);
-    struct redis_link *link = run_connect(connection, &how, &r);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
-    if (link && epoll_ctl(connection->epoll, EPOLL_CTL_ADD, link->fd, &event) < 0) {
-        redis_link_close(link);
-        link = NULL;
-    }
-    pthread_mutex_lock(&connection->lock);
-    connection->inbox = link;
-    connection->inbox_calls_n = 0;
-    connection->inbox_heard_ns = redis_boot_ns();
-    if (link && redis_inbox_ask(connection) < 0)
-        run_drop_inbox(connection);
-    else if (link)
-        connection->inbox_failures = 0;
-}
-
-/* Takes down a link that was given up, once no thread is on it. */
-static void run_retire(struct redis_connection *connection)
-{
-    if (!connection->broken || connection->reading || connection->writing)
-        return;
-    redis_calls_forget(connection);
-    redis_link_close(connection->link);
-    connection->link = NULL;
-    connection->broken = 0;
-}
-
-/* Returns when the next attempt to connect is due. */
-static uint64_t run_keep_links(struct redis_connection *connection)
-{
-    run_retire(connection);
-    if (!connection->ready && !connection->broken && connection->retry_ns <= redis_boot_ns())
-        run_connect_link(connection);
-    if (connection->ready && connection->inbox_wanted && !connection->inbox &&
-        connection->inbox_retry_ns <= redis_boot_ns())
-        run_connect_inbox(connection);
-    if (connection->broken)
-        return REDIS_NEVER; /* woken when the last thread leaves it */
-    if (!connection->ready)
-        return connection->retry_ns;
-    return connection->inbox_wanted && !connection->inbox ? connection->inbox_retry_ns
-                                                          : REDIS_NEVER;
-}
-
 /* Names this process: names of sessions are never used again. */
 static int run_name(struct redis_connection *connection)
 {
@@ -392,8 +129,6 @@ static int run_name(struct redis_connection *connection)
         return -errno;
     connection->random = random[1] | 1;
     snprintf(connection->name, sizeof(connection->name), "%016" PRIx64, random[0]);
-    snprintf(connection->inbox_key, sizeof(connection->inbox_key), "%sinbox:%s",
-             connection->options.prefix, connection->name);
     return 0;
 }
 
@@ -424,24 +159,52 @@ static int run_open_waits(struct redis_connection *connection)
     return r;
 }
 
+static void run_set_down(struct redis_connection *connection, const char *why, int code)
+{
+    for (struct redis_server *server = connection->servers; server; server = server->next) {
+        server->down = code < 0;
+        if (code < 0)
+            redis_server_complain(server, why, code);
+    }
+}
+
 /* Prepares the thread: here and not before, as a process may fork after it has opened the
  * connection. While there are no descriptors, requests fail. */
 static void run_prepare(struct redis_connection *connection)
 {
-    struct redis_link_how how = {0};
     int r;
     while (!connection->stopping &&
            ((r = run_name(connection)) < 0 || (r = run_open_waits(connection)) < 0)) {
-        struct timespec pause = {0, BACKOFF_FIRST};
-        snprintf(how.why, sizeof(how.why), "cannot begin: %s", strerror(-r));
-        run_complain(connection, &how, r);
-        connection->down = 1;
+        struct timespec pause = {0, PAUSE_NS};
+        char why[160];
+        snprintf(why, sizeof(why), "cannot begin: %s", strerror(-r));
+        run_set_down(connection, why, r);
         (void)run_tick(connection);
         pthread_mutex_unlock(&connection->lock);
         nanosleep(&pause, NULL);
         pthread_mutex_lock(&connection->lock);
     }
-    connection->down = 0;
+    run_set_down(connection, NULL, 0);
+}
+
+/* Returns when the next attempt to connect is due. */
+static uint64_t run_keep_links(struct redis_connection *connection)
+{
+    uint64_t next_ns = REDIS_NEVER;
+    for (struct redis_server *server = connection->servers; server; server = server->next)
+        next_ns = run_earlier(next_ns, redis_server_keep(server, run_wait));
+    return next_ns;
+}
+
+/* Reads and sends on all links. Returns 1 if something is on its way, or has to be sent. */
+static int run_finish(struct redis_connection *connection)
+{
+    int is_busy = 0;
+    for (struct redis_server *server = connection->servers; server; server = server->next) {
+        redis_calls_serve(server, EPOLLIN | EPOLLOUT);
+        is_busy |= server->ready && (connection->unsent || server->calls_n > 0);
+    }
+    return is_busy;
 }
 
 void redis_run(struct redis_connection *connection)
@@ -451,12 +214,8 @@ void redis_run(struct redis_connection *connection)
     while (!connection->stopping)
         run_serve(connection, NULL, run_keep_links(connection));
     uint64_t end_ns = redis_boot_ns() + SECOND;
-    redis_calls_serve(connection, EPOLLIN | EPOLLOUT);
-    while (connection->ready && redis_boot_ns() < end_ns &&
-           (connection->unsent || connection->calls_n > 0)) {
+    while (run_finish(connection) && redis_boot_ns() < end_ns)
         run_serve(connection, NULL, run_earlier(end_ns, redis_boot_ns() + SECOND / 100));
-        redis_calls_serve(connection, EPOLLIN);
-    }
     pthread_mutex_unlock(&connection->lock);
 }
 
@@ -468,29 +227,10 @@ void redis_run_stop(struct redis_connection *connection)
     pthread_mutex_unlock(&connection->lock);
 }
 
-/* Has the server read all that was sent: a socket that is closed with replies unread may lose it.
- */
-static void run_drain(struct redis_link *link)
-{
-    uint64_t end_ns = redis_boot_ns() + SECOND;
-    struct pollfd poll_fd = {.fd = link->fd, .events = POLLIN};
-    shutdown(link->fd, SHUT_WR);
-    while (redis_boot_ns() < end_ns && poll(&poll_fd, 1, 100) >= 0) {
-        char bytes[4096];
-        ssize_t n = recv(link->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-            return;
-    }
-}
-
 void redis_run_end(struct redis_connection *connection)
 {
-    if (connection->link && connection->ready)
-        run_drain(connection->link);
-    redis_link_close(connection->link);
-    redis_link_close(connection->inbox);
-    if (connection->addresses)
-        freeaddrinfo(connection->addresses);
+    while (connection->servers)
+        redis_server_free(connection->servers);
     run_close_waits(connection);
 }
 
@@ -510,18 +250,10 @@ int redis_run_check(struct redis_connection *connection, uint64_t until_ns,
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
-    struct addrinfo *addresses = NULL;
-    struct redis_link_how how = run_how(connection);
-    int r = run_resolve(connection, &addresses, &how);
-    how.wait = run_check_wait;
-    how.addresses = addresses;
-    how.deadline_ns = redis_boot_ns() + (until_ns > now_ns ? until_ns - now_ns : 0);
-    struct redis_link *link = r == 0 ? redis_link_open(&how, &r) : NULL;
-    if (link)
-        r = run_greet(connection, link, &how);
-    redis_link_close(link);
-    if (addresses)
-        freeaddrinfo(addresses);
+    struct redis_link_how how = {.wait = run_check_wait,
+                                 .deadline_ns =
+                                     redis_boot_ns() + (until_ns > now_ns ? until_ns - now_ns : 0)};
+    int r = redis_server_check(connection->servers, &how);
     if (r < 0) {
         reterr->parameter = UINT32_MAX;
         snprintf(reterr->message, sizeof(reterr->message), "%s", how.why);

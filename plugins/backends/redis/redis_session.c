@@ -35,6 +35,7 @@ static struct redis_session *redis_session_new(struct redis_set *set, const char
     if (!session)
         return NULL;
     session->set = set;
+    session->server = set->connection->servers;
     session->key_size = size;
     memcpy(session->key, key, size);
     session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
@@ -100,17 +101,17 @@ void redis_session_free(struct redis_session *session)
 
 static int redis_session_call(struct redis_session *session, enum redis_call_kind kind)
 {
-    return redis_call_end(
-        session->set->connection,
-        &(struct redis_call){
-            .kind = kind, .session = session, .version = session->version, .is_urgent = 1});
+    return redis_call_end(session->server, &(struct redis_call){.kind = kind,
+                                                                .session = session,
+                                                                .version = session->version,
+                                                                .is_urgent = 1});
 }
 
 static int redis_session_call_open(struct redis_session *session)
 {
-    struct redis_buffer *outbox = &session->set->connection->outbox;
+    struct redis_buffer *outbox = &session->server->outbox;
     redis_call_begin(session, "weir_open", 2);
-    redis_buffer_text(outbox, session->set->connection->inbox_key);
+    redis_buffer_text(outbox, session->server->inbox_key);
     redis_buffer_text(outbox, session->known ? "1" : "0");
     return redis_session_call(session, REDIS_CALL_OPEN);
 }
@@ -123,7 +124,7 @@ int redis_session_open(struct redis_session *session)
     snprintf(session->node, sizeof(session->node), "%s-%" PRIu64, connection->name,
              ++connection->sessions_n);
     session->incarnation++;
-    session->run = connection->run;
+    session->run = session->server->run;
     int r = redis_session_call_open(session);
     if (r == 0)
         session->state = REDIS_OPENING;
@@ -132,7 +133,7 @@ int redis_session_open(struct redis_session *session)
 
 void redis_session_leave(struct redis_session *session)
 {
-    if (session->state != REDIS_CLOSED && session->set->connection->ready) {
+    if (session->state != REDIS_CLOSED && session->server->ready) {
         redis_call_begin(session, "weir_leave", 0);
         (void)redis_session_call(session, REDIS_CALL_LEAVE); /* otherwise it runs out */
     }
@@ -183,7 +184,7 @@ void redis_session_renew(struct redis_session *session, uint64_t sent_ns)
     struct redis_connection *connection = session->set->connection;
     uint64_t length = connection->options.session_ns;
     session->state = REDIS_OPEN;
-    session->run = connection->run;
+    session->run = session->server->run;
     session->expires_ns = sent_ns + length - length / MARGIN;
     session->heartbeat_ns = sent_ns + length / HEARTBEATS;
     session->beating = 0;
@@ -209,13 +210,13 @@ static struct redis_ticket *redis_session_assert(struct redis_session *session,
                                                  struct redis_ticket *from)
 {
     const struct redis_set *set = session->set;
-    struct redis_buffer *outbox = &set->connection->outbox;
+    struct redis_buffer *outbox = &session->server->outbox;
     struct redis_ticket *ticket = from;
     size_t n = 0;
     for (; ticket && n < ASSERT_MAX; ticket = ticket->next)
         n += ticket->state == REDIS_HELD;
     redis_call_begin(session, "weir_assert", 1 + n * (4 + set->limits_n));
-    redis_buffer_text(outbox, set->connection->inbox_key);
+    redis_buffer_text(outbox, session->server->inbox_key);
     for (; from != ticket; from = from->next) {
         if (from->state != REDIS_HELD)
             continue;
@@ -227,7 +228,7 @@ static struct redis_ticket *redis_session_assert(struct redis_session *session,
             redis_buffer_number(outbox, (int64_t)from->amounts[i]);
     }
     if (redis_session_call(session, REDIS_CALL_ASSERT) < 0)
-        redis_calls_break(set->connection, "there is no memory");
+        redis_calls_break(session->server, "there is no memory");
     return ticket;
 }
 
@@ -238,17 +239,16 @@ void redis_session_list(struct redis_session *session, int64_t cursor)
         session->list_version = session->version;
     }
     redis_call_begin(session, "weir_list", 1);
-    redis_buffer_number(&session->set->connection->outbox, cursor);
+    redis_buffer_number(&session->server->outbox, cursor);
     if (redis_session_call(session, REDIS_CALL_LIST) < 0)
         session->list = 0; /* the next heartbeats see that something does not fit */
 }
 
 static void redis_session_send_unsent(struct redis_session *session)
 {
-    struct redis_connection *connection = session->set->connection;
     struct redis_ticket *last = session->last, *ticket = session->first, *next;
     session->unsent = 0;
-    for (; ticket && connection->ready; ticket = next) {
+    for (; ticket && session->server->ready; ticket = next) {
         next = ticket != last ? ticket->next : NULL;
         if (ticket->unsent)
             redis_ticket_send(ticket);
@@ -259,14 +259,13 @@ static void redis_session_send_unsent(struct redis_session *session)
 
 void redis_session_resume(struct redis_session *session)
 {
-    struct redis_connection *connection = session->set->connection;
     struct redis_ticket *ticket = session->first;
     int r = 0;
     session->list = 0;
     session->mismatches = session->beating = 0;
     if (session->state == REDIS_OPENING)
         r = redis_session_call_open(session);
-    else if (session->state == REDIS_OPEN && session->run == connection->run)
+    else if (session->state == REDIS_OPEN && session->run == session->server->run)
         r = redis_session_call_heartbeat(session);
     else if (session->state == REDIS_OPEN) {
         do {
@@ -275,7 +274,7 @@ void redis_session_resume(struct redis_session *session)
         redis_session_list(session, 0);
     }
     if (r < 0)
-        redis_calls_break(connection, "there is no memory");
+        redis_calls_break(session->server, "there is no memory");
     redis_session_send_unsent(session);
 }
 
@@ -298,7 +297,7 @@ static uint64_t redis_session_expire(struct redis_session *session, uint64_t now
     for (; ticket; ticket = next) {
         uint64_t end_ns = ticket->asked_ns + connection->options.timeout_ns;
         next = ticket != last ? ticket->next : NULL;
-        if (connection->down && ticket->mode != WEIR_BACKEND_WAIT)
+        if (session->server->down && ticket->mode != WEIR_BACKEND_WAIT)
             end_ns = 0;
         if (ticket->patient)
             end_ns = REDIS_NEVER;
@@ -338,18 +337,17 @@ static uint64_t redis_session_earlier(uint64_t a, uint64_t b)
 
 uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)
 {
-    struct redis_connection *connection = session->set->connection;
     uint64_t next_ns = REDIS_NEVER;
     if (session->expires_ns <= now_ns)
         redis_session_lose(session);
-    if (connection->ready && session->unsent)
+    if (session->server->ready && session->unsent)
         redis_session_send_unsent(session);
-    if (connection->ready && session->state == REDIS_OPEN)
+    if (session->server->ready && session->state == REDIS_OPEN)
         redis_session_beat(session, now_ns);
-    if (!connection->ready)
+    if (!session->server->ready)
         next_ns = redis_session_expire(session, now_ns);
     next_ns = redis_session_earlier(next_ns, session->expires_ns);
-    if (connection->ready && session->state == REDIS_OPEN)
+    if (session->server->ready && session->state == REDIS_OPEN)
         next_ns = redis_session_earlier(
             next_ns, redis_session_earlier(session->heartbeat_ns, session->pump_ns));
     return next_ns;

@@ -99,9 +99,10 @@ void redis_set_close(void *of)
     pthread_mutex_lock(&connection->lock);
     for (struct redis_session *session = set->sessions; session; session = session->next)
         redis_session_leave(session);
-    redis_calls_flush(connection);
+    for (struct redis_server *server = connection->servers; server; server = server->next)
+        redis_calls_flush(server);
     while (set->sessions) {
-        redis_calls_forget_session(connection, set->sessions);
+        redis_calls_forget_session(set->sessions);
         redis_session_free(set->sessions);
     }
     if (set->next)
@@ -114,38 +115,45 @@ void redis_set_close(void *of)
     set_free(set);
 }
 
-/* With the lock. */
-static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask)
+/* With the lock. Returns 0, and the session, or a code. */
+static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
+                   struct redis_session **ret_session)
 {
     struct redis_connection *connection = set->connection;
-    struct redis_ticket *ticket;
-    if (redis_calls_are_full(connection))
-        return -ENOBUFS;
     struct redis_session *session = redis_session_get(set, ask->subject, ask->subject_size);
-    int r = session ? redis_ticket_new(session, ask, &ticket) : -ENOMEM;
+    struct redis_ticket *ticket;
+    if (!session)
+        return -ENOMEM;
+    struct redis_server *server = session->server;
+    if (redis_calls_are_full(server))
+        return -ENOBUFS;
+    int r = redis_ticket_new(session, ask, &ticket);
     if (r < 0)
         return r;
-    if (ask->mode == WEIR_BACKEND_WAIT && !connection->inbox_wanted) {
-        connection->inbox_wanted = 1;
+    if (ask->mode == WEIR_BACKEND_WAIT && !server->inbox_wanted) {
+        server->inbox_wanted = 1;
         redis_calls_wake_by(connection, 0);
     }
-    if (connection->down && ask->mode != WEIR_BACKEND_WAIT) {
+    if (server->down && ask->mode != WEIR_BACKEND_WAIT) {
         redis_ticket_fail(ticket, -ENOTCONN);
-    } else if (session->unsent || !connection->ready) {
+    } else if (session->unsent || !server->ready) {
         redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
         redis_calls_wake_by(connection, ticket->asked_ns + connection->options.timeout_ns);
     } else {
         redis_ticket_send(ticket);
     }
+    *ret_session = session;
     return 0;
 }
 
 int redis_set_ask(void *of, const struct weir_backend_ask *ask)
 {
     struct redis_set *set = of;
+    struct redis_session *session;
     pthread_mutex_lock(&set->connection->lock);
-    int r = set_ask(set, ask);
-    redis_calls_flush(set->connection);
+    int r = set_ask(set, ask, &session);
+    if (r == 0)
+        redis_calls_flush(session->server);
     pthread_mutex_unlock(&set->connection->lock);
     return r;
 }
@@ -158,8 +166,9 @@ int redis_set_wait(void *of, uint64_t token, uint64_t until_ns)
     pthread_mutex_lock(&set->connection->lock);
     struct redis_ticket *ticket = redis_ticket_of_token(set, token);
     if (ticket && ticket->state == REDIS_ASKING) {
+        waiter.session = ticket->session;
         ticket->waiter = &waiter;
-        r = redis_calls_wait(set->connection, &waiter, until_ns);
+        r = redis_calls_wait(&waiter, until_ns);
         ticket = r ? NULL : redis_ticket_of_token(set, token);
         if (ticket)
             ticket->waiter = NULL;
@@ -173,9 +182,11 @@ void redis_set_cancel(void *of, uint64_t token)
     struct redis_set *set = of;
     pthread_mutex_lock(&set->connection->lock);
     struct redis_ticket *ticket = redis_ticket_of_token(set, token);
-    if (ticket)
+    if (ticket) {
+        struct redis_server *server = ticket->session->server;
         redis_ticket_cancel(ticket);
-    redis_calls_flush(set->connection);
+        redis_calls_flush(server);
+    }
     pthread_mutex_unlock(&set->connection->lock);
 }
 
@@ -189,8 +200,8 @@ void redis_set_release(void *of, const struct weir_backend_release *how)
         ticket->undo = how->undo != 0;
         redis_ticket_become(ticket, REDIS_RELEASING);
         redis_ticket_send(ticket);
+        redis_calls_flush(ticket->session->server);
     }
-    redis_calls_flush(set->connection);
     pthread_mutex_unlock(&set->connection->lock);
 }
 
@@ -204,9 +215,21 @@ void redis_set_return_part(void *of, uint64_t hold, const uint64_t *left)
         ticket->returns = 1;
         ticket->version = ++ticket->session->version;
         redis_ticket_send(ticket);
+        redis_calls_flush(ticket->session->server);
     }
-    redis_calls_flush(set->connection);
     pthread_mutex_unlock(&set->connection->lock);
+}
+
+static int set_call_snapshot(struct redis_waiter *waiter)
+{
+    struct redis_session *session = waiter->session;
+    if (!session->server->ready)
+        return -ENOTCONN;
+    redis_call_begin(session, "weir_snapshot", 0);
+    return redis_call_end(session->server, &(struct redis_call){.kind = REDIS_CALL_SNAPSHOT,
+                                                                .session = session,
+                                                                .waiter = waiter,
+                                                                .is_urgent = 1});
 }
 
 int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint64_t until_ns,
@@ -215,23 +238,13 @@ int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint6
     struct redis_set *set = of;
     struct redis_connection *connection = set->connection;
     struct redis_waiter waiter = {.snapshot = ret, .result = -ETIMEDOUT};
-    int r = -ENOTCONN;
     pthread_mutex_lock(&connection->lock);
-    if (connection->ready) {
-        struct redis_session *session = redis_session_get(set, subject, subject_size);
-        r = session ? 0 : -ENOMEM;
-        if (session) {
-            redis_call_begin(session, "weir_snapshot", 0);
-            r = redis_call_end(connection, &(struct redis_call){.kind = REDIS_CALL_SNAPSHOT,
-                                                                .session = session,
-                                                                .waiter = &waiter,
-                                                                .is_urgent = 1});
-        }
-    }
+    waiter.session = redis_session_get(set, subject, subject_size);
+    int r = waiter.session ? set_call_snapshot(&waiter) : -ENOMEM;
     if (r == 0) {
-        redis_calls_flush(connection);
-        if (!redis_calls_wait(connection, &waiter, until_ns))
-            redis_calls_forget_waiter(connection, &waiter);
+        redis_calls_flush(waiter.session->server);
+        if (!redis_calls_wait(&waiter, until_ns))
+            redis_calls_forget_waiter(waiter.session->server, &waiter);
         r = waiter.result;
     }
     pthread_mutex_unlock(&connection->lock);

@@ -197,7 +197,7 @@ void redis_ticket_set_unsent(struct redis_ticket *ticket)
 {
     struct redis_connection *connection = ticket->session->set->connection;
     ticket->unsent = ticket->session->unsent = connection->unsent = 1;
-    if (connection->ready)
+    if (ticket->session->server->ready)
         redis_calls_wake_by(connection, 0);
 }
 
@@ -205,7 +205,7 @@ static void redis_ticket_add_amounts(struct redis_ticket *ticket, const uint64_t
 {
     struct redis_set *set = ticket->session->set;
     for (uint32_t i = 0; i < set->limits_n; i++)
-        redis_buffer_number(&set->connection->outbox, (int64_t)amounts[i]);
+        redis_buffer_number(&ticket->session->server->outbox, (int64_t)amounts[i]);
 }
 
 /* Adds a duration: whole microseconds, or -1 for no end. */
@@ -218,7 +218,7 @@ static void redis_ticket_add_duration(struct redis_buffer *outbox, uint64_t ns, 
 /* The arguments of a call: which ticket. */
 static void redis_ticket_add_name(struct redis_ticket *ticket)
 {
-    struct redis_buffer *outbox = &ticket->session->set->connection->outbox;
+    struct redis_buffer *outbox = &ticket->session->server->outbox;
     redis_buffer_number(outbox, ticket->slot);
     redis_buffer_number(outbox, (int64_t)ticket->serial);
 }
@@ -226,7 +226,7 @@ static void redis_ticket_add_name(struct redis_ticket *ticket)
 static void redis_ticket_write_ask(struct redis_ticket *ticket)
 {
     struct redis_set *set = ticket->session->set;
-    struct redis_buffer *outbox = &set->connection->outbox;
+    struct redis_buffer *outbox = &ticket->session->server->outbox;
     uint64_t now = redis_boot_ns();
     if (ticket->mode == WEIR_BACKEND_TAKE) {
         redis_call_begin(ticket->session, "weir_take", set->limits_n);
@@ -253,7 +253,7 @@ static int redis_ticket_call(struct redis_ticket *ticket, enum redis_call_kind k
 {
     struct redis_session *session = ticket->session;
     int is_lazy = kind == REDIS_CALL_RELEASE || kind == REDIS_CALL_RETURN;
-    return redis_call_end(session->set->connection,
+    return redis_call_end(session->server,
                           &(struct redis_call){.kind = kind,
                                                .session = session,
                                                .ticket = ticket,
@@ -289,7 +289,7 @@ static int redis_ticket_call_release(struct redis_ticket *ticket)
 {
     redis_call_begin(ticket->session, "weir_release", 3 + ticket->session->set->limits_n);
     redis_ticket_add_name(ticket);
-    redis_buffer_text(&ticket->session->set->connection->outbox, ticket->undo ? "undo" : "end");
+    redis_buffer_text(&ticket->session->server->outbox, ticket->undo ? "undo" : "end");
     redis_ticket_add_amounts(ticket, ticket->used);
     return redis_ticket_call(ticket, REDIS_CALL_RELEASE);
 }
@@ -318,9 +318,8 @@ static int redis_ticket_call_next(struct redis_ticket *ticket)
 
 void redis_ticket_send(struct redis_ticket *ticket)
 {
-    struct redis_connection *connection = ticket->session->set->connection;
-    if (!connection->ready || redis_calls_are_full(connection) ||
-        redis_ticket_call_next(ticket) < 0)
+    const struct redis_server *server = ticket->session->server;
+    if (!server->ready || redis_calls_are_full(server) || redis_ticket_call_next(ticket) < 0)
         redis_ticket_set_unsent(ticket);
     else
         ticket->unsent = 0;

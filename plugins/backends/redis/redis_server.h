@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A server of a connection: how its links are made, kept, and given up.
+ *
+ *     redis_server_new ──► redis_server_keep, over and over ──► redis_server_free
+ *
+ * All but redis_server_new and redis_server_check are for the thread of `run`.
+ */
+#ifndef WEIR_REDIS_SERVER_H
+#define WEIR_REDIS_SERVER_H
+
+#include "redis_connection.h"
+
+#include <sys/epoll.h>
+
+/* Adds a server. Returns it, or NULL if there is no memory. The caller has the lock, or none needs
+ * it yet. */
+struct redis_server *redis_server_new(struct redis_connection *connection,
+                                      const struct redis_url *url);
+/* Takes down the links, and frees the server. No other thread is there any more. */
+void redis_server_free(struct redis_server *server);
+
+/* Makes the links that are wanted and due, with the lock let go meanwhile: `wait` does other work.
+ * Returns when it is to be called again. The caller has the lock. */
+uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait);
+/* Gives up links that are silent for too long. Returns when to look again. The caller has the lock.
+ */
+uint64_t redis_server_tick(struct redis_server *server, uint64_t now_ns);
+/* Acts on what has come by a link, if it is one of this server. The caller has the lock. */
+void redis_server_serve(struct redis_server *server, const struct epoll_event *event);
+/* Logs what went wrong, once until something else does. The caller has the lock. */
+void redis_server_complain(struct redis_server *server, const char *why, int code);
+
+/* Connects apart from all else, and sees whether the functions can be called. */
+int redis_server_check(struct redis_server *server, struct redis_link_how *how);
+
+#endif
