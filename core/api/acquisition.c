@@ -32,7 +32,7 @@ static inline weir_acquisition *acquisition_new_empty(struct thread_ctx *ctx, we
     WEIR_INVARIANT(ctx->w == set->w);
     if (!acquisition)
         return NULL;
-    *acquisition = (weir_acquisition){.set = set, .fd = -1};
+    *acquisition = (weir_acquisition){.set = set, .fd = -1, .lost_fd = -1};
     thread_ctx_hold_instance(ctx);
     return acquisition;
 }
@@ -131,9 +131,12 @@ int acquisition_result_of(enum record_state state)
         [RECORD_QUEUE_FULL] = -ENOBUFS,
         [RECORD_BROKEN] = -EUCLEAN,
         [RECORD_UNREACHABLE] = -EHOSTUNREACH,
+        [RECORD_MISMATCH] = -EEXIST,
+        [RECORD_DENIED] = -EACCES,
+        [RECORD_DAMAGED] = -EUCLEAN,
     };
 
-    WEIR_INVARIANT(state <= RECORD_UNREACHABLE);
+    WEIR_INVARIANT(state <= RECORD_DAMAGED);
     return results[state];
 }
 

@@ -3,6 +3,7 @@
 #include "api/acquisition.h"
 
 #include "os/os.h"
+#include "set/set_ops.h"
 #include "wait/cq.h"
 #include <errno.h>
 #include <sys/stat.h>
@@ -114,4 +115,36 @@ int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd)
     int r = acquisition_get_fd(acquisition, event_fd, true, false);
 
     return r < 0 ? r : 0;
+}
+
+/* Makes the descriptor of a loss. Returns it, or a negative errno. */
+static int acquisition_new_lost_fd(weir_acquisition *acquisition)
+{
+    const weir_set *set = acquisition->set;
+    int fd = os_eventfd(), r;
+
+    if (fd < 0)
+        return fd;
+    r = set->ops->watch_loss(set, acquisition->record, fd);
+    if (r < 0) {
+        os_close(fd);
+        return r;
+    }
+    acquisition->lost_fd = fd;
+    return fd;
+}
+
+int weir_acquisition_lost_fd(weir_acquisition *acquisition)
+{
+    if (!acquisition)
+        return -EINVAL;
+    if (instance_is_forked(acquisition->set->w))
+        return -ECHILD;
+    if (acquisition_state(acquisition) != RECORD_HELD)
+        return -EINVAL;
+    if (acquisition->lost_fd >= 0)
+        return acquisition->lost_fd;
+    if (!acquisition->set->ops->watch_loss || !acquisition->record)
+        return -EOPNOTSUPP;
+    return acquisition_new_lost_fd(acquisition);
 }

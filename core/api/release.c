@@ -16,7 +16,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     const struct release_args args = {.amounts = acquisition_amounts(acquisition),
                                       .used = acquisition_used(acquisition),
                                       .return_all = unused};
-    bool changes_set = false, update_missing = false, is_lost = acquisition_is_lost(acquisition);
+    bool changes_set = set->ops->wants_releases, update_missing = false,
+         is_lost = acquisition_is_lost(acquisition);
 
     WEIR_INVARIANT(acquisition->record);
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -172,10 +173,12 @@ static void acquisition_warn_missing(const weir_acquisition *acquisition)
                          "was released without an update: its full amount counts as used");
 }
 
-static void acquisition_close_fd(const weir_acquisition *acquisition)
+static void acquisition_close_fds(const weir_acquisition *acquisition)
 {
     if (acquisition->fd >= 0 && !acquisition->attached)
         os_close(acquisition->fd);
+    if (acquisition->lost_fd >= 0)
+        os_close(acquisition->lost_fd);
 }
 
 int acquisition_release(weir_acquisition *acquisition)
@@ -185,7 +188,7 @@ int acquisition_release(weir_acquisition *acquisition)
     int r = 0;
 
     if (instance_is_forked(w)) {
-        acquisition_close_fd(acquisition);
+        acquisition_close_fds(acquisition);
         os_free(acquisition);
         return -ECHILD;
     }
@@ -204,7 +207,9 @@ int acquisition_release(weir_acquisition *acquisition)
     WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
     if (acquisition->is_timed)
         timer_thread_forget(w, acquisition->waiter);
-    acquisition_close_fd(acquisition);
+    if (acquisition->lost_fd >= 0)
+        (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
+    acquisition_close_fds(acquisition);
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);
     return r;

@@ -24,8 +24,8 @@ struct remote_engine {
     const struct weir_backend *backend; /* of plan.plugin */
     void *connection;
     struct thread_ctx *ctx; /* for the counters of what the backend reports, under `lock` */
-    /* Every change of a record from WAITING. Taken with locks of the backend held, so no call of
-     * the backend is made with it. */
+    /* Every change of a record from WAITING, and losses. Taken with locks of the backend held, so
+     * no call of the backend is made with it. */
     pthread_mutex_t lock;
     pthread_mutex_t start_lock;
     struct os_thread *thread; /* in backend->run(); NULL: nothing was asked yet */
@@ -37,7 +37,6 @@ struct remote_set {
     void *handle; /* the set, to the backend; NULL: none yet */
     enum on_failure on_failure;
     bool has_subjects;
-    _Atomic uint64_t lost_session; /* grants of sessions up to this one are not held any more */
     _Atomic bool failure_reported; /* since the engine answered last */
 };
 
@@ -45,7 +44,8 @@ struct remote_set {
 enum {
     REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none */
     REMOTE_FENCE,   /* granted: its fencing token; refused: when to try again, by the clock */
-    REMOTE_SESSION, /* granted: its session; refused: index of the limit + 1; 0: none */
+    REMOTE_LOST,    /* granted: 1: it is not held any more; refused: index of the limit + 1 */
+    REMOTE_LOST_FD, /* granted: descriptor that a loss signals, + 1; 0: none; under the lock */
     REMOTE_WORDS
 };
 
@@ -80,12 +80,15 @@ int remote_engine_start(struct remote_engine *engine);
 /* The host's calls about a set (remote_decide.c). */
 int remote_decided(void *context, void *set, uint64_t token,
                    const struct weir_backend_verdict *verdict);
-void remote_lost(void *context, void *set, uint64_t session);
+void remote_lost(void *context, void *set, uint64_t token, uint64_t hold);
 
 /* Makes a WAITING record `state`, unless it was decided before or has another word than `expected`;
  * 0: any. Returns the word that it had; 0: nothing has changed. */
 uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t expected,
                          enum record_state state);
+
+/* As set_ops.watch_loss. */
+int remote_watch_loss(const weir_set *set, uint32_t record, int fd);
 
 extern const struct set_ops remote_set_ops;
 

@@ -4,6 +4,7 @@
 
 #include "base/invariant.h"
 #include "limit/counters.h"
+#include "os/os.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
@@ -41,6 +42,12 @@ static enum record_state remote_state_of(const struct remote_set *remote, int re
         return RECORD_QUEUE_FULL;
     case -ETIMEDOUT:
         return RECORD_TIMED_OUT;
+    case -EEXIST:
+        return RECORD_MISMATCH;
+    case -EACCES:
+        return RECORD_DENIED;
+    case -EUCLEAN:
+        return RECORD_DAMAGED;
     default:
         return remote->on_failure == ON_FAILURE_OPEN && remote_is_away(result) ? RECORD_HELD
                                                                                : RECORD_UNREACHABLE;
@@ -81,7 +88,7 @@ static void remote_store_grant(const weir_set *set, uint32_t record,
     record_store(&set_record(set, record)->granted_ns, now_ns + delay_ns);
     record_store(remote_word(set, record, REMOTE_HOLD), is_granted ? verdict->hold : 0);
     record_store(remote_word(set, record, REMOTE_FENCE), is_granted ? verdict->fence : 0);
-    record_store(remote_word(set, record, REMOTE_SESSION), is_granted ? verdict->session : 0);
+    record_store(remote_word(set, record, REMOTE_LOST), 0);
 }
 
 static void remote_store_refusal(const weir_set *set, uint32_t record,
@@ -92,7 +99,22 @@ static void remote_store_refusal(const weir_set *set, uint32_t record,
     retry_ns = retry_ns > WEIR_INSTANT_MAX - now_ns ? WEIR_NEVER : now_ns + retry_ns;
     record_store(remote_word(set, record, REMOTE_HOLD), 0);
     record_store(remote_word(set, record, REMOTE_FENCE), retry_ns);
-    record_store(remote_word(set, record, REMOTE_SESSION), limit < set->limits.n ? limit + 1 : 0);
+    record_store(remote_word(set, record, REMOTE_LOST), limit < set->limits.n ? limit + 1 : 0);
+}
+
+/* Says in words why requests fail. */
+static const char *remote_failure_text(int result)
+{
+    switch (result) {
+    case -EEXIST:
+        return "it is defined otherwise there";
+    case -EACCES:
+        return "it may not be used there";
+    case -EUCLEAN:
+        return "its state there is damaged";
+    default:
+        return strerrordesc_np(-result);
+    }
 }
 
 /* Reports once that the engine does not answer, and again after it has. */
@@ -109,8 +131,8 @@ static void remote_note_failure(struct remote_set *remote, int result)
         !is_failure)
         return;
     log_write(&remote->set.w->log, WEIR_LOG_WARNING,
-              "set `%s`: backend `%s` cannot be asked (%s): requests are %s",
-              set_own_name(&remote->set), remote->engine->plan.name, strerrordesc_np(-result),
+              "set `%s`: backend `%s` does not serve it (%s): requests are %s",
+              set_own_name(&remote->set), remote->engine->plan.name, remote_failure_text(result),
               policies[remote_is_away(result) ? remote->on_failure : ON_FAILURE_CLOSED]);
 }
 
@@ -146,16 +168,56 @@ int remote_decided(void *context, void *argument, uint64_t token,
     return next == 0;
 }
 
-void remote_lost(void *context, void *argument, uint64_t session)
+/* Tells the program, if it has asked for that. Nothing else is done with the descriptor, so this
+ * cannot fail while it is open. With the engine's lock. */
+static void remote_signal_loss(const weir_set *set, uint32_t record)
 {
-    struct remote_set *remote = argument;
-    uint64_t before = atomic_load_explicit(&remote->lost_session, memory_order_seq_cst);
+    uint64_t fd = record_load(remote_word(set, record, REMOTE_LOST_FD));
 
-    (void)context;
-    while (before < session &&
-           !atomic_compare_exchange_weak_explicit(&remote->lost_session, &before, session,
-                                                  memory_order_seq_cst, memory_order_seq_cst))
-        ;
+    if (fd)
+        (void)os_eventfd_add((int)fd - 1, 1);
+}
+
+/* Returns whether a record of the set has what this hold names. With the engine's lock. */
+static bool remote_has_hold(const weir_set *set, uint32_t record, uint64_t hold)
+{
+    const struct acq_record *r;
+
+    if (!hold || !record || record >= set->region->record_end)
+        return false;
+    r = set_record(set, record);
+    return record_state(record_load(&r->word)) == RECORD_HELD && record_set_number(r) == set->id &&
+           record_load(remote_word(set, record, REMOTE_HOLD)) == hold;
+}
+
+void remote_lost(void *context, void *argument, uint64_t token, uint64_t hold)
+{
+    struct remote_engine *engine = context;
+    const weir_set *set = argument;
+    uint32_t record = record_link_target(token);
+
+    pthread_mutex_lock(&engine->lock);
+    if (remote_has_hold(set, record, hold)) {
+        shm_store_release(remote_word(set, record, REMOTE_LOST), 1);
+        remote_signal_loss(set, record);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+int remote_watch_loss(const weir_set *set, uint32_t record, int fd)
+{
+    const struct remote_set *remote = (const struct remote_set *)set;
+    int r = 0;
+
+    pthread_mutex_lock(&remote->engine->lock);
+    if (fd >= 0 && !record_load(remote_word(set, record, REMOTE_HOLD)))
+        r = -EOPNOTSUPP;
+    else
+        record_store(remote_word(set, record, REMOTE_LOST_FD), (uint64_t)(fd + 1));
+    if (r == 0 && record_load(remote_word(set, record, REMOTE_LOST)))
+        remote_signal_loss(set, record);
+    pthread_mutex_unlock(&remote->engine->lock);
+    return r;
 }
 
 uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t expected,

@@ -176,9 +176,20 @@ static void remote_await(struct remote_set *remote, uint32_t record, uint64_t wo
 /* Returns the result of a request that was not granted. */
 static int remote_refusal_of(enum record_state state)
 {
-    return state == RECORD_UNREACHABLE ? -EHOSTUNREACH
-           : state == RECORD_SHUT_DOWN ? -ESHUTDOWN
-                                       : -EAGAIN;
+    switch (state) {
+    case RECORD_UNREACHABLE:
+        return -EHOSTUNREACH;
+    case RECORD_MISMATCH:
+        return -EEXIST;
+    case RECORD_DENIED:
+        return -EACCES;
+    case RECORD_DAMAGED:
+        return -EUCLEAN;
+    case RECORD_SHUT_DOWN:
+        return -ESHUTDOWN;
+    default:
+        return -EAGAIN;
+    }
 }
 
 /* Makes a result of how the record ended, and counts. Leaves a granted record HELD and makes others
@@ -189,7 +200,7 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     weir_set *set = op->set;
     struct acq_record *r = set_record(set, record);
     enum record_state state = record_state(record_load(&r->word));
-    uint64_t limit = record_load(remote_word(set, record, REMOTE_SESSION));
+    uint64_t limit = record_load(remote_word(set, record, REMOTE_LOST));
     int code;
 
     op->decision.now_ns = clock_now_ns(&set->w->clock);
@@ -323,12 +334,9 @@ static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t r
 
 static int remote_fence(const weir_set *set, uint32_t record, uint64_t *ret)
 {
-    const struct remote_set *remote = (const struct remote_set *)set;
-    uint64_t lost = atomic_load_explicit(&remote->lost_session, memory_order_seq_cst);
-
     if (!record_load(remote_word(set, record, REMOTE_HOLD)))
         return -EOPNOTSUPP;
-    if (record_load(remote_word(set, record, REMOTE_SESSION)) <= lost)
+    if (record_load(remote_word(set, record, REMOTE_LOST)))
         return -EOWNERDEAD;
     *ret = record_load(remote_word(set, record, REMOTE_FENCE));
     return 0;
@@ -380,7 +388,7 @@ static void remote_forecast(struct acquire_op *op, uint32_t record, enum forecas
     op->decision.forecast_ns = op->decision.now_ns;
     if (!record)
         return;
-    limit = record_load(remote_word(set, record, REMOTE_SESSION));
+    limit = record_load(remote_word(set, record, REMOTE_LOST));
     retry_ns = record_load(remote_word(set, record, REMOTE_FENCE));
     op->decision.limiting = limit && limit <= set->limits.n ? &set->limits.items[limit - 1] : NULL;
     if (retry_ns)
@@ -403,7 +411,7 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
         r = remote->engine->backend->snapshot(remote->handle, NULL, 0,
                                               os_now_ns() + REMOTE_SNAPSHOT_NS, &snapshot);
     if (r < 0)
-        return r == -ENOMEM ? r : -EHOSTUNREACH;
+        return r == -ENOMEM || r == -EEXIST || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
     ret->waiting = (uint32_t)snapshot.waiting;
     for (uint32_t i = 0; i < n; i++) {
         limits[i].available = all[i].available;
@@ -422,6 +430,7 @@ static bool remote_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
 const struct set_ops remote_set_ops = {
     .size = sizeof(struct remote_set),
     .record_words = REMOTE_WORDS,
+    .wants_releases = true,
     .open = remote_set_open,
     .close = remote_set_close,
     .identify = remote_identify,
@@ -431,6 +440,7 @@ const struct set_ops remote_set_ops = {
     .return_part = remote_return_part,
     .cancel_wait = remote_cancel_wait,
     .fence = remote_fence,
+    .watch_loss = remote_watch_loss,
     .grant_waiters = remote_grant_waiters,
     .poll_head = remote_poll_head,
     .shut_down = remote_shut_down,

@@ -49,6 +49,7 @@ struct set_ops {
     uint16_t state_words;  /* of a version, behind the states of the limits */
     uint16_t record_words; /* of a record, behind its amounts */
     bool has_fast_path;    /* sets of this kind may be served by api/fast_path.c */
+    bool wants_releases;   /* `release` ends every grant, also one that leaves nothing to return */
 
     /* Makes the state of a new set or attaches to it, and undoes that, also after a failure. `open`
      * returns 0 or a negative errno with the reason. The instance's lock is held. May block. */
@@ -80,6 +81,9 @@ struct set_ops {
     /* Tells the fencing token of a HELD record. Returns 0; -EOWNERDEAD (it is not held any more);
      * -EOPNOTSUPP (it has none). NULL: none has one. */
     int (*fence)(const weir_set *set, uint32_t record, uint64_t *ret);
+    /* Adds 1 to `fd`, an eventfd, as soon as what a HELD record holds is lost, at once if it is;
+     * -1: no more. Returns 0, or -EOPNOTSUPP (it is never lost). NULL: none is. */
+    int (*watch_loss)(const weir_set *set, uint32_t record, int fd);
     /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */
     void (*grant_waiters)(struct thread_ctx *ctx, weir_set *set);
     uint64_t (*poll_head)(struct thread_ctx *ctx, weir_set *set, uint32_t record);

@@ -25,7 +25,11 @@ enum record_state {
     RECORD_SHUT_DOWN = 6,
     RECORD_QUEUE_FULL = 7, /* the wait queue was full */
     RECORD_BROKEN = 8,     /* never stored: the record's set is broken */
-    RECORD_UNREACHABLE = 9 /* of a remote set: its engine could not be asked */
+    /* Of a remote set: its engine could not be asked, or has said why it does not serve the set. */
+    RECORD_UNREACHABLE = 9,
+    RECORD_MISMATCH = 10, /* it is defined otherwise there */
+    RECORD_DENIED = 11,   /* the user may not use it */
+    RECORD_DAMAGED = 12   /* its state is damaged */
 };
 
 /* Wait target of a record: what waits on it, and how it is notified. */
@@ -140,7 +144,7 @@ static inline enum record_state record_state(uint64_t word)
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
-    WEIR_INVARIANT(state <= RECORD_UNREACHABLE);
+    WEIR_INVARIANT(state <= RECORD_DAMAGED);
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 

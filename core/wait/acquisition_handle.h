@@ -21,6 +21,7 @@ struct weir_acquisition {
     uint32_t waiter;         /* waiter id; 0: no wait timer */
     uint32_t within;         /* record that it is nested in; 0: none */
     int fd;                  /* eventfd, or -1; owner: timer lock */
+    int lost_fd;             /* eventfd of weir_acquisition_lost_fd, or -1 */
     bool is_timed;           /* known to the wait timer */
     bool grants_only;        /* fd signals grants only; owner: timer lock */
     bool attached;           /* fd belongs to the program; owner: timer lock */

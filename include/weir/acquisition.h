@@ -149,8 +149,11 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
  *                for more threads or acquisitions left
- *   -EUCLEAN     the set is shared by processes, and its segment is damaged
+ *   -EUCLEAN     the set is shared by processes, and its segment is damaged; or an engine keeps it,
+ *                and its state there is damaged
  *   -EHOSTUNREACH the set is kept by an engine that cannot be asked (on_failure: closed)
+ *   -EEXIST      the set is defined otherwise by the engine that keeps it
+ *   -EACCES      the engine that keeps the set does not permit its use
  *   -EOPNOTSUPP  the set is kept by an engine, and the request is nested
  *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, and of one that reads the wall
  *                clock or goes by CLOCK_BOOTTIME: waiting needs the timer thread and some
@@ -222,6 +225,17 @@ WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
+ * Returns an eventfd that becomes readable once what was granted is not held any more. That is,
+ * once the session with the engine that keeps the set has ended: weir_acquisition_result and
+ * weir_release say -EOWNERDEAD from then on. It is readable at once if that has happened already,
+ * and never because of weir_release. Ownership is as with weir_acquisition_fd; the acquisition may
+ * have both. Returns the descriptor; -EOPNOTSUPP (no engine keeps the set, or it was granted
+ * without one: it is held until it is released), -EINVAL (it is not granted, or `acquisition` is
+ * NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
+ */
+WEIR_PUBLIC int weir_acquisition_lost_fd(weir_acquisition *acquisition);
+
+/*
  * Attaches an eventfd of the program to an acquisition. 1 is added to it once the acquisition is
  * decided, at once if it already is. A program that waits repeatedly keeps it in its loop, instead
  * of adding a new descriptor each time. It stays the program's, which reads it before the next
@@ -251,7 +265,8 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -ENOBUFS      of a completion queue: the wait queue was full
  *   -EHOSTUNREACH the engine that keeps the set could not be asked (on_failure: closed)
  *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
- *   -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
+ *                 (weir_acquisition_lost_fd tells an event loop)
+ *   -EEXIST, -EACCES, -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 

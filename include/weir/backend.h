@@ -98,13 +98,13 @@ struct weir_backend_verdict {
     size_t size;
     int32_t result;          /* 0 granted; -EAGAIN, -ENOBUFS, -ERANGE, -ETIMEDOUT: refused by the
                                 engine; -ENOTCONN, -ECONNRESET, -ECONNREFUSED, -EHOSTUNREACH: it is
-                                away; any other code: it does not keep this set */
+                                away; -EEXIST, -EACCES, -EUCLEAN: the set is defined otherwise
+                                there, may not be used, is damaged; other codes: it is not kept */
     uint32_t limit;          /* refused: index of the limit; UINT32_MAX: none */
     uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
     uint64_t hold;           /* granted, not of TAKE: names the grant; never 0 */
     uint64_t fence;          /* granted, not of TAKE: the fencing token */
     uint64_t delay_ns;       /* of RESERVE: the grant counts in so many ns from now */
-    uint64_t session;        /* in which it was granted; they grow */
 };
 
 /* What the core gives to a backend. */
@@ -119,9 +119,9 @@ struct weir_backend_host {
      */
     int (*decided)(void *context, void *set, uint64_t token,
                    const struct weir_backend_verdict *verdict);
-    /* Reports that sessions up to this one have ended: what was granted in them is not held any
-     * more. */
-    void (*lost)(void *context, void *set, uint64_t session);
+    /* Reports that a grant is not held any more, since the session in which it was granted has
+     * ended. The token of its request and its hold name it. */
+    void (*lost)(void *context, void *set, uint64_t token, uint64_t hold);
     /* level: enum weir_log_level. One line without an end of line; never a password. */
     void (*log)(void *context, int level, const char *message);
 };
@@ -190,7 +190,8 @@ struct weir_backend {
     void (*release)(void *set, const struct weir_backend_release *how);
     /* Gives a part back: `left` is what stays, one for each limit. Never fails or blocks. */
     void (*return_part)(void *set, uint64_t hold, const uint64_t *left);
-    /* Fills a snapshot; blocks, until `until_ns` at most. Returns 0, -ETIMEDOUT, or why not. */
+    /* Fills a snapshot; blocks, until `until_ns` at most. Returns 0, -ETIMEDOUT, or a code as in a
+     * verdict. */
     int (*snapshot)(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
                     struct weir_backend_snapshot *ret);
     /* Sees whether the engine can be reached and used, for `weir check --connect`: blocks, until

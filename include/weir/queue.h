@@ -51,7 +51,7 @@ struct weir_completion {
                                       release */
     int result;                    /* 0, -ETIMEDOUT, -EAGAIN (would wait, or has waited, longer than
                                       max_wait), -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EUCLEAN,
-                                      -EHOSTUNREACH */
+                                      -EHOSTUNREACH, -EEXIST, -EACCES */
     uint32_t reserved;             /* 0 */
     struct weir_refusal refusal;   /* on -EAGAIN, -ENOBUFS and -ETIMEDOUT: the limit that refused
                                       and when to try again, as of the reap. Behind a long wait

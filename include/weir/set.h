@@ -258,8 +258,8 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  * per-subject set all subjects, and `available` is that of a new subject. Any thread. Returns the
  * number of limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is
  * damaged) or -ECHILD. Of a set that an engine keeps, what is available, held and waits is asked of
- * it, in a second at most, or -EHOSTUNREACH; of one with subjects it is left 0. The counters are of
- * this process.
+ * it, in a second at most, or -EHOSTUNREACH, -EEXIST or -EACCES (as weir_acquire); of one with
+ * subjects it is left 0. The counters are of this process.
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);

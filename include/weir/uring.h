@@ -252,7 +252,8 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
  *                it was updated.)
  *   -ECANCELED   this call has undone the grant or canceled the wait. `*acquisition` was released
  *                and is NULL, as in all that follow.
- *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN  so it had ended before, by itself
+ *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN, -EHOSTUNREACH, -EEXIST, -EACCES  so it had
+ *                ended before, by itself
  * Only the thread to which the acquisition belongs may call it.
  */
 static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran);

@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define THREADS_MAX 64
+
 struct shared {
     _Atomic uint64_t held, fence;
 };
@@ -24,7 +26,8 @@ struct crowd {
     struct shared *shared;
     void *set;
     pthread_mutex_t lock;
-    uint64_t capacity, end_ns, held, lost;
+    uint64_t capacity, end_ns;
+    uint64_t holds[THREADS_MAX]; /* what is held; 0: nothing */
     unsigned slot;
     const char *subject;
     _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again;
@@ -36,10 +39,21 @@ static void count(struct crowd *crowd, int64_t n)
     uint64_t all = atomic_fetch_add(&crowd->shared->held, step) + step;
     for (unsigned i = 0; i < 8; i++)
         sum += all >> 8 * i & 0xff;
-    crowd->held += (uint64_t)n;
     if (n > 0 && sum > crowd->capacity)
         fprintf(stderr, "slot %u: %016" PRIx64 " is held\n", crowd->slot, all);
     require(n < 0 || sum <= crowd->capacity);
+}
+
+/* Replaces one of the holds; 0: none. Returns 0 if there is no such one. */
+static int replace_hold(struct crowd *crowd, uint64_t from, uint64_t to)
+{
+    for (size_t i = 0; i < THREADS_MAX; i++) {
+        if (crowd->holds[i] == from) {
+            crowd->holds[i] = to;
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* Counts a grant at the moment at which the plugin reports it. */
@@ -51,8 +65,8 @@ static int crowd_decided(void *context, void *set, uint64_t token,
     pthread_mutex_lock(&crowd->lock);
     int abandoned = user_decided(&crowd->user, set, token, verdict);
     if (!abandoned && is_held) {
-        require(verdict->session > crowd->lost);
         count(crowd, 1);
+        require(replace_hold(crowd, 0, verdict->hold));
         uint64_t last = atomic_load(&crowd->shared->fence);
         require(crowd->capacity > 1 || verdict->fence > last);
         if (crowd->capacity == 1)
@@ -62,15 +76,14 @@ static int crowd_decided(void *context, void *set, uint64_t token,
     return abandoned;
 }
 
-static void crowd_lost(void *context, void *set, uint64_t session)
+static void crowd_lost(void *context, void *set, uint64_t token, uint64_t hold)
 {
     struct crowd *crowd = context;
     (void)set;
+    (void)token;
     pthread_mutex_lock(&crowd->lock);
-    require(session > crowd->lost);
-    crowd->lost = session;
-    if (crowd->held > 0)
-        count(crowd, -(int64_t)crowd->held);
+    if (replace_hold(crowd, hold, 0)) /* it may be on its way to be released */
+        count(crowd, -1);
     atomic_fetch_add(&crowd->losses, 1);
     pthread_mutex_unlock(&crowd->lock);
 }
@@ -81,7 +94,7 @@ static void release(struct crowd *crowd, const struct weir_backend_verdict *verd
     const struct weir_backend_release how = {
         .size = sizeof(how), .hold = verdict->hold, .used = used, .undo = (uint32_t)undo};
     pthread_mutex_lock(&crowd->lock);
-    if (verdict->session > crowd->lost)
+    if (replace_hold(crowd, verdict->hold, 0))
         count(crowd, -1);
     pthread_mutex_unlock(&crowd->lock);
     crowd->user.backend->release(crowd->set, &how);
@@ -139,7 +152,7 @@ static void one(struct crowd *crowd, uint64_t random)
         struct timespec pause = {0, (long)((random >> 33) % 300000)};
         nanosleep(&pause, NULL);
     }
-    if (random % 5 == 0 && verdict.session > crowd->lost) {
+    if (random % 5 == 0) {
         const uint64_t left[LIMITS_MAX] = {1};
         crowd->user.backend->return_part(crowd->set, verdict.hold, left);
     }
@@ -175,14 +188,14 @@ int main(int argc, char **argv)
     struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct weir_reason reason = {0};
     require(argc == 8 || argc == 9);
-    pthread_t threads[64];
+    pthread_t threads[THREADS_MAX];
     size_t threads_n = strtoul(argv[5], NULL, 10);
     crowd.shared = map(argv[3]);
     crowd.slot = (unsigned)strtoul(argv[4], NULL, 10);
     crowd.capacity = strtoull(argv[7], NULL, 10);
     crowd.subject = argv[8];
     crowd.user.is_quiet = getenv("WEIR_TEST_QUIET") != NULL;
-    require(threads_n <= 64 && crowd.slot < 8);
+    require(threads_n <= THREADS_MAX && crowd.slot < 8);
     const char *ca_file = getenv("WEIR_TEST_CA");
     int r = user_open(&crowd.user, argv[1], &reason,
                       (const char *const[]){"url", argv[2], "session", "2000", "timeout", "1000",
@@ -199,7 +212,8 @@ int main(int argc, char **argv)
         require(pthread_create(&threads[i], NULL, go, &crowd) == 0);
     for (size_t i = 0; i < threads_n; i++)
         pthread_join(threads[i], NULL);
-    require(crowd.held == 0);
+    for (size_t i = 0; i < THREADS_MAX; i++)
+        require(crowd.holds[i] == 0);
     crowd.user.backend->set_close(crowd.set);
     user_close(&crowd.user);
     printf("granted %" PRIu64 " refused %" PRIu64 " expired %" PRIu64 " unreachable %" PRIu64

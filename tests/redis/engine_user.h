@@ -37,8 +37,8 @@ struct user {
     void *connection;
     pthread_t thread;
     struct weir_backend_host host;
-    _Atomic uint64_t lost;   /* sessions up to this one have ended */
-    _Atomic uint64_t losses; /* how often */
+    _Atomic uint64_t lost; /* the last hold that was */
+    _Atomic uint64_t losses;
     int is_quiet;
 };
 
@@ -64,11 +64,12 @@ static inline int user_decided(void *context, void *set, uint64_t token,
     return !won;
 }
 
-static inline void user_lost(void *context, void *set, uint64_t session)
+static inline void user_lost(void *context, void *set, uint64_t token, uint64_t hold)
 {
     struct user *user = context;
     (void)set;
-    atomic_store(&user->lost, session);
+    (void)token;
+    atomic_store(&user->lost, hold);
     atomic_fetch_add(&user->losses, 1);
 }
 

@@ -103,13 +103,15 @@ static void grant(struct engine_set *set, const struct engine_request *request)
         .limit = UINT32_MAX,
         .hold = ++engine->holds_n,
         .fence = 1000 + engine->holds_n,
-        .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0,
-        .session = engine->control->session + 1};
+        .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0};
     struct engine_hold *hold = &set->holds[set->holds_n];
 
     if (!report(set, request->token, &verdict) || request->mode == WEIR_BACKEND_TAKE)
         return;
     set->holds_n++;
+    engine->control->holds++;
+    engine->control->last_token = request->token;
+    engine->control->last_hold = verdict.hold;
     hold->hold = verdict.hold;
     memcpy(hold->amounts, request->amounts, sizeof(hold->amounts));
     add_held(set, hold->amounts, true);
@@ -379,6 +381,7 @@ static void engine_release(void *handle, const struct weir_backend_release *how)
     for (uint32_t i = 0; i < set->limits_n; i++)
         set->engine->control->used[i] = how->used[i];
     set->engine->control->undone += how->undo;
+    set->engine->control->holds--;
     *hold = set->holds[--set->holds_n];
     if (!set->engine->control->away)
         serve(set);

@@ -19,19 +19,20 @@ struct engine_control {
     bool is_deaf;    /* cancellations are lost */
     bool is_hostile; /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
-    uint64_t session; /* less one */
 
     /* Seen by the test. */
     unsigned connections, sets, threads; /* open now */
     unsigned asked, patient, undone, waits, unwanted;
+    unsigned holds; /* grants that were not released */
     uint64_t waiting, held[ENGINE_LIMITS], used[ENGINE_LIMITS];
     uint64_t fingerprint;
     char last_subject[16];
     char last_algorithm[32];
     uint64_t last_setting;
     uint32_t last_settings_n;
-    void *host_set;   /* the last one opened, to the core */
-    const void *host; /* struct weir_backend_host */
+    uint64_t last_token, last_hold; /* of the last grant that holds */
+    void *host_set;                 /* the last one opened, to the core */
+    const void *host;               /* struct weir_backend_host */
 };
 
 #endif

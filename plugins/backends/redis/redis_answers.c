@@ -35,8 +35,8 @@ static const struct {
     const char *error;
     int code;
 } answers_codes[] = {
-    {"MISMATCH", -EINVAL}, {"BADDEF", -EINVAL},  {"BADARG", -EINVAL}, {"WRONGTYPE", -EBADMSG},
-    {"CORRUPT", -EBADMSG}, {"FORMAT", -EBADMSG}, {"NOPERM", -EACCES}, {"OOM", -ENOMEM},
+    {"MISMATCH", -EEXIST}, {"BADDEF", -EINVAL},  {"BADARG", -EINVAL}, {"WRONGTYPE", -EUCLEAN},
+    {"CORRUPT", -EUCLEAN}, {"FORMAT", -EUCLEAN}, {"NOPERM", -EACCES}, {"OOM", -ENOMEM},
 };
 
 static int answers_code(const struct redis_reply *reply)

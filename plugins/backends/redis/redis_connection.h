@@ -112,7 +112,6 @@ struct redis_set {
     uint32_t *free_tickets;
     uint32_t tickets_room, tickets_n, free_n;
     uint32_t limits_n, has_subjects;
-    uint64_t epoch;    /* of the sessions that are open: what the core knows as the session */
     uint64_t serials;  /* the last one that was used */
     uint64_t *initial; /* units that are there in each limit that is new */
     uint8_t *holds;    /* 1: the limit is a counted resource */

@@ -144,8 +144,7 @@ void redis_session_leave(struct redis_session *session)
     session->mismatches = session->beating = 0;
 }
 
-/* Ends the session and what is held in it, and has the requests asked again in another one. */
-static void redis_session_end(struct redis_session *session)
+void redis_session_lose(struct redis_session *session)
 {
     struct redis_ticket *last = session->last, *ticket = session->first, *next;
     if (session->state == REDIS_CLOSED)
@@ -155,28 +154,11 @@ static void redis_session_end(struct redis_session *session)
         next = ticket != last ? ticket->next : NULL;
         if (ticket->mode == WEIR_BACKEND_TAKE)
             continue;
-        if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED) {
+        if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED)
             redis_ticket_ask_again(ticket);
-        } else {
-            ticket->unsent = 0;
-            redis_ticket_become(ticket, REDIS_ENDED);
-            redis_ticket_settle(ticket);
-        }
+        else
+            redis_ticket_lose(ticket);
     }
-}
-
-void redis_session_lose(struct redis_session *session)
-{
-    struct redis_set *set = session->set;
-    const struct weir_backend_host *host = set->connection->host;
-    if (session->held_n == 0) {
-        redis_session_end(session);
-        return;
-    }
-    /* The core knows all sessions that are open as one. */
-    for (struct redis_session *each = set->sessions; each; each = each->next)
-        redis_session_end(each);
-    host->lost(host->context, set->context, set->epoch++);
 }
 
 void redis_session_renew(struct redis_session *session, uint64_t sent_ns)

@@ -38,7 +38,6 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
     set->limits_n = from->limits_n;
     set->has_subjects = from->has_subjects;
     set->context = from->context;
-    set->epoch = 1;
     for (uint32_t i = 0; i < from->limits_n; i++) {
         const struct weir_backend_limit *limit =
             (const void *)((const char *)from->limits + i * from->limits->size);

@@ -193,6 +193,15 @@ static void redis_ticket_end(struct redis_ticket *ticket)
     redis_ticket_settle(ticket);
 }
 
+void redis_ticket_lose(struct redis_ticket *ticket)
+{
+    struct redis_set *set = ticket->session->set;
+    const struct weir_backend_host *host = set->connection->host;
+    if (ticket->state == REDIS_HELD)
+        host->lost(host->context, set->context, ticket->token, redis_ticket_hold(ticket));
+    redis_ticket_end(ticket);
+}
+
 void redis_ticket_set_unsent(struct redis_ticket *ticket)
 {
     struct redis_connection *connection = ticket->session->set->connection;
@@ -357,8 +366,7 @@ void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at
                                            .limit = UINT32_MAX,
                                            .hold = is_final ? 0 : redis_ticket_hold(ticket),
                                            .fence = is_final ? 0 : fence,
-                                           .delay_ns = us * REDIS_US,
-                                           .session = ticket->session->set->epoch};
+                                           .delay_ns = us * REDIS_US};
     ticket->fence = fence;
     ticket->at_us = at_us;
     ticket->unsent = 0;

@@ -39,6 +39,8 @@ void redis_ticket_refuse(struct redis_ticket *ticket, int code, int64_t limit, i
 void redis_ticket_fail(struct redis_ticket *ticket, int code);
 /* Withdraws a request; nothing is reported any more. */
 void redis_ticket_cancel(struct redis_ticket *ticket);
+/* The session has ended, and what was granted in it. */
+void redis_ticket_lose(struct redis_ticket *ticket);
 /* Asks again, with a new serial number. */
 void redis_ticket_ask_again(struct redis_ticket *ticket);
 /* The server has queued it. */

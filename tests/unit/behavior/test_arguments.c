@@ -89,6 +89,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
          -EINVAL, 0, -EINVAL, -EINVAL, 0)                                                          \
     CALL(weir_acquisition_fd, (P(0, right.held)), -EINVAL)                                         \
     CALL(weir_acquisition_grant_fd, (P(0, right.held)), -EINVAL)                                   \
+    CALL(weir_acquisition_lost_fd, (P(0, right.held)), -EINVAL)                                    \
     CALL(weir_acquisition_attach, (P(0, right.held), 0), -EINVAL)                                  \
     CALL(weir_acquisition_result, (P(0, right.held)), -EINVAL)                                     \
     CALL(weir_acquisition_refusal, (P(0, right.ended), P(1, &right.refusal)), -EINVAL, -EINVAL)    \

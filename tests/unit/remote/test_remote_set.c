@@ -40,6 +40,7 @@ static void close_far(void)
     assert_int_equal(control.sets, 0);
     assert_int_equal(control.threads, 0);
     assert_int_equal(control.waiting, 0);
+    assert_int_equal(control.holds, 0);
     assert_int_equal(control.held[0], 0);
 }
 
@@ -109,6 +110,22 @@ static void what_is_used_is_told(void **state)
     assert_int_equal(control.used[0], 3);
     assert_int_equal(control.held[1], 0);
     assert_int_equal(stats().refunded, 1);
+    close_far();
+}
+
+/* Nothing goes back, and the engine still has to forget the grant. */
+static void a_rate_that_is_used_in_full_is_released(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    a = granted(ASK({"k", 5}));
+    assert_int_equal(control.holds, 1);
+    assert_int_equal(weir_update(a, "k", 5), 0);
+    release(a);
+    assert_int_equal(control.holds, 0);
+    assert_int_equal(control.used[0], 5);
     close_far();
 }
 
@@ -380,27 +397,130 @@ static void grants_have_fencing_tokens(void **state)
     world_close();
 }
 
-static void a_session_that_ends_is_noticed(void **state)
+/* Reports the loss of a grant, as the engine does when its session has ended. */
+static void lose(uint64_t token, uint64_t hold)
 {
-    const struct weir_backend_host *host;
+    const struct weir_backend_host *host = control.host;
+
+    host->lost(host->context, control.host_set, token, hold);
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    assert_true(fd >= 0);
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+static void a_loss_is_noticed(void **state)
+{
     weir_acquisition *a, *b;
     uint64_t fence = 7;
+    int fd;
 
     (void)state;
     open_far(LIMITS(SLOTS(2)));
-    host = control.host;
     a = slots(1);
-    host->lost(host->context, control.host_set, 1);
-    host->lost(host->context, control.host_set, 0); /* a report that comes late */
+    fd = weir_acquisition_lost_fd(a);
+    assert_int_equal(weir_acquisition_lost_fd(a), fd);
+    assert_false(is_readable(fd));
+    lose(control.last_token, control.last_hold);
+    assert_true(is_readable(fd));
     assert_int_equal(result_of(a), -EOWNERDEAD);
     assert_int_equal(weir_acquisition_fence(a, &fence), -EOWNERDEAD);
     assert_int_equal(fence, 7);
-    control.session = 1;
     b = slots(1);
     assert_int_equal(result_of(b), 0);
     assert_int_equal(weir_acquisition_fence(b, &fence), 0);
+    assert_false(is_readable(weir_acquisition_lost_fd(b)));
     release_expecting(a, -EOWNERDEAD);
     release(b);
+    close_far();
+}
+
+/* One session of several: that of another subject. */
+static void what_other_sessions_hold_stays_held(void **state)
+{
+    struct weir_request *request = ASK({"slot", 1});
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far("subjects: { max: 10 }, " LIMITS(SLOTS(2)));
+    request->subject_size = 5;
+    request->subject = "alice";
+    a = granted(request);
+    request->subject = "berta";
+    b = granted(request);
+    lose(control.last_token, control.last_hold);
+    assert_int_equal(result_of(a), 0);
+    assert_int_equal(result_of(b), -EOWNERDEAD);
+    assert_true(is_readable(weir_acquisition_lost_fd(b))); /* asked for late */
+    release(a);
+    release_expecting(b, -EOWNERDEAD);
+    close_far();
+}
+
+/* Reports about what was released, and about what never was. */
+static void losses_of_nothing_change_nothing(void **state)
+{
+    uint64_t token, hold;
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    token = control.last_token;
+    hold = control.last_hold;
+    release(a);
+    lose(token, hold);
+    a = slots(1); /* in the same record */
+    assert_int_equal((uint32_t)control.last_token & 0xffff, (uint32_t)token & 0xffff);
+    lose(token, hold);
+    lose(0, control.last_hold);
+    lose(control.last_token, 0);
+    assert_false(is_readable(weir_acquisition_lost_fd(a)));
+    assert_int_equal(result_of(a), 0);
+    release(a);
+    close_far();
+}
+
+static void only_grants_of_engines_can_be_lost(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far("on_failure: open, " LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(ASK({"slot", 1}));
+    assert_int_equal(weir_acquisition_lost_fd(b), -EINVAL);
+    release(b);
+    release(a);
+    control.away = -ECONNREFUSED;
+    a = slots(1);
+    assert_int_equal(weir_acquisition_lost_fd(a), -EOPNOTSUPP);
+    release(a);
+    control.away = 0;
+    close_far();
+    world_limits(SLOTS(2));
+    a = slots(1);
+    assert_int_equal(weir_acquisition_lost_fd(a), -EOPNOTSUPP);
+    release(a);
+    world_close();
+}
+
+static void a_loss_without_a_descriptor_is_no_failure(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    fake_os_fail_kind_at(1, FAKE_ANY, 0);
+    assert_true(weir_acquisition_lost_fd(a) < 0);
+    fake_os_fail_kind_at(0, 0, 0);
+    lose(control.last_token, control.last_hold);
+    release_expecting(a, -EOWNERDEAD);
     close_far();
 }
 
@@ -562,19 +682,35 @@ static void open_grants(void **state)
     close_far();
 }
 
-/* A set that is defined otherwise is not one without an engine. */
+/* A set that the engine does not serve is not one without an engine. */
 static void open_grants_nothing_that_is_refused(void **state)
 {
+    static const struct {
+        int away, code;
+        const char *why;
+    } cases[] = {{-EEXIST, -EEXIST, "defined otherwise"},
+                 {-EACCES, -EACCES, "not be used"},
+                 {-EUCLEAN, -EUCLEAN, "damaged"},
+                 {-EINVAL, -EHOSTUNREACH, "Invalid argument"}};
+    struct weir_set_stats of_set = {.size = sizeof(of_set)};
     weir_acquisition *a = NULL;
 
     (void)state;
-    open_far("on_failure: open, " LIMITS(SLOTS(1)));
-    control.away = -EINVAL;
-    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
-    assert_null(a);
-    assert_non_null(strstr(world.log[0], "requests are refused"));
-    control.away = 0;
-    close_far();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        open_far("on_failure: open, " LIMITS(SLOTS(1)));
+        control.away = cases[i].away;
+        assert_int_equal(try_acquire(ASK({"slot", 1}), &a), cases[i].code);
+        assert_null(a);
+        assert_non_null(strstr(world.log[0], "requests are refused"));
+        assert_non_null(strstr(world.log[0], cases[i].why));
+        assert_int_equal(weir_set_stats(world.set, &of_set, NULL, 0), cases[i].code);
+        assert_int_equal(submit(ASK({"slot", 1}), &a), 1);
+        assert_int_equal(result_of(a), cases[i].code);
+        release(a);
+        a = NULL;
+        control.away = 0;
+        close_far();
+    }
 }
 
 static void wait_waits(void **state)
@@ -718,6 +854,7 @@ int main(void)
         leak_checked_test(grants_and_refusals_are_the_engine_s),
         leak_checked_test(an_answer_is_waited_for),
         leak_checked_test(what_is_used_is_told),
+        leak_checked_test(a_rate_that_is_used_in_full_is_released),
         leak_checked_test(the_engine_learns_the_definition),
         leak_checked_test(takes_hold_nothing),
         leak_checked_test(reservations_are_for_later),
@@ -732,7 +869,11 @@ int main(void)
         leak_checked_test(closing_ends_waits),
         leak_checked_test(verdicts_about_nothing_change_nothing),
         leak_checked_test(grants_have_fencing_tokens),
-        leak_checked_test(a_session_that_ends_is_noticed),
+        leak_checked_test(a_loss_is_noticed),
+        leak_checked_test(what_other_sessions_hold_stays_held),
+        leak_checked_test(losses_of_nothing_change_nothing),
+        leak_checked_test(only_grants_of_engines_can_be_lost),
+        leak_checked_test(a_loss_without_a_descriptor_is_no_failure),
         leak_checked_test(a_set_says_which_backend_keeps_it),
         leak_checked_test(a_blocked_thread_is_granted),
         leak_checked_test(closing_ends_a_try),
