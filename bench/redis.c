@@ -263,14 +263,14 @@ static void alone_raw(const struct alone *alone, struct client *client)
     RAW_CALL(client->raw, "PING");
     bench_add(alone->ping, (double)(clock_now() - begin));
     begin = clock_now();
+    client_take(client);
+    bench_add(alone->raw_take, (double)(clock_now() - begin));
+    begin = clock_now();
     client_acquire(client);
     granted = clock_now();
     client_release(client);
     bench_add(alone->raw_both, (double)(clock_now() - begin));
     bench_add(alone->raw_acquire, (double)(granted - begin));
-    begin = clock_now();
-    client_take(client);
-    bench_add(alone->raw_take, (double)(clock_now() - begin));
     begin = clock_now();
     client_pipeline(client);
     bench_add(alone->raw_pipeline, (double)(clock_now() - begin) / LENGTH);
@@ -291,10 +291,12 @@ static void alone_semaphores(const struct alone *alone, struct client *client)
 
 static void alone_weir(const struct alone *alone)
 {
-    uint64_t begin = clock_now(), granted, end;
     weir_acquisition *acquisition;
+    uint64_t begin, granted, end;
 
-    weir_taken(); /* first: a release is not waited for, and the server has to do it */
+    weir_taken(); /* as PING before the bare calls */
+    begin = clock_now();
+    weir_taken(); /* before a release, which is not waited for: the server has to do it */
     bench_add(alone->take, (double)(clock_now() - begin));
     begin = clock_now();
     acquisition = weir_got();
@@ -310,14 +312,14 @@ static void alone_weir(const struct alone *alone)
     bench_add(alone->pipeline, (double)(clock_now() - begin) / LENGTH);
 }
 
-/* In turns: the server is through with the release of the one when the other asks. */
 static void alone_round(const struct alone *alone, unsigned samples)
 {
     client_begin(&clients[0]);
     for (unsigned i = 0; i < samples; i++) {
+        RAW_CALL(clients[0].raw, "PING"); /* the server is through with releases */
+        alone_semaphores(alone, &clients[0]);
         alone_raw(alone, &clients[0]);
         alone_weir(alone);
-        alone_semaphores(alone, &clients[0]);
     }
 }
 

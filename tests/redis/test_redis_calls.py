@@ -108,6 +108,14 @@ class Tickets(Calls):
         a.release(0, 1, "-", "-")
         self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [10, 5])
 
+    def test_a_call_that_fails_on_the_way_leaves_nothing_to_the_next(self):
+        a = self.node("a", resource(10), resource(5))
+        a.acquire(0, 6, 5)
+        self.fails("BADARG", a.call, "weir_return", 0, 1, 1, 6)  # the first limit was written down already
+        self.assertEqual(a.call("weir_return", 0, 1, 6, 5), [GRANTED, -1])
+        a.release(0, 1, "-", "-")
+        self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [10, 5])
+
     def test_an_undone_grant_is_refunded_whatever_the_definition_says(self):
         a = self.node("a", bucket(10, 60 * SECOND, refund=0))
         a.acquire(0, 8)

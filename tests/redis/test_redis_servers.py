@@ -120,7 +120,7 @@ class Servers(unittest.TestCase):
 
     def test_functions_that_vanish_are_loaded_again(self):
         server = self.server()
-        a = self.node(server, "", bucket(1000, 1000000), lease_us=SHORT_LEASE_US)
+        a = self.node(server, "", bucket(1000, 1000000), lease_us=3600 * 1000000)
         a.take(1)
         a.client.call("FUNCTION", "FLUSH")
         with self.assertRaises(ReplyError) as caught:

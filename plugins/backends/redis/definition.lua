@@ -94,6 +94,7 @@ local function plan_add(plan, text)
   plan.n = plan.n + 1
   p.index, p.waiting, p.at = plan.n, plan.words + 1, plan.words + 2
   plan.words = plan.words + 1 + p.kind.words
+  plan.has_foreign = plan.has_foreign or p.kind.is_foreign
   plan.limits[plan.n] = p
   wrong = p.kind.configure(p)
   if p.recovery and plan.recovery then

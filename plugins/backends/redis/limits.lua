@@ -44,6 +44,9 @@ end
 
 -- Returns whether nodes have to decide some of these amounts.
 function limits.are_foreign(c, amounts)
+  if not c.plan.has_foreign then
+    return false
+  end
   for i, p in ipairs(c.plan.limits) do
     if p.kind.is_foreign and amounts[i] > 0 then
       return true

@@ -13,14 +13,20 @@ local IS_WAITING, IS_HELD = 1, 2
 local TICKET_WORDS, SLOTS_MAX, SUM_MODULUS = 4, 2 ^ 20, 2 ^ 32
 local FETCHED = 500 -- tickets read at once
 
+local field_node, field_slot, field_name -- the last one: a call needs one again and again
+
 local function ticket_field(node, slot)
-  return string.format('t%s.%d', node, slot)
+  if node ~= field_node or slot ~= field_slot then
+    field_node, field_slot, field_name = node, slot, string.format('t%s.%d', node, slot)
+  end
+  return field_name
 end
 
 -- Returns the session of a node, or nil.
 function sessions.find(c, node)
-  if state.get(c, 's' .. node) then
-    return state.numbers(c, 's' .. node, SESSION_WORDS)
+  local field = 's' .. node
+  if state.get(c, field) then
+    return state.numbers(c, field, SESSION_WORDS)
   end
 end
 
@@ -54,8 +60,9 @@ end
 
 -- Returns the ticket in a slot, or nil.
 function sessions.ticket(c, node, slot)
-  if state.get(c, ticket_field(node, slot)) then
-    return state.numbers(c, ticket_field(node, slot), TICKET_WORDS + c.plan.n)
+  local field = ticket_field(node, slot)
+  if state.get(c, field) then
+    return state.numbers(c, field, TICKET_WORDS + c.plan.n)
   end
 end
 

@@ -78,7 +78,7 @@ local function transaction_read_head(c)
   if #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
     state.fail('FORMAT of another version')
   end
-  c.v = state.unpack(blob, c.plan.words, 'H')
+  c.v = state.numbers(c, 'H', c.plan.words)
 end
 
 -- Another server answers than the one that last changed the state: it has restarted, or a replica
@@ -110,6 +110,7 @@ function transaction.begin(keys, args, how, ...)
   if c.fields.D and c.fields.D ~= args[2] then
     state.fail('MISMATCH ' .. c.fields.D)
   end
+  state.recall(c)
   if c.fields.H then
     transaction_read_head(c)
     transaction_set_time(c)
@@ -163,6 +164,7 @@ function transaction.commit(c)
   v[head.LAST] = c.now
   local expire_ms = transaction_keep(c)
   puts[2] = struct.pack(state.format(c.plan.words), unpack(v))
+  c.fields.H, c.tables.H = puts[2], v
   for _, field in ipairs(c.order) do
     local value = c.fields[field]
     if value then
@@ -177,6 +179,7 @@ function transaction.commit(c)
     redis.call('PEXPIRE', c.key, string.format('%d', expire_ms))
   end
   push_all(c)
+  state.keep(c)
 end
 
 -- Ends a call, with the reply.
