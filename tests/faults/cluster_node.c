@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A node of the chaos runner (`cluster`): threads that use two sets on a Redis server through the
+ * library, in all ways in which a program can, until SIGTERM. Each writes down what it asked for,
+ * what it was told and when, into a file that it maps: so nothing of that is lost by SIGKILL. It
+ * judges nothing: cluster_checker.py does.
+ *
+ *     cluster_node CONFIG LOGS THREADS SEED
+ *
+ * CONFIG is a configuration with the sets `api`, of two resources and a rate, and `quota`, of a
+ * rate. LOGS begins the names of the files: LOGS.N of thread N, and LOGS.late.
+ */
+#include "lib/random.h"
+#include "lib/require.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <weir/weir.h>
+
+enum { THREADS_MAX = 16, RECORDS_MAX = 1 << 19, LIMITS = 3, SLOTS = 0, SEATS = 1, TOKENS = 2 };
+enum operation { BLOCK = 1, TRY, DESCRIPTOR, QUEUE, TAKE };
+enum state { UNUSED, ASKED, HELD, RELEASING, ENDED };
+
+/* A request, as far as it has come. Instants are by CLOCK_MONOTONIC, ns. The state is written last,
+ * so what it says of the other fields is so. */
+struct record {
+    _Atomic uint64_t state;
+    uint64_t operation, set, amounts[LIMITS], timeout_ns, asked_ns;
+    int64_t result;                       /* of the request */
+    uint64_t granted_ns, known_ns, fence; /* if it is 0: when it was granted, as the library says;
+                                             when the program had it */
+    _Atomic uint64_t held_ns;             /* when it was still held, for certain */
+    uint64_t used, ended_ns;              /* units of the rate; when all was over */
+    int64_t end;                          /* of the release; -EOWNERDEAD: the session has ended */
+};
+_Static_assert(sizeof(struct record) == 128, "cluster_checker.py reads it");
+
+struct late {
+    uint64_t at_ns, late_ns;
+};
+
+struct asker {
+    pthread_t thread;
+    uint64_t random;
+    struct record *records;
+    size_t records_n;
+};
+
+static weir *instance;
+static weir_pool *api, *quota;
+static weir_queue *queue;
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct asker askers[THREADS_MAX];
+static atomic_bool stopping;
+
+static void *map(const char *prefix, const char *suffix, size_t size)
+{
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s.%s", prefix, suffix);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    require(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    require(memory != MAP_FAILED);
+    close(fd);
+    return memory;
+}
+
+static void become(struct record *record, enum state state)
+{
+    atomic_store(&record->state, state);
+}
+
+/* ---- holding ---- */
+
+static uint64_t hold_ns(uint64_t *random, const struct record *record)
+{
+    if (record->amounts[SLOTS] == 1 && random_below(random, 60) == 0)
+        return 100 * MS + random_below(random, 800 * MS);
+    return random_below(random, random_below(random, 8) == 0 ? 30 * MS : 2 * MS);
+}
+
+/* Holds for a while, and looks again and again whether it still does. As soon as it learns that it
+ * does not, it ends that: a program must not go on then. */
+static void hold(struct asker *asker, weir_acquisition *acquisition, struct record *record)
+{
+    uint64_t now = clock_now(), until = now + hold_ns(&asker->random, record), fence;
+
+    for (;; now = clock_now()) {
+        int r = weir_acquisition_fence(acquisition, &fence);
+
+        require(r == 0 || r == -EOWNERDEAD);
+        if (r < 0)
+            return;
+        require(fence == record->fence);
+        atomic_store(&record->held_ns, now);
+        if (now >= until || atomic_load(&stopping))
+            return;
+        pause_ns(until - now < MS ? until - now : MS);
+    }
+}
+
+/* Says what was used of the rate, which is required of it. */
+static void use(struct asker *asker, weir_acquisition *acquisition, struct record *record)
+{
+    uint64_t amount = record->amounts[TOKENS];
+
+    record->used =
+        random_below(&asker->random, 3) ? amount : random_below(&asker->random, amount + 1);
+    if (amount > 0)
+        require(weir_update(acquisition, "tokens", record->used) == 0);
+}
+
+/* Of a grant: holds it for a while, and releases it. */
+static void hold_and_release(struct asker *asker, weir_acquisition *acquisition,
+                             struct record *record)
+{
+    uint64_t now;
+    int r = weir_acquisition_fence(acquisition, &record->fence);
+
+    record->known_ns = clock_now();
+    require(r == 0 || r == -EOWNERDEAD);
+    require(weir_acquisition_granted_ns(acquisition, &record->granted_ns) == 0);
+    atomic_store(&record->held_ns, record->granted_ns);
+    become(record, HELD);
+    if (r == 0)
+        hold(asker, acquisition, record);
+    use(asker, acquisition, record);
+    become(record, RELEASING);
+    now = clock_now();
+    record->end = weir_release(&acquisition);
+    require(record->end == 0 || record->end == -EOWNERDEAD);
+    if (record->end == 0)
+        atomic_store(&record->held_ns, now);
+}
+
+/* ---- asking ---- */
+
+static const char *const keys[LIMITS] = {"slots", "seats", "tokens"};
+
+static struct weir_request request_of(const struct record *record, struct weir_amount *amounts)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < LIMITS; i++)
+        if (record->set == 0 || i == TOKENS)
+            amounts[n++] = (struct weir_amount){keys[i], record->amounts[i]};
+    return (struct weir_request){.size = sizeof(struct weir_request),
+                                 .amounts = amounts,
+                                 .amounts_n = n,
+                                 .timeout_ns = record->timeout_ns};
+}
+
+/* Decides what to ask for: of `quota` mostly for good. */
+static void choose(struct asker *asker, struct record *record)
+{
+    uint64_t *random = &asker->random;
+
+    record->set = random_below(random, 4) == 0;
+    record->operation = BLOCK + random_below(random, 4);
+    if (record->set == 1) {
+        record->operation = random_below(random, 2) ? (uint64_t)TAKE : record->operation;
+        record->amounts[TOKENS] = 1 + random_below(random, 3);
+    } else {
+        record->amounts[SLOTS] = 1 + random_below(random, random_below(random, 3) ? 1 : 3);
+        record->amounts[SEATS] = random_below(random, 4);
+        record->amounts[TOKENS] = random_below(random, 3);
+    }
+    if (record->operation == TRY || record->operation == TAKE)
+        return;
+    record->timeout_ns = random_below(random, 4) ? 2 * SECOND + random_below(random, 8 * SECOND)
+                                                 : 1 + random_below(random, 20 * MS);
+}
+
+/* Waits until the acquisition is decided; sometimes only for a moment. */
+static void await(struct asker *asker, weir_acquisition *acquisition)
+{
+    struct pollfd fd = {.fd = weir_acquisition_fd(acquisition), .events = POLLIN};
+
+    require(fd.fd >= 0);
+    if (random_below(&asker->random, 6)) {
+        while (poll(&fd, 1, -1) < 1)
+            require(errno == EINTR);
+    } else if (poll(&fd, 1, (int)random_below(&asker->random, 8)) == 0) {
+        int r = weir_cancel(acquisition);
+        require(r == 0 || r == -EALREADY);
+    }
+}
+
+static int ask_by_descriptor(struct asker *asker, weir_pool *pool,
+                             const struct weir_request *request, weir_acquisition **ret)
+{
+    int r = weir_submit(pool, request, ret, NULL);
+
+    if (r < 0)
+        return r;
+    if (r > 0)
+        await(asker, *ret);
+    r = weir_acquisition_result(*ret);
+    require(r != -EINPROGRESS);
+    if (r < 0 && r != -EOWNERDEAD)
+        weir_release(ret);
+    return r == -EOWNERDEAD ? 0 : r;
+}
+
+/* One thread of the process at a time has the completion queue. */
+static int ask_by_queue(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret)
+{
+    struct weir_completion done = {0};
+    struct pollfd fd = {.fd = weir_queue_fd(queue), .events = POLLIN};
+
+    pthread_mutex_lock(&queue_lock);
+    int r = weir_queue_submit(queue, pool, request, 7, NULL, NULL);
+    while (r == 0 && weir_queue_reap(queue, &done, 1) == 0)
+        require(poll(&fd, 1, -1) == 1 || errno == EINTR);
+    pthread_mutex_unlock(&queue_lock);
+    *ret = done.acquisition;
+    return r < 0 ? r : done.result;
+}
+
+static int ask(struct asker *asker, struct record *record, weir_acquisition **ret)
+{
+    weir_pool *pool = record->set ? quota : api;
+    struct weir_amount amounts[LIMITS];
+    const struct weir_request request = request_of(record, amounts);
+
+    switch (record->operation) {
+    case BLOCK:
+        return weir_acquire(pool, &request, ret, NULL);
+    case TRY:
+        return weir_try_acquire(pool, &request, ret, NULL);
+    case DESCRIPTOR:
+        return ask_by_descriptor(asker, pool, &request, ret);
+    case QUEUE:
+        return ask_by_queue(pool, &request, ret);
+    default:
+        return weir_take(pool, &request, NULL);
+    }
+}
+
+static void one(struct asker *asker)
+{
+    struct record *record = &asker->records[asker->records_n++];
+    weir_acquisition *acquisition = NULL;
+
+    require(asker->records_n < RECORDS_MAX);
+    choose(asker, record);
+    record->asked_ns = clock_now();
+    become(record, ASKED);
+    record->result = ask(asker, record, &acquisition);
+    if (record->result == 0 && acquisition) {
+        hold_and_release(asker, acquisition, record);
+    } else if (record->result == 0) {
+        record->used = record->amounts[TOKENS];
+        record->granted_ns = record->known_ns = clock_now();
+    }
+    record->ended_ns = clock_now();
+    become(record, ENDED);
+}
+
+static void *run(void *argument)
+{
+    struct asker *asker = argument;
+
+    while (!atomic_load(&stopping)) {
+        one(asker);
+        pause_ns(random_below(&asker->random, 6 * MS));
+    }
+    return NULL;
+}
+
+/* ---- the process ---- */
+
+static void open_sets(const char *config)
+{
+    const struct weir_options options = {.size = sizeof(options), .file = config};
+    struct weir_error error;
+
+    if (weir_open(&instance, &options, &error) < 0) {
+        fprintf(stderr, "%s\n", error.message);
+        exit(1);
+    }
+    require(weir_pool_open(&api, instance, "api", 0, NULL) == 0);
+    require(weir_pool_open(&quota, instance, "quota", 0, NULL) == 0);
+    require(weir_queue_open(&queue, instance, 8) == 0);
+}
+
+/* Until SIGTERM: notes when this thread was woken late, as others may have been then. */
+static void watch(const char *logs)
+{
+    enum { LATE_MAX = 1 << 14 };
+    struct late *late = map(logs, "late", LATE_MAX * sizeof(*late));
+    struct timespec beat = {.tv_nsec = 20 * (long)MS};
+    size_t n = 0;
+    sigset_t term;
+
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    for (;;) {
+        uint64_t due = clock_now() + 20 * MS;
+        if (sigtimedwait(&term, NULL, &beat) == SIGTERM)
+            break;
+        uint64_t now = clock_now();
+        if (now > due + 20 * MS && n < LATE_MAX)
+            late[n++] = (struct late){now, now - due};
+    }
+    atomic_store(&stopping, true);
+}
+
+int main(int argc, char **argv)
+{
+    sigset_t term;
+
+    require(argc == 5);
+    unsigned threads = (unsigned)strtoul(argv[3], NULL, 10);
+    require(threads >= 1 && threads <= THREADS_MAX);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &term, NULL);
+    open_sets(argv[1]);
+    for (unsigned i = 0; i < threads; i++) {
+        char suffix[16];
+        snprintf(suffix, sizeof(suffix), "%u", i);
+        askers[i].records = map(argv[2], suffix, RECORDS_MAX * sizeof(struct record));
+        askers[i].random = random_case(strtoull(argv[4], NULL, 10), i);
+        require(pthread_create(&askers[i].thread, NULL, run, &askers[i]) == 0);
+    }
+    watch(argv[2]);
+    for (unsigned i = 0; i < threads; i++)
+        require(pthread_join(askers[i].thread, NULL) == 0);
+    weir_queue_close(queue);
+    weir_pool_close(quota);
+    weir_pool_close(api);
+    weir_close(instance);
+    return 0;
+}

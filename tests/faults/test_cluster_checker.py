@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: MIT
+"""The checker of the chaos runner is not blind: each invariant is violated once in logs that are made up, and
+is found; what is found in logs without a violation is nothing."""
+import os
+import struct
+import tempfile
+import unittest
+
+import cluster_checker as checker
+import cluster_logs as logs
+from cluster_logs import BLOCK, ENDED, HELD, TAKE, TRY
+
+MS, SECOND = 10**6, 10**9
+T0 = 1000 * SECOND  # of CLOCK_MONOTONIC
+CLOCK = 1790000000 * SECOND  # the server's, at the instant 0 of that
+DEFINITION = b"0000/d/100/1000000/r,4/r,7/g,400,1000000,20,20,0,0,2,0"
+LIMIT_WORDS = 2 + 2 + 4
+
+
+def us_of(ns):
+    return (CLOCK + ns) // 1000
+
+
+def request(asked_ns, amounts=(1, 0, 0), **fields):
+    """A request that was granted 1 ms later, held for 10 ms and released."""
+    granted_ns = fields.pop("granted_ns", asked_ns + MS)
+    words = {"state": ENDED, "operation": BLOCK, "set": 0, "timeout_ns": 5 * SECOND, "asked_ns": asked_ns, "result": 0,
+             "granted_ns": granted_ns, "known_ns": granted_ns + 1000, "fence": us_of(granted_ns), "held_ns": granted_ns + 10 * MS,
+             "used": amounts[2], "ended_ns": granted_ns + 11 * MS, "end": 0, "process": "a"}
+    words.update(fields)
+    made = logs.Request(words["process"], 0, 0, (0, 0, 0, *amounts, *[0] * 10))
+    for name, value in words.items():
+        setattr(made, name, value)
+    return made
+
+
+class Model:
+    """An append-only file of a server with the set `api`, written transaction by transaction."""
+
+    def __init__(self, now=us_of(T0)):
+        self.file, self.now, self.grace = bytearray(), now, 0
+        self.fence = self.granted = self.released = self.reaped = 0
+        self.next, self.tickets, self.sessions, self.pending = 1, {}, {}, [(b"D", DEFINITION)]
+        self.held_offset = 0
+
+    def open(self, session, expiry=None):
+        self.sessions[session] = expiry or self.now + 10**6
+        self.put("s" + session, struct.pack("<7d", self.sessions[session], 0, 0, 0, 0, 0, 0))
+
+    def put(self, field, value):
+        self.pending.append((field.encode(), value))
+
+    def ticket(self, session, slot, serial, kind, fence, amounts):
+        self.tickets[session, slot] = (kind, amounts)
+        self.put(f"t{session}.{slot}", struct.pack("<7d", serial, kind, fence, self.now, *amounts))
+
+    def grant(self, session, slot, serial, amounts=(1, 0, 0), fence=None):
+        fence = fence or max(self.fence + 1, self.now)
+        self.fence, self.granted = max(self.fence, fence), self.granted + 1
+        self.ticket(session, slot, serial, logs.IS_HELD, fence, amounts)
+        return fence
+
+    def wait(self, session, slot, serial, amounts=(1, 0, 0), place=None):
+        self.ticket(session, slot, serial, logs.IS_WAITING, place or self.next, amounts)
+        self.next += 1
+
+    def release(self, session, slot):
+        self.released += 1
+        del self.tickets[session, slot]
+        self.put(f"t{session}.{slot}", None)
+
+    def reap(self, session):
+        for at, (kind, _) in list(self.tickets.items()):
+            if at[0] == session:
+                self.reaped += kind == logs.IS_HELD
+                del self.tickets[at]
+                self.put(f"t{session}.{at[1]}", None)
+        del self.sessions[session]
+        self.put("s" + session, None)
+
+    def commit(self, us=1000):
+        held = [sum(amounts[i] for kind, amounts in self.tickets.values() if kind == logs.IS_HELD) for i in range(2)]
+        waiting = sum(kind == logs.IS_WAITING for kind, _ in self.tickets.values())
+        head = [0] * (logs.HEAD_WORDS + LIMIT_WORDS)
+        head[logs.LAST], head[logs.FENCE], head[logs.GRACE], head[logs.NEXT] = self.now, self.fence, self.grace, self.next
+        head[logs.WAITING], head[logs.GRANTED] = waiting, self.granted
+        head[logs.RELEASED], head[logs.REAPED] = self.released, self.reaped
+        head[logs.HEAD_WORDS + 1], head[logs.HEAD_WORDS + 3] = held[0] + self.held_offset, held[1]
+        self.put("H", struct.pack(f"<{len(head)}d", *head))
+        self.add(b"MULTI")
+        self.add(b"HSET", b"weir:{api}", *[word for pair in self.pending if pair[1] is not None for word in pair])
+        gone = [field for field, value in self.pending if value is None]
+        if gone:
+            self.add(b"HDEL", b"weir:{api}", *gone)
+        self.add(b"EXEC")
+        self.pending, self.now = [], self.now + us
+
+    def add(self, *words):
+        self.file += b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+    def history(self):
+        return [(commit, True) for commit in Replay().commits_of(bytes(self.file))]
+
+
+class Replay(logs.Server):
+    """Freezes the tables of a commit, which is looked at later here."""
+
+    def __init__(self):
+        super().__init__({"weir:{api}": "api"})
+
+    def commits_of(self, data):
+        for commit in super().commits_of(data):
+            commit.tickets, commit.sessions = dict(commit.tickets), dict(commit.sessions)
+            yield commit
+
+
+def found_in(requests=(), models=(), processes=(checker.Process("a"),), **known):
+    """The invariants that are violated."""
+    known = {"clock_ns": CLOCK, "rates": {"api": (400 / 1e6, 20)}, **known}
+    run = checker.Run(requests, processes, [model.history() for model in models], **known)
+    return [violation.invariant for violation in checker.check(run)[0]]
+
+
+def busy_model():
+    """Two sessions: grants, waiters, releases, in order."""
+    model = Model()
+    model.open("x-1")
+    model.open("y-1")
+    model.grant("x-1", 0, 1, (3, 1, 0))
+    model.commit()
+    model.wait("y-1", 0, 1, (2, 0, 1))
+    model.commit()
+    model.wait("x-1", 1, 2)
+    model.commit()
+    return model
+
+
+class Clean(unittest.TestCase):
+    def test_nothing_is_found(self):
+        model = busy_model()
+        model.release("x-1", 0)
+        model.grant("y-1", 0, 1, (2, 0, 1))
+        model.grant("x-1", 1, 2)
+        model.commit()
+        model.release("y-1", 0)
+        model.now += 10**6
+        model.reap("x-1")
+        model.reap("y-1")
+        model.commit()
+        self.assertEqual(found_in(models=[model], losses_expected=True), [])
+
+    def test_requests(self):
+        requests = [request(T0 + i * 20 * MS, (4, 7, 2), process="a") for i in range(100)]
+        requests += [request(T0 + i * 20 * MS, operation=TRY, timeout_ns=0, result=-11, ended_ns=T0 + (i * 20 + 1) * MS)
+                     for i in range(100)]
+        self.assertEqual(found_in(requests), [])
+
+    def test_after_loss(self):
+        """What is asserted is not granted again, even if it is more than there is."""
+        before, after = busy_model(), Model(us_of(T0 + SECOND))
+        after.grace = after.now + 10**6
+        after.open("x-1")
+        first = struct.unpack("<7d", before.file[before.file.index(b"tx-1.0") + 6 + 7:][:56])
+        after.fence = int(first[2])
+        after.granted += 1
+        after.tickets["x-1", 0] = (logs.IS_HELD, (3, 1, 0))
+        after.put("tx-1.0", struct.pack("<7d", *first))
+        after.commit()
+        self.assertEqual(found_in(models=[before, after], losses_expected=True), [])
+
+
+class OfNodes(unittest.TestCase):
+    def test_held(self):
+        requests = [request(T0 + i * MS, (2, 0, 0)) for i in range(3)]
+        self.assertEqual(found_in(requests), ["held"])
+        requests[2].amounts = (0, 7, 0)
+        self.assertEqual(found_in(requests), [])
+        requests[1].amounts = (2, 1, 0)
+        self.assertEqual(found_in(requests), ["held"])
+
+    def test_held_by_a_process_that_is_killed(self):
+        requests = [request(T0, (3, 0, 0), state=HELD, held_ns=T0 + 30 * MS), request(T0 + 20 * MS, (2, 0, 0), process="b")]
+        processes = [checker.Process("a", killed_ns=T0 + 31 * MS), checker.Process("b")]
+        self.assertEqual(found_in(requests, processes=processes), ["held"])
+        requests[0].held_ns = T0 + 19 * MS
+        self.assertEqual(found_in(requests, processes=processes), [])
+
+    def test_rate(self):
+        requests = [request(T0 + i * 2 * MS, (0, 0, 1), operation=TAKE, fence=0) for i in range(100)]
+        self.assertEqual(found_in(requests), ["rate"])  # 500 per second: more than 20 ahead
+        self.assertEqual(found_in(requests[:90]), [])
+        self.assertEqual(found_in([request(T0 + i * 3 * MS, (0, 0, 1)) for i in range(1000)]), [])
+        burst = [request(T0 + i * 1000, (0, 0, 1)) for i in range(21)]
+        self.assertEqual(found_in(burst), ["rate"])
+        self.assertEqual(found_in(burst[1:]), [])
+        burst[7].used = 0
+        self.assertEqual(found_in(burst), [])
+
+    def test_rate_in_the_middle(self):
+        requests = [request(T0 + i * 10 * MS, (0, 0, 1)) for i in range(500)]
+        requests += [request(T0 + 2 * SECOND + 3 * MS + i * 1000, (0, 0, 1)) for i in range(19)]
+        self.assertEqual(found_in(requests), [])
+        requests += [request(T0 + 2 * SECOND + 3 * MS + i * 1000, (0, 0, 1)) for i in range(19, 22)]
+        self.assertEqual(found_in(requests), ["rate"])
+
+    def test_fence_twice(self):
+        requests = [request(T0), request(T0 + 50 * MS, fence=us_of(T0 + MS))]
+        self.assertEqual(found_in(requests), ["fences"])
+
+    def test_fence_shrinks(self):
+        requests = [request(T0), request(T0 + 50 * MS, fence=us_of(T0))]
+        self.assertEqual(found_in(requests), ["fences"])
+        requests[1].asked_ns = T0 - MS  # it may have been granted before
+        self.assertEqual(found_in(requests), [])
+
+    def test_deadline(self):
+        late = request(T0, result=-110, ended_ns=T0 + 9 * SECOND)
+        self.assertEqual(found_in([late]), ["deadline"])
+        self.assertEqual(found_in([request(T0, granted_ns=T0 + 9 * SECOND)]), ["deadline"])
+        self.assertEqual(found_in([request(T0, operation=TRY, result=-11, ended_ns=T0 + 5 * SECOND)]), ["deadline"])
+        stopped = checker.Process("a", stops=[(T0 + SECOND, T0 + 8 * SECOND)])
+        self.assertEqual(found_in([late], processes=[stopped]), [])
+
+    def test_ends(self):
+        waits = request(T0, state=logs.ASKED)
+        self.assertEqual(found_in([waits]), ["ends"])
+        self.assertEqual(found_in([waits], processes=[checker.Process("a", killed_ns=T0 + MS)]), [])
+        self.assertEqual(found_in([], processes=[checker.Process("a", status=-6)]), ["ends"])
+
+    def test_noticed(self):
+        process = checker.Process("a", stops=[(T0 + 5 * MS, T0 + 1200 * MS)])
+        held = request(T0, held_ns=T0 + 1201 * MS, end=checker.OWNERDEAD, ended_ns=T0 + 1202 * MS)
+        self.assertEqual(found_in([held], processes=[process], losses_expected=True), ["noticed"])
+        held.held_ns = T0 + 4 * MS
+        self.assertEqual(found_in([held], processes=[process], losses_expected=True), [])
+
+    def test_losses(self):
+        lost = request(T0, end=checker.OWNERDEAD)
+        self.assertEqual(found_in([lost]), ["losses"])
+        starved = checker.Process("a", late=[(T0, 300 * MS)])
+        self.assertEqual(found_in([lost], processes=[starved]), [])
+
+    def test_progress(self):
+        self.assertEqual(found_in([request(T0)], faults_end_ns=T0 + SECOND), ["progress"])
+        self.assertEqual(found_in([request(T0)], faults_end_ns=T0), [])
+
+    def test_quiet(self):
+        state = [0, 0, 0, 0, 9, 8, 1, 0, 0, 0, [[4, 0, 0], [7, 0, 0], [20, 0, 0]]]
+        self.assertEqual(found_in(snapshots={"api": state}), [])
+        for i, value in ((3, 1), (4, 10), (10, [[3, 0, 0], [7, 0, 0], [20, 0, 0]]), (10, [[4, 0, 0], [7, 2, 0], [20, 0, 0]])):
+            self.assertEqual(found_in(snapshots={"api": [*state[:i], value, *state[i + 1:]]}), ["quiet"])
+
+
+class OfServers(unittest.TestCase):
+    def check(self, model, *invariants, **known):
+        self.assertEqual(found_in(models=[model], **{"losses_expected": True, **known}), list(invariants))
+
+    def test_order(self):
+        model = busy_model()
+        model.grant("x-1", 1, 2)
+        model.commit()
+        self.check(model, "order")
+
+    def test_newcomer(self):
+        model = busy_model()
+        model.grant("y-1", 5, 7)
+        model.commit()
+        self.check(model, "order")
+
+    def test_place(self):
+        model = busy_model()
+        model.wait("y-1", 5, 7, place=1)
+        model.commit()
+        self.check(model, "order")
+
+    def test_capacity(self):
+        model = Model()
+        model.open("x-1")
+        for slot in range(5):
+            model.grant("x-1", slot, slot + 1)
+            model.commit()
+        self.check(model, "server held")
+
+    def test_fences(self):
+        for less in (0, 1):
+            model = Model()
+            model.open("x-1")
+            fence = model.grant("x-1", 0, 1)
+            model.commit()
+            model.grant("x-1", 1, 2, fence=fence - less)
+            model.commit()
+            self.check(model, "fences")
+
+    def test_fences_of_two_servers(self):
+        one, two = Model(), Model()
+        for model, session in ((one, "x-1"), (two, "y-1")):
+            model.open(session)
+            model.grant(session, 0, 1)
+            model.commit()
+        self.assertEqual(found_in(models=[one, two], losses_expected=True), ["fences"])
+
+    def test_grace(self):
+        model = Model()
+        model.grace = model.now + 500
+        model.open("x-1")
+        model.grant("x-1", 0, 1)
+        model.commit()
+        self.check(model, "grace")
+
+    def test_sums(self):
+        model = busy_model()
+        model.held_offset = 1
+        model.commit()
+        self.check(model, "all or nothing")
+
+    def test_balance(self):
+        model = busy_model()
+        model.granted += 1
+        model.commit()
+        self.check(model, "balance")
+
+    def test_sessions(self):
+        model = busy_model()
+        model.now += 2 * 10**6
+        model.open("x-1")
+        model.commit()
+        self.check(model, "sessions")
+
+
+class OfBoth(unittest.TestCase):
+    def setUp(self):
+        self.model = Model()
+        self.model.open("x-1", expiry=self.model.now + 20 * 10**6)
+        self.fence = self.model.grant("x-1", 0, 1, (2, 1, 0))
+        self.model.commit()
+        self.request = request(T0, (2, 1, 0), fence=self.fence, granted_ns=T0)
+
+    def found(self, *processes, **known):
+        return found_in([self.request], [self.model], processes or [checker.Process("a")], **{"losses_expected": True, **known})
+
+    def test_clean(self):
+        self.assertEqual(self.found(), [])
+
+    def test_granted_by_none(self):
+        self.request.fence += 1
+        self.assertEqual(self.found(), ["granted by a server"])
+
+    def test_other_amounts(self):
+        self.request.amounts = (2, 0, 0)
+        self.assertEqual(self.found(), ["all or nothing"])
+
+    def test_dead_head(self):
+        self.model.now += 8 * 10**6
+        self.model.commit()
+        self.assertEqual(self.found(checker.Process("a", killed_ns=T0 + SECOND)), ["dead head"])
+        self.assertEqual(self.found(checker.Process("a", killed_ns=T0 + 6 * SECOND)), [])
+
+    def test_recovered(self):
+        self.model.reap("x-1")
+        self.model.commit()
+        self.assertEqual(self.found(losses_expected=False), ["recovered"])
+        self.assertEqual(self.found(checker.Process("a", killed_ns=T0 + 5 * MS), losses_expected=False), [])
+
+
+class Files(unittest.TestCase):
+    """What is read is what was written."""
+
+    def test_commands_that_are_cut_off(self):
+        model = busy_model()
+        whole = list(logs.read_transactions(bytes(model.file)))
+        for size in range(0, len(model.file), 7):
+            some = list(logs.read_transactions(bytes(model.file[:size])))
+            self.assertEqual(some, whole[:len(some)])
+
+    def test_requests_are_read(self):
+        with tempfile.TemporaryDirectory() as directory:
+            with open(os.path.join(directory, "n.0"), "wb") as file:
+                file.write(logs.RECORD.pack(ENDED, BLOCK, 1, 1, 2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12, -13) + bytes(1280))
+            with open(os.path.join(directory, "n.late"), "wb") as file:
+                file.write(struct.pack("<2Q", 5, 6) + bytes(160))
+            [read] = logs.read_requests(os.path.join(directory, "n"), "n")
+            self.assertEqual([getattr(read, name) for name in logs.Request.__slots__],
+                             ["n", 0, 0, ENDED, BLOCK, 1, (1, 2, 3), 4, 5, -6, 7, 8, 9, 10, 11, 12, -13])
+            self.assertEqual(logs.read_lateness(os.path.join(directory, "n")), [(5, 6)])
+
+
+if __name__ == "__main__":
+    unittest.main()
