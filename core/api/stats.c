@@ -5,7 +5,7 @@
 #include "config/plan.h"
 #include "limit/counters.h"
 #include "peer/peer.h"
-#include "remote/remote.h"
+#include "remote/remote_lease.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
@@ -159,6 +159,15 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return r;
     stats_add_counters(set, ret, retlimits, n);
     return (int)set->limits.n;
+}
+
+int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret)
+{
+    if (limit >= weir_set_limits(set) || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    return remote_leases_stats(set, (uint32_t)limit, ret);
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)

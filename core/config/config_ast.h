@@ -28,11 +28,19 @@ struct settings {
     size_t n;
 };
 
+/* `lease: { for: … }`: units are taken ahead from an engine. */
+struct ast_lease_ahead {
+    struct config_value name; /* "lease"; no text: not given so */
+    struct config_value span;
+};
+
 /* A part of a text begins with its name, or with a value that has only its mark. */
 struct ast_limit {
     struct config_value name; /* never a text: requests name limits by key */
     struct config_value type, key, algorithm;
-    struct config_value refund, overuse, lease;
+    struct config_value refund, overuse;
+    struct config_value lease; /* as a number; no text: not given, or lease_ahead is */
+    struct ast_lease_ahead lease_ahead;
     struct settings settings; /* capacity, window, burst, …: everything else */
 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum field_kind {
-    FIELD_VALUE,   /* a text */
+    FIELD_VALUE,   /* a text, or if there is a schema, a mapping */
     FIELD_TEXTS,   /* a list of texts */
     FIELD_PAIRS,   /* a mapping of any names to texts */
     FIELD_MAPPING, /* a mapping with a schema */
@@ -23,7 +23,7 @@ struct schema_field {
     const char *name;
     enum field_kind kind;
     size_t offset;   /* of the value, the struct, or the pointer to the array of items */
-    size_t n_offset; /* of the number of items */
+    size_t n_offset; /* of the number of items; of FIELD_VALUE, of the struct of the mapping */
     size_t size;     /* of an item */
     size_t most;     /* items that are possible */
     const struct schema *schema;
@@ -53,10 +53,25 @@ struct schema {
         .n_offset = offsetof(struct owner, field.n), .size = sizeof(struct setting), .most = (max) \
     }
 
+static const struct schema lease_schema = {
+    .owner = "`lease`",
+    .fields = {{.name = "for",
+                .kind = FIELD_VALUE,
+                .offset = offsetof(struct ast_lease_ahead, span)}},
+};
+
 static const struct schema limit_schema = {
     .owner = "a limit",
-    .fields = {FIELD(ast_limit, type), FIELD(ast_limit, key), FIELD(ast_limit, algorithm),
-               FIELD(ast_limit, refund), FIELD(ast_limit, overuse), FIELD(ast_limit, lease)},
+    .fields = {FIELD(ast_limit, type),
+               FIELD(ast_limit, key),
+               FIELD(ast_limit, algorithm),
+               FIELD(ast_limit, refund),
+               FIELD(ast_limit, overuse),
+               {.name = "lease",
+                .kind = FIELD_VALUE,
+                .offset = offsetof(struct ast_limit, lease),
+                .n_offset = offsetof(struct ast_limit, lease_ahead),
+                .schema = &lease_schema}},
     .others = PAIRS(ast_limit, settings, CONFIG_SETTINGS_MAX),
 };
 
@@ -203,8 +218,13 @@ static void schema_read_field(struct yaml_reader *yaml, const struct schema_fiel
     struct yaml_node item;
     switch (field->kind) {
     case FIELD_VALUE:
-        schema_read_value(yaml, field->name, node, value);
-        break;
+        if (!field->schema || node->kind != YAML_MAPPING) {
+            schema_read_value(yaml, field->name, node, value);
+            break;
+        }
+        value->mark = node->value.mark;
+        value = schema_at_offset(target, field->n_offset);
+        /* fall through */
     case FIELD_MAPPING:
         /* Null counts as an empty mapping, and lacks what an empty one lacks. */
         if (node->kind == YAML_MAPPING || node->kind == YAML_NULL)

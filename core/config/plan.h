@@ -35,10 +35,11 @@ struct backend_plan {
     char *texts;               /* the values that are texts are addresses in here */
 };
 
-/* The parameters of a limit's algorithm, by name. */
+/* What an engine is told of a limit: the parameters of its algorithm, by name. */
 struct limit_settings {
     struct weir_backend_setting *items;
     uint32_t n;
+    uint64_t lease_for_ns; /* units may be taken ahead for so long; 0: they may not */
 };
 
 /* Which key is removed for a new one when no key is in its initial state. */

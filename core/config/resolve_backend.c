@@ -5,6 +5,9 @@
 #include "config/value.h"
 #include <string.h>
 
+/* The tick of engines' clocks. */
+#define ENGINE_TICK_NS UINT64_C(1000)
+
 /* Copies the values of a backend's parameters, with the texts, which are of the AST. */
 static void resolve_backend_values(struct resolver *resolver, const struct plugin *plugin,
                                    struct backend_plan *plan)
@@ -91,9 +94,10 @@ static void resolve_engine_check(struct resolver *resolver, const struct ast_set
                 "`memory` and `evict` are for the backends thread and process: an engine forgets "
                 "subjects as their limits recover");
     for (size_t i = 0; i < ast->limits_n; i++)
-        if (value_is_given(&ast->limits[i].lease))
+        if (ast->limits[i].lease.text)
             complain(resolver->complaints, ast->limits[i].lease.mark,
-                     "`lease` is for the backends thread and process");
+                     "`lease` as a number is for the backends thread and process: of an engine "
+                     "units are leased for a time, as in `lease: { for: 200ms }`");
     if (ast->fair.text && strcmp(ast->fair.text, "per_limit") == 0)
         complain(resolver->complaints, ast->fair.mark,
                  "`fair: per_limit` is for the backends thread and process");
@@ -122,6 +126,41 @@ bool resolve_engine(struct resolver *resolver, const struct ast_set *ast, struct
     return known || !value_is_given(&ast->backend);
 }
 
+/* Returns why a limit cannot be leased, or NULL. What an engine cannot lease it says itself. */
+static const char *resolve_engine_unleasable(const struct set_plan *plan, uint32_t i)
+{
+    const struct limit *limit = &plan->limits[i];
+    if (plan->keyed.max_keys != 0)
+        return "`lease` cannot be used with `subjects`: each would need units of its own";
+    if (limit->charges)
+        return "`lease` cannot be used with `overuse: charge`: the engine does not know of what is "
+               "granted from a lease";
+    return NULL;
+}
+
+/* Resolves `lease: { for: … }`. */
+static void resolve_engine_lease(struct resolver *resolver, const struct ast_limit *ast,
+                                 struct set_plan *plan, uint32_t i)
+{
+    const struct config_value *span = &ast->lease_ahead.span;
+    const char *wrong = resolve_engine_unleasable(plan, i);
+    uint64_t for_ns;
+    if (!ast->lease_ahead.name.text)
+        return;
+    if (wrong)
+        complain(resolver->complaints, ast->lease.mark, "%s", wrong);
+    else if (!value_is_given(span))
+        complain(resolver->complaints, ast->lease.mark,
+                 "`lease` needs `for`: how long units may be used, as in `lease: { for: 200ms }`");
+    else if (!value_read_number(resolver->complaints, "for", span, UNITS_DURATION, ENGINE_TICK_NS,
+                                UINT64_MAX, &for_ns))
+        return;
+    else if (for_ns % ENGINE_TICK_NS != 0)
+        complain(resolver->complaints, span->mark, "`for` has to be whole microseconds");
+    else
+        plan->settings[i].lease_for_ns = for_ns;
+}
+
 void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast,
                           struct set_plan *plan, uint32_t i)
 {
@@ -135,6 +174,7 @@ void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast
     if (!plan->settings || !plugin)
         return;
     settings = &plan->settings[i];
+    resolve_engine_lease(resolver, ast, plan, i);
     settings->items = resolve_alloc(resolver, plugin->info.parameters_n, sizeof(*settings->items));
     for (uint32_t j = 0; settings->items && j < plugin->info.parameters_n; j++) {
         if (resolver->params.values[j].given)

@@ -183,8 +183,9 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size
                                      uint32_t *ret_n)
 {
     const struct settings *settings = &ast->settings;
-    const struct config_value *fields[] = {&ast->refund, &ast->overuse, &ast->lease};
-    static const char *const names[] = {"refund", "overuse", "lease"};
+    const struct config_value *fields[] = {&ast->refund, &ast->overuse, &ast->lease,
+                                           &ast->lease_ahead.span};
+    static const char *const names[] = {"refund", "overuse", "lease", "lease.for"};
     size_t size = 0;
     *ret_n = 0;
     for (size_t i = 0; i < settings->n + ARRAY_LENGTH(fields); i++) {

@@ -175,9 +175,15 @@ static void resolve_set_place_limit(struct resolver *resolver, const struct ast_
 /* Checks that a lease is for a set of one limit: units taken ahead would be withheld from other
  * limits. */
 static void resolve_set_check_lease(struct resolver *resolver, const struct ast_set *ast,
-                                    const struct config_value *lease)
+                                    const struct set_plan *plan, const struct ast_limit *limit)
 {
-    if (!lease->text)
+    const struct config_value *lease = &limit->lease;
+    if (limit->lease_ahead.name.text && plan->backend != BACKEND_REMOTE)
+        complain(
+            resolver->complaints, lease->mark,
+            "`lease: { for: … }` is for sets that an engine keeps; here `lease` is a number of "
+            "units");
+    if (!lease->text || plan->backend == BACKEND_REMOTE)
         return;
     if (ast->subjects.name.text)
         complain(resolver->complaints, lease->mark,
@@ -225,7 +231,7 @@ static void resolve_set_limits(struct resolver *resolver, const struct ast_set *
         if (plan->backend == BACKEND_REMOTE)
             resolve_engine_limit(resolver, &ast->limits[i], plan, (uint32_t)i);
         resolve_set_check_keys(resolver, ast, plan->limits, i);
-        resolve_set_check_lease(resolver, ast, &ast->limits[i].lease);
+        resolve_set_check_lease(resolver, ast, plan, &ast->limits[i]);
         resolve_set_place_limit(resolver, &ast->limits[i], plan, &plan->limits[i]);
     }
 }

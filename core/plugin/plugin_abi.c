@@ -248,24 +248,26 @@ static int plugin_abi_check_balancer(const struct plugin_abi_reader *reader,
     return 0;
 }
 
-/* Every operation is required: this part of the ABI does not grow yet. */
+/* Every operation is required but those of leases, which come together. */
 static int plugin_abi_check_backend(const struct plugin_abi_reader *reader,
                                     const struct weir_backend *backend)
 {
-    const char *missing = !backend->open          ? "open"
-                          : !backend->close       ? "close"
-                          : !backend->run         ? "run"
-                          : !backend->stop        ? "stop"
-                          : !backend->set_open    ? "set_open"
-                          : !backend->set_close   ? "set_close"
-                          : !backend->ask         ? "ask"
-                          : !backend->wait        ? "wait"
-                          : !backend->cancel      ? "cancel"
-                          : !backend->release     ? "release"
-                          : !backend->return_part ? "return_part"
-                          : !backend->snapshot    ? "snapshot"
-                          : !backend->check       ? "check"
-                                                  : NULL;
+    const char *missing = !backend->open                        ? "open"
+                          : !backend->close                     ? "close"
+                          : !backend->run                       ? "run"
+                          : !backend->stop                      ? "stop"
+                          : !backend->set_open                  ? "set_open"
+                          : !backend->set_close                 ? "set_close"
+                          : !backend->ask                       ? "ask"
+                          : !backend->wait                      ? "wait"
+                          : !backend->cancel                    ? "cancel"
+                          : !backend->release                   ? "release"
+                          : !backend->return_part               ? "return_part"
+                          : !backend->snapshot                  ? "snapshot"
+                          : !backend->check                     ? "check"
+                          : !backend->batch && backend->unbatch ? "batch"
+                          : !backend->unbatch && backend->batch ? "unbatch"
+                                                                : NULL;
     return missing ? plugin_abi_refuse(reader, "its operation `%s` is missing", missing) : 0;
 }
 

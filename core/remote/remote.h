@@ -37,13 +37,16 @@ struct remote_set {
     void *handle; /* the set, to the backend; NULL: none yet */
     enum on_failure on_failure;
     bool has_subjects;
+    struct remote_lease *leases;   /* one for each limit; NULL: none is leased (remote_lease.h) */
+    _Atomic uint64_t batches_n;    /* that have come into use */
     _Atomic bool failure_reported; /* since the engine answered last */
 };
 
 /* Words of a record behind its amounts. */
 enum {
     REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none */
-    REMOTE_FENCE,   /* granted: its fencing token; refused: when to try again, by the clock */
+    REMOTE_FENCE,   /* granted: its fencing token, or of batches: batches_n before that; refused:
+                       when to try again, by the clock */
     REMOTE_LOST,    /* granted: 1: it is not held any more; refused: index of the limit + 1 */
     REMOTE_LOST_FD, /* granted: descriptor that a loss signals, + 1; 0: none; under the lock */
     REMOTE_WORDS

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Connections to engines, and their threads. */
-#include "remote/remote.h"
+#include "remote/remote_lease.h"
 
 #include "base/error.h"
 #include "base/invariant.h"
@@ -42,7 +42,9 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
                                               .context = engine,
                                               .decided = remote_decided,
                                               .lost = remote_lost,
-                                              .log = remote_engine_log};
+                                              .log = remote_engine_log,
+                                              .batched = remote_batched,
+                                              .spare = remote_spare};
     engine->ctx = thread_ctx_new(engine->w);
     if (!engine->ctx)
         return -ENOMEM;

@@ -5,7 +5,7 @@
 #include "config/fingerprint.h"
 #include "limit/counters.h"
 #include "os/os.h"
-#include "remote/remote.h"
+#include "remote/remote_lease.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
@@ -22,10 +22,10 @@
 
 /* ---- opening ---- */
 
-static void remote_describe_limit(const weir_set *set, const struct set_plan *plan, uint32_t i,
-                                  struct weir_backend_limit *ret)
+static void remote_describe_limit(const struct remote_set *remote, const struct set_plan *plan,
+                                  uint32_t i, struct weir_backend_limit *ret)
 {
-    const struct limit *limit = &set->limits.items[i];
+    const struct limit *limit = &remote->set.limits.items[i];
 
     *ret = (struct weir_backend_limit){.size = sizeof(*ret),
                                        .type = limit->type,
@@ -35,7 +35,10 @@ static void remote_describe_limit(const weir_set *set, const struct set_plan *pl
                                        .algorithm = limit->algorithm_name,
                                        .capacity = limit->capacity,
                                        .settings_n = plan->settings[i].n,
-                                       .settings = plan->settings[i].items};
+                                       .settings = plan->settings[i].items,
+                                       .lease_for_ns = plan->settings[i].lease_for_ns};
+    if (ret->lease_for_ns)
+        ret->ret_capacity = &remote->leases[i].capacity;
 }
 
 /* Describes the set to the backend. */
@@ -56,8 +59,11 @@ static int remote_describe(struct remote_set *remote, const struct set_plan *pla
     const struct remote_engine *engine = remote->engine;
     int r;
 
+    if (remote->leases && !engine->backend->batch)
+        return error_set(reterr, -EINVAL, "set `%s`: backend `%s` has no leases", plan->name,
+                         plan->engine);
     for (uint32_t i = 0; i < remote->set.limits.n; i++)
-        remote_describe_limit(&remote->set, plan, i, &limits[i]);
+        remote_describe_limit(remote, plan, i, &limits[i]);
     r = engine->backend->set_open(engine->connection, &definition, &remote->handle, &reason);
     if (r >= 0)
         return 0;
@@ -94,6 +100,8 @@ static int remote_set_open(weir_set *set, const struct set_plan *plan, struct we
         return error_set(reterr, -ENOENT, "set `%s`: there is no backend `%s`", plan->name,
                          plan->engine);
     r = thread_ctx_prepare(remote->engine->ctx, set);
+    if (r == 0)
+        r = remote_leases_open(remote, plan);
     return r < 0 ? r : remote_attach(set, plan, reterr);
 }
 
@@ -101,8 +109,10 @@ static void remote_set_close(weir_set *set)
 {
     struct remote_set *remote = remote_of(set);
 
+    remote_leases_close(remote);
     if (remote->handle)
         remote->engine->backend->set_close(remote->handle);
+    os_free(remote->leases);
     if (remote->engine && set->limits.n)
         thread_ctx_unprepare(remote->engine->ctx, set->number);
 }
@@ -126,9 +136,10 @@ static void remote_fill_record(const struct acquire_op *op, struct acq_record *r
 static const struct limit *remote_too_small(const struct acquire_op *op)
 {
     const struct limits *limits = &op->set->limits;
+    const struct remote_lease *leases = remote_of(op->set)->leases;
 
     for (uint32_t i = 0; i < limits->n; i++)
-        if (op->amounts[i] > limits->items[i].capacity)
+        if (op->amounts[i] > (leases ? leases[i].capacity : limits->items[i].capacity))
             return &limits->items[i];
     return NULL;
 }
@@ -258,14 +269,48 @@ static int remote_take(struct acquire_op *op)
     return code;
 }
 
+/* Grants what was taken from batches: the engine knows of no hold. */
+static void remote_grant_leased(struct acquire_op *op, uint32_t record, uint64_t place)
+{
+    struct acq_record *r = set_record(op->set, record);
+    uint64_t now_ns;
+
+    set_count_grant(op->ctx, op->set, op->amounts, record);
+    if (!record)
+        return;
+    now_ns = clock_now_ns(&op->set->w->clock);
+    op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+    record_store(&r->granted_ns, now_ns);
+    record_store(&r->enqueued_ns, now_ns);
+    record_store(remote_word(op->set, record, REMOTE_FENCE), place);
+    shm_store_release(&r->word, record_next_word(record_load(&r->word), RECORD_HELD));
+}
+
+/* Grants from batches, if the request is one that may. */
+static bool remote_acquire_leased(struct acquire_op *op, uint32_t record, enum wait_mode mode)
+{
+    struct remote_set *remote = remote_of(op->set);
+    uint64_t place = 0;
+
+    /* After a probe the caller comes back. */
+    if (!remote->leases || mode == MODE_RESERVE ||
+        !remote_leases_take(remote, op->amounts, mode != MODE_PROBE, &place))
+        return false;
+    remote_grant_leased(op, record, place);
+    return true;
+}
+
 static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                           uint64_t max_wait_ns)
 {
-    const struct limit *too_small = remote_too_small(op);
+    const struct limit *too_small;
     int r;
 
     if (op->within)
         return -EOPNOTSUPP;
+    if (remote_acquire_leased(op, record, mode))
+        return 0;
+    too_small = remote_too_small(op);
     op->decision = (struct decision){.now_ns = clock_now_ns(&op->set->w->clock),
                                      .forecast_ns = WEIR_NEVER,
                                      .limiting = too_small};
@@ -295,6 +340,7 @@ static bool remote_release(struct thread_ctx *ctx, weir_set *set, uint32_t recor
                                                  record_load(remote_word(set, record, REMOTE_HOLD)),
                                              .used = args->return_all ? nothing : args->used,
                                              .undo = args->return_all};
+    uint64_t place = remote->leases ? record_load(remote_word(set, record, REMOTE_FENCE)) : 0;
 
     (void)is_owner;
     if (!shm_cas_seq_cst(&set_record(set, record)->word, word, record_next_word(word, RECORD_FREE)))
@@ -302,6 +348,8 @@ static bool remote_release(struct thread_ctx *ctx, weir_set *set, uint32_t recor
     set_count_release(ctx, set, args);
     if (how.hold)
         remote->engine->backend->release(remote->handle, &how);
+    else if (place)
+        remote_leases_put(remote, args, place);
     return true;
 }
 
@@ -317,6 +365,8 @@ static void remote_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t r
     set_count_return(ctx, set, args);
     if (hold)
         remote->engine->backend->return_part(remote->handle, hold, left);
+    else if (remote->leases)
+        remote_leases_put(remote, args, record_load(remote_word(set, record, REMOTE_FENCE)));
 }
 
 static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
@@ -416,6 +466,7 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     for (uint32_t i = 0; i < n; i++) {
         limits[i].available = all[i].available;
         limits[i].held = all[i].held;
+        limits[i].leased = remote_leases_ready(remote, i);
     }
     return 0;
 }

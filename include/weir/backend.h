@@ -7,7 +7,8 @@
  * An engine is named at the top of a configuration (`backends: { main: { type: redis, … } }`), and
  * a set names it (`backend: main`). The core calls, in this order:
  * - `open` of a connection; `run`, in a thread of its own, until `stop`;
- * - `set_open` for each set; then `ask`, `wait`, `cancel`, `release`, `return_part`, `snapshot`;
+ * - `set_open` for each set; then `ask`, `wait`, `cancel`, `release`, `return_part`, `batch`,
+ *   `unbatch`, `snapshot`;
  * - `set_close` for each set, and `close`.
  *
  * The engine decides: it has the states of the limits, the wait queue and the clock. The core has a
@@ -16,9 +17,9 @@
  * prints, ends the process, raises or handles signals, forks or starts threads.
  *
  * Threads: operations on sets come from any thread, at the same time. `run` has a thread of its
- * own. `decided` and `lost` of the host may be called with locks of the backend held: they call
- * nothing of the backend. All times are by CLOCK_MONOTONIC, in nanoseconds, and durations are
- * rounded so that nothing is had early.
+ * own. The host's calls about a set may be made with locks of the backend held: they call nothing
+ * of the backend. All times are by CLOCK_MONOTONIC, in nanoseconds, and durations are rounded so
+ * that nothing is had early.
  *
  * Structs that begin with their size grow at the end, as in plugin.h.
  */
@@ -52,6 +53,7 @@ struct weir_backend_limit {
     uint64_t capacity;     /* the largest amount that can be granted */
     uint64_t lease_for_ns; /* units may be taken ahead, for so long; 0: they may not */
     const struct weir_backend_setting *settings;
+    uint64_t *ret_capacity; /* leased: `set_open` lowers it to what can be granted beside batches */
 };
 
 /* A set, as all that use it must agree on it. */
@@ -107,6 +109,20 @@ struct weir_backend_verdict {
     uint64_t delay_ns;       /* of RESERVE: the grant counts in so many ns from now */
 };
 
+/*
+ * Units of a limit that the engine has granted ahead of use: a batch. They are used in this process
+ * without asking, for `valid_ns` from the call of `batch` on, and count as used by then.
+ */
+struct weir_backend_batch {
+    size_t size;
+    uint32_t limit;
+    int32_t result;          /* 0 granted; else as of a verdict */
+    uint64_t units;          /* granted: at least 1, at most what was wanted */
+    uint64_t valid_ns;       /* granted */
+    uint64_t at;             /* granted: what `unbatch` is to be told of them */
+    uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
+};
+
 /* What the core gives to a backend. */
 struct weir_backend_host {
     size_t size;
@@ -124,6 +140,11 @@ struct weir_backend_host {
     void (*lost)(void *context, void *set, uint64_t token, uint64_t hold);
     /* level: enum weir_log_level. One line without an end of line; never a password. */
     void (*log)(void *context, int level, const char *message);
+    /* Reports what became of a batch. `spare` is to be called in so many ns; UINT64_MAX: not. */
+    uint64_t (*batched)(void *context, void *set, const struct weir_backend_batch *batch);
+    /* Asks for units of a limit that are to be given back: those of `ret`, with its `at`; 0: none.
+     * Returns as `batched`. From the thread of `run`. */
+    uint64_t (*spare)(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret);
 };
 
 /* How a grant is given back. */
@@ -197,6 +218,17 @@ struct weir_backend {
     /* Sees whether the engine can be reached and used, for `weir check --connect`: blocks, until
      * `until_ns` at most. Returns 0, or a code with the reason. */
     int (*check)(void *connection, uint64_t until_ns, struct weir_reason *reterr);
+
+    /* These two may be missing: then no limit can be leased. */
+
+    /* Asks for up to so many units of a leased limit, ahead of use. One batch is asked for at a
+     * time. Never blocks. Returns 0: one call of `batched` will follow, maybe before this returns,
+     * unless the set is closed; or -ENOMEM, -ENOBUFS: none will. What cannot be sent at once is
+     * refused: a batch that comes late is of no use. */
+    int (*batch)(void *set, uint32_t limit, uint64_t wanted);
+    /* Gives units of a batch back that were not used. Never fails or blocks. It may be lost: they
+     * count as used then. */
+    void (*unbatch)(void *set, uint32_t limit, uint64_t units, uint64_t at);
 };
 
 #ifdef __cplusplus

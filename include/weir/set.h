@@ -129,7 +129,19 @@ struct weir_limit_stats {
     uint64_t refused;      /* requests refused because of this limit */
     uint64_t refunded; /* units that were not used, and that a strict refund gave back in part */
     uint64_t overused; /* units used beyond what was granted */
-    uint64_t leased;   /* units leased by threads and not granted yet, now */
+    uint64_t leased;   /* units leased by threads, or taken ahead from an engine, and not granted
+                          yet, now */
+};
+
+/* The lease of a limit of a set that an engine keeps (`lease: { for: … }`), in this process. */
+struct weir_lease_stats {
+    size_t size;       /* in: sizeof(struct weir_lease_stats) */
+    uint64_t batches;  /* that the engine has granted */
+    uint64_t taken;    /* units of them: the sum of those below, but for batches that are over */
+    uint64_t granted;  /* units: to requests that did not ask the engine */
+    uint64_t returned; /* units that were given back before the end of their batch */
+    uint64_t stranded; /* units that were not used when their batch ended */
+    uint64_t ready;    /* units, now: to be granted */
 };
 
 /*
@@ -263,6 +275,10 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
+
+/* Tells of the lease of a limit, by its number, of a set that an engine keeps. Asks nothing of the
+ * engine. Returns 0; -EINVAL; -ENOENT: the limit has none; -ECHILD. */
+WEIR_PUBLIC int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret);
 
 /*
  * Lists holders and waiters, the longest first. Stores at most `n` of them in `ret`, which may be

@@ -203,8 +203,11 @@ int main(int argc, char **argv)
     if (r < 0)
         fprintf(stderr, "%s\n", reason.message);
     require(r == 0);
-    crowd.user.host = (struct weir_backend_host){sizeof(crowd.user.host), &crowd, crowd_decided,
-                                                 crowd_lost, user_log};
+    crowd.user.host = (struct weir_backend_host){.size = sizeof(crowd.user.host),
+                                                 .context = &crowd,
+                                                 .decided = crowd_decided,
+                                                 .lost = crowd_lost,
+                                                 .log = user_log};
     crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, argv[8] != NULL);
     user_start(&crowd.user);
     crowd.end_ns = now_ns() + strtoull(argv[6], NULL, 10) * MS;

@@ -111,8 +111,11 @@ static inline int user_open(struct user *user, const char *path, struct weir_rea
                 values[i].value *= MS;
         }
     }
-    user->host =
-        (struct weir_backend_host){sizeof(user->host), user, user_decided, user_lost, user_log};
+    user->host = (struct weir_backend_host){.size = sizeof(user->host),
+                                            .context = user,
+                                            .decided = user_decided,
+                                            .lost = user_lost,
+                                            .log = user_log};
     return user->backend->open(values, &user->host, &user->connection, reason);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A backend plugin, and its engine: it counts resources, with one queue for each set, first come,
- * first served. Rates are granted up to their capacity, for ever. It does what struct
- * engine_control says.
+ * first served. Rates are granted up to their capacity, for ever, but the first limit can be a
+ * bucket. It does what struct engine_control says.
  */
 #include "engine.h"
 #include <errno.h>
@@ -19,6 +19,9 @@
 #endif
 #ifndef ENGINE_CHECK
 #define ENGINE_CHECK engine_check
+#endif
+#ifndef ENGINE_BATCH
+#define ENGINE_BATCH engine_batch
 #endif
 
 struct engine {
@@ -77,12 +80,70 @@ static void refuse(struct engine_set *set, uint64_t token, int code, uint32_t li
     report(set, token, &verdict);
 }
 
+/* ---- the bucket ---- */
+
+static uint64_t bucket_now_us(const struct engine_control *control)
+{
+    return *control->now_ns / 1000;
+}
+
+static uint64_t bucket_most(const struct engine_bucket *bucket)
+{
+    return bucket->burst * bucket->window_us - bucket->capacity * bucket->delta_us;
+}
+
+/* Brings what is missing up to date. */
+static void bucket_flow(struct engine_control *control)
+{
+    struct engine_bucket *bucket = &control->bucket;
+    uint64_t now_us = bucket_now_us(control);
+    uint64_t come = bucket->capacity * (now_us - bucket->last_us);
+
+    bucket->beyond = bucket->beyond > come ? bucket->beyond - come : 0;
+    bucket->last_us = now_us;
+}
+
+static uint64_t bucket_available(struct engine_control *control)
+{
+    bucket_flow(control);
+    return (bucket_most(&control->bucket) - control->bucket.beyond) / control->bucket.window_us;
+}
+
+static void bucket_take(struct engine_control *control, uint64_t n)
+{
+    bucket_flow(control);
+    control->bucket.beyond += n * control->bucket.window_us;
+}
+
+/* Gives units back that were taken then, less what has flowed in since. */
+static void bucket_give_back(struct engine_control *control, uint64_t n, uint64_t at_us)
+{
+    struct engine_bucket *bucket = &control->bucket;
+    uint64_t back = n * bucket->window_us, come;
+
+    bucket_flow(control);
+    come = bucket->capacity * (bucket->last_us - at_us);
+    back = back > come ? back - come : 0;
+    bucket->beyond = bucket->beyond > back ? bucket->beyond - back : 0;
+}
+
+/* Returns ns until so many are there. */
+static uint64_t bucket_wait_ns(struct engine_control *control, uint64_t n)
+{
+    const struct engine_bucket *bucket = &control->bucket;
+    uint64_t lack = bucket->beyond + n * bucket->window_us - bucket_most(bucket);
+
+    return (lack + bucket->capacity - 1) / bucket->capacity * 1000;
+}
+
 /* Returns the first limit without room; limits_n: there is none. */
 static uint32_t full_limit(const struct engine_set *set, const uint64_t *amounts)
 {
-    const struct engine_control *control = set->engine->control;
+    struct engine_control *control = set->engine->control;
     uint32_t i = 0;
 
+    if (control->bucket.window_us && bucket_available(control) < amounts[0])
+        return 0;
     while (i < set->limits_n && control->held[i] + amounts[i] <= set->capacity[i])
         i++;
     return i;
@@ -106,6 +167,8 @@ static void grant(struct engine_set *set, const struct engine_request *request)
         .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0};
     struct engine_hold *hold = &set->holds[set->holds_n];
 
+    if (engine->control->bucket.window_us)
+        bucket_take(engine->control, request->amounts[0]);
     if (!report(set, request->token, &verdict) || request->mode == WEIR_BACKEND_TAKE)
         return;
     set->holds_n++;
@@ -234,6 +297,140 @@ __attribute__((unused)) static int engine_check(void *connection, uint64_t until
     return ((struct engine *)connection)->control->fails_check;
 }
 
+/* ---- batches ---- */
+
+static void decide_batch(struct engine_control *control, struct engine_batch *batch)
+{
+    uint64_t half = (batch->wanted + 1) / 2, available = batch->wanted;
+
+    if (control->bucket.window_us)
+        available = bucket_available(control);
+    batch->is_decided = true;
+    batch->retry_after_ns = control->retry_after_ns;
+    batch->result = control->away ? control->away : available < half ? -EAGAIN : 0;
+    if (control->away)
+        return;
+    if (available < half) {
+        batch->retry_after_ns = bucket_wait_ns(control, half);
+        return;
+    }
+    batch->units = available < batch->wanted ? available : batch->wanted;
+    batch->valid_ns = control->lease_for_ns - 1000;
+    batch->at = bucket_now_us(control);
+    if (control->bucket.window_us)
+        bucket_take(control, batch->units);
+}
+
+static void note_spare(struct engine_control *control, const struct engine_batch *batch,
+                       uint64_t due_ns)
+{
+    struct engine_spare *free_one = NULL;
+
+    for (int i = 0; i < ENGINE_BATCHES; i++) {
+        struct engine_spare *spare = &control->spares[i];
+
+        if (!spare->host && !free_one)
+            free_one = spare;
+        if (spare->host == batch->host && spare->set == batch->set && spare->limit == batch->limit)
+            return; /* it is looked for already */
+    }
+    if (due_ns == UINT64_MAX || !free_one)
+        return;
+    *free_one = (struct engine_spare){.host = batch->host,
+                                      .set = batch->set,
+                                      .limit = batch->limit,
+                                      .due_ns = *control->now_ns + due_ns};
+}
+
+static void deliver_batch(struct engine_control *control, struct engine_batch *batch)
+{
+    const struct weir_backend_host *host = batch->host;
+    const struct weir_backend_batch report = {.size = sizeof(report),
+                                              .limit = batch->limit,
+                                              .result = batch->result,
+                                              .units = batch->units,
+                                              .valid_ns = batch->valid_ns,
+                                              .at = batch->at,
+                                              .retry_after_ns = batch->retry_after_ns};
+    struct engine_batch was = *batch;
+
+    batch->host = NULL;
+    control->refused_batches += report.result < 0;
+    control->batched_units += report.units;
+    note_spare(control, &was, host->batched(host->context, was.set, &report));
+}
+
+static void give_back(struct engine_control *control, uint64_t units, uint64_t at)
+{
+    control->unbatched_units += units;
+    if (control->bucket.window_us)
+        bucket_give_back(control, units, at);
+}
+
+static void run_spares(struct engine_control *control)
+{
+    for (int i = 0; i < ENGINE_BATCHES; i++) {
+        struct engine_spare *spare = &control->spares[i];
+        const struct weir_backend_host *host = spare->host;
+        struct weir_backend_batch rest;
+        uint64_t in_ns;
+
+        while (spare->host && spare->due_ns <= *control->now_ns) {
+            in_ns = host->spare(host->context, spare->set, spare->limit, &rest);
+            if (rest.units)
+                give_back(control, rest.units, rest.at);
+            spare->due_ns = *control->now_ns + in_ns;
+            if (in_ns == UINT64_MAX)
+                spare->host = NULL;
+        }
+    }
+}
+
+__attribute__((unused)) static int engine_batch(void *handle, uint32_t limit, uint64_t wanted)
+{
+    struct engine_set *set = handle;
+    struct engine_control *control = set->engine->control;
+    struct engine_batch now, *batch = control->batches_wait ? NULL : &now;
+
+    pthread_mutex_lock(&set->engine->lock);
+    for (int i = 0; i < ENGINE_BATCHES && !batch; i++)
+        if (!control->batches[i].host)
+            batch = &control->batches[i];
+    control->batched++;
+    control->last_wanted = wanted;
+    if (batch && !control->fails_batch) {
+        *batch = (struct engine_batch){
+            .host = set->engine->host, .set = set->context, .limit = limit, .wanted = wanted};
+        if (!control->batches_wait) {
+            decide_batch(control, batch);
+            deliver_batch(control, batch);
+        }
+    }
+    pthread_mutex_unlock(&set->engine->lock);
+    return control->fails_batch ? control->fails_batch : batch ? 0 : -ENOBUFS;
+}
+
+static void engine_unbatch(void *handle, uint32_t limit, uint64_t units, uint64_t at)
+{
+    struct engine_set *set = handle;
+
+    (void)limit;
+    pthread_mutex_lock(&set->engine->lock);
+    give_back(set->engine->control, units, at);
+    pthread_mutex_unlock(&set->engine->lock);
+}
+
+/* Forgets what is on its way to a set. */
+static void forget_batches(struct engine_control *control, const void *set)
+{
+    for (int i = 0; i < ENGINE_BATCHES; i++) {
+        if (control->batches[i].set == set)
+            control->batches[i].host = NULL;
+        if (control->spares[i].set == set)
+            control->spares[i].host = NULL;
+    }
+}
+
 /* ---- sets ---- */
 
 static int engine_set_open(void *connection, const struct weir_backend_set *definition,
@@ -264,7 +461,15 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
         if (limit->settings_n)
             control->last_setting = limit->settings[0].value;
         control->last_settings_n = limit->settings_n;
+        if (limit->lease_for_ns) {
+            control->lease_for_ns = limit->lease_for_ns;
+            *limit->ret_capacity =
+                control->leased_capacity ? control->leased_capacity : *limit->ret_capacity;
+        }
     }
+    control->decide_batch = decide_batch;
+    control->deliver_batch = deliver_batch;
+    control->run_spares = run_spares;
     control->fingerprint = definition->fingerprint;
     control->host_set = definition->context;
     control->sets++;
@@ -280,6 +485,7 @@ static void engine_set_close(void *handle)
     while (*at != set)
         at = &(*at)->next;
     *at = set->next;
+    forget_batches(set->engine->control, set->context);
     set->engine->control->sets--;
     set->engine->control->waiting -= set->queue_n;
     free(set);
@@ -434,6 +640,8 @@ static const struct weir_backend operations = {
     .return_part = engine_return_part,
     .snapshot = engine_snapshot,
     .check = ENGINE_CHECK,
+    .batch = ENGINE_BATCH,
+    .unbatch = engine_unbatch,
 };
 
 static const struct weir_parameter parameters[] = {

@@ -8,7 +8,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ENGINE_QUEUE_MAX = 64, ENGINE_LIMITS = 4 };
+enum { ENGINE_QUEUE_MAX = 64, ENGINE_LIMITS = 4, ENGINE_BATCHES = 16 };
+
+/* The first limit as a bucket: as plugins/backends/redis/buckets.lua decides, by whole
+ * microseconds. Units are counted in parts, of which there are as many as a window has
+ * microseconds. All instances that have this struct share it. */
+struct engine_bucket {
+    uint64_t capacity, window_us, burst, delta_us; /* window_us 0: there is none */
+    uint64_t beyond, last_us;                      /* what is missing, in parts, and as of when */
+};
+
+/* A call of `batch`: on its way to the engine, or back. */
+struct engine_batch {
+    const void *host; /* struct weir_backend_host; NULL: no call */
+    void *set;        /* to the core */
+    bool is_decided;
+    uint32_t limit;
+    uint64_t wanted;
+    int32_t result; /* if it is decided */
+    uint64_t units, valid_ns, at, retry_after_ns;
+};
+
+/* When `spare` is to be called. */
+struct engine_spare {
+    const void *host; /* NULL: it is not */
+    void *set, *handle;
+    uint32_t limit;
+    uint64_t due_ns;
+};
 
 struct engine_control {
     /* Set by the test. */
@@ -19,6 +46,11 @@ struct engine_control {
     bool is_deaf;    /* cancellations are lost */
     bool is_hostile; /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
+    int fails_batch;
+    uint64_t leased_capacity; /* what can be granted beside batches; 0: the capacity */
+    bool batches_wait;        /* they go on when the test says so */
+    const uint64_t *now_ns;   /* the clock of the bucket */
+    struct engine_bucket bucket;
 
     /* Seen by the test. */
     unsigned connections, sets, threads; /* open now */
@@ -30,9 +62,19 @@ struct engine_control {
     char last_algorithm[32];
     uint64_t last_setting;
     uint32_t last_settings_n;
-    uint64_t last_token, last_hold; /* of the last grant that holds */
-    void *host_set;                 /* the last one opened, to the core */
-    const void *host;               /* struct weir_backend_host */
+    uint64_t last_token, last_hold;    /* of the last grant that holds */
+    void *host_set;                    /* the last one opened, to the core */
+    const void *host;                  /* struct weir_backend_host */
+    uint64_t lease_for_ns;             /* of the last limit that is leased */
+    unsigned batched, refused_batches; /* calls of `batch` */
+    uint64_t last_wanted, batched_units, unbatched_units;
+    struct engine_batch batches[ENGINE_BATCHES]; /* those that go on when the test says so */
+    struct engine_spare spares[ENGINE_BATCHES];
+
+    /* Calls of the test, once a set was opened. */
+    void (*decide_batch)(struct engine_control *control, struct engine_batch *batch);
+    void (*deliver_batch)(struct engine_control *control, struct engine_batch *batch);
+    void (*run_spares)(struct engine_control *control); /* those that are due */
 };
 
 #endif

@@ -30,6 +30,7 @@ static struct {
     struct weir_set_info info;
     struct weir_set_stats stats;
     struct weir_limit_stats limit_stats;
+    struct weir_lease_stats lease_stats;
     struct weir_subjects_stats subjects;
     struct weir_setting settings[8];
     struct weir_completion completion;
@@ -164,6 +165,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_set_subjects, (P(0, world.set), P(1, &right.subjects)), -EINVAL, -EINVAL)            \
     CALL(weir_set_stats, (P(0, world.set), P(1, &right.stats), P(2, &right.limit_stats), 1),       \
          -EINVAL, -EINVAL, -EINVAL)                                                                \
+    CALL(weir_set_lease_stats, (P(0, world.set), 0, P(1, &right.lease_stats)), -EINVAL, -EINVAL)   \
     CALL(weir_set_holders, (P(0, world.set), P(1, &right.holder), 1), -EINVAL, -EINVAL)            \
     CALL(weir_set_holder_amounts, (P(0, world.set), P(1, &right.holder), P(2, right.amounts), 4),  \
          -EINVAL, -EINVAL, -EINVAL)
@@ -369,8 +371,10 @@ static void wrong_sizes_of_results_are_refused(void **state)
     make_right();
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         right.info.size = right.stats.size = right.subjects.size = right.refusal.size = wrong[i];
+        right.lease_stats.size = wrong[i];
         assert_int_equal(weir_set_info(world.set, &right.info), -EINVAL);
         assert_int_equal(weir_set_stats(world.set, &right.stats, NULL, 0), -EINVAL);
+        assert_int_equal(weir_set_lease_stats(world.set, 0, &right.lease_stats), -EINVAL);
         assert_int_equal(weir_set_subjects(world.set, &right.subjects), -EINVAL);
         assert_int_equal(weir_acquisition_refusal(right.ended, &right.refusal), -EINVAL);
         assert_null(right.refusal.key);

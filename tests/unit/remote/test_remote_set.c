@@ -786,7 +786,7 @@ static void wrong_configurations_are_refused(void **state)
     refuses(WITH(GOOD_BACKEND, "backend: far, clock: boottime, " LIMITS(SLOTS(1))), "its own");
     refuses(WITH(GOOD_BACKEND, "backend: far, limits: [ { type: rate, key: k, algorithm: gcra,"
                                " capacity: 9, window: 1s, lease: 3 } ]"),
-            "`lease` is for the backends");
+            "`lease` as a number is for the backends");
     refuses(
         WITH(GOOD_BACKEND, "backend: far, subjects: { max: 9, memory: 1MiB }, " LIMITS(SLOTS(1))),
         "`memory` and `evict`");
