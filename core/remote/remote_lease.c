@@ -22,22 +22,22 @@ __extension__ typedef unsigned __int128 lease_u128;
 
 /* ---- the word ---- */
 
-static uint32_t lease_number(uint64_t word)
+static uint32_t remote_lease_number(uint64_t word)
 {
     return (uint32_t)(word >> 32);
 }
 
-static uint64_t lease_left(uint64_t word)
+static uint64_t remote_lease_left(uint64_t word)
 {
     return word & UINT32_MAX;
 }
 
-static uint64_t lease_word(const struct remote_lease *lease)
+static uint64_t remote_lease_word(const struct remote_lease *lease)
 {
     return atomic_load_explicit(&lease->word, memory_order_acquire);
 }
 
-static void lease_attend_from(struct remote_lease *lease, uint64_t units, uint64_t at_ns)
+static void remote_lease_attend_from(struct remote_lease *lease, uint64_t units, uint64_t at_ns)
 {
     atomic_store_explicit(&lease->attend_units, units, memory_order_relaxed);
     atomic_store_explicit(&lease->attend_ns, at_ns, memory_order_relaxed);
@@ -45,16 +45,16 @@ static void lease_attend_from(struct remote_lease *lease, uint64_t units, uint64
 
 /* Takes units of the batch with the number in `word`, which was valid at `now_ns`, unless it was
  * replaced or has fewer. */
-static bool lease_exchange(struct remote_lease *lease, uint64_t *word, uint64_t amount,
-                           uint64_t now_ns, bool *ret_attend)
+static bool remote_lease_exchange(struct remote_lease *lease, uint64_t *word, uint64_t amount,
+                                  uint64_t now_ns, bool *ret_attend)
 {
-    uint32_t number = lease_number(*word);
+    uint32_t number = remote_lease_number(*word);
 
-    while (lease_number(*word) == number && lease_left(*word) >= amount) {
+    while (remote_lease_number(*word) == number && remote_lease_left(*word) >= amount) {
         if (!atomic_compare_exchange_weak_explicit(&lease->word, word, *word - amount,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        *ret_attend = lease_left(*word) - amount <
+        *ret_attend = remote_lease_left(*word) - amount <
                           atomic_load_explicit(&lease->attend_units, memory_order_relaxed) ||
                       now_ns >= atomic_load_explicit(&lease->attend_ns, memory_order_relaxed);
         return true;
@@ -62,10 +62,10 @@ static bool lease_exchange(struct remote_lease *lease, uint64_t *word, uint64_t 
     return false;
 }
 
-static bool lease_is_valid(const struct remote_lease *lease, uint64_t word, uint64_t now_ns)
+static bool remote_lease_is_valid(const struct remote_lease *lease, uint64_t word, uint64_t now_ns)
 {
-    return now_ns <
-           atomic_load_explicit(&lease->deadlines[lease_number(word) & 1], memory_order_acquire);
+    return now_ns < atomic_load_explicit(&lease->deadlines[remote_lease_number(word) & 1],
+                                         memory_order_acquire);
 }
 
 /*
@@ -73,16 +73,16 @@ static bool lease_is_valid(const struct remote_lease *lease, uint64_t word, uint
  * fails if the batch was replaced since: so the units are of a batch that was not over. If the
  * deadline was that of a later batch, the word has changed, too.
  */
-static bool lease_take(struct remote_lease *lease, struct clock *clock, uint64_t amount,
-                       bool *ret_attend)
+static bool remote_lease_take(struct remote_lease *lease, struct clock *clock, uint64_t amount,
+                              bool *ret_attend)
 {
-    uint64_t word = lease_word(lease), now_ns;
+    uint64_t word = remote_lease_word(lease), now_ns;
 
-    while (lease_left(word) >= amount) {
+    while (remote_lease_left(word) >= amount) {
         now_ns = clock_boottime_ns(clock);
-        if (!lease_is_valid(lease, word, now_ns))
+        if (!remote_lease_is_valid(lease, word, now_ns))
             return false;
-        if (lease_exchange(lease, &word, amount, now_ns, ret_attend))
+        if (remote_lease_exchange(lease, &word, amount, now_ns, ret_attend))
             return true;
     }
     return false;
@@ -91,42 +91,42 @@ static bool lease_take(struct remote_lease *lease, struct clock *clock, uint64_t
 /* ---- under the engine's lock ---- */
 
 /* Counts units that are not used any more. */
-static void lease_count_back(struct remote_lease *lease, const struct remote_batch *rest,
-                             uint64_t now_ns)
+static void remote_lease_count_back(struct remote_lease *lease, const struct remote_batch *rest,
+                                    uint64_t now_ns)
 {
     *(rest->deadline_ns > now_ns ? &lease->returned : &lease->stranded) += rest->units;
 }
 
 /* Withdraws what is left of the batch in use. */
-static struct remote_batch lease_withdraw(struct remote_lease *lease, uint64_t now_ns)
+static struct remote_batch remote_lease_withdraw(struct remote_lease *lease, uint64_t now_ns)
 {
-    uint64_t word = lease_word(lease);
+    uint64_t word = remote_lease_word(lease);
     struct remote_batch rest = lease->current;
 
     while (!atomic_compare_exchange_weak_explicit(&lease->word, &word, word & ~(uint64_t)UINT32_MAX,
                                                   memory_order_acq_rel, memory_order_acquire))
         ;
-    rest.units = lease_left(word);
-    lease_count_back(lease, &rest, now_ns);
+    rest.units = remote_lease_left(word);
+    remote_lease_count_back(lease, &rest, now_ns);
     return rest;
 }
 
 /* Withdraws the batch that is not in use yet. */
-static struct remote_batch lease_withdraw_next(struct remote_lease *lease, uint64_t now_ns)
+static struct remote_batch remote_lease_withdraw_next(struct remote_lease *lease, uint64_t now_ns)
 {
     struct remote_batch rest = lease->next;
 
     lease->next.units = 0;
-    lease_count_back(lease, &rest, now_ns);
+    remote_lease_count_back(lease, &rest, now_ns);
     return rest;
 }
 
 /* Brings the next batch into use. Returns what is left of the one before. */
-static struct remote_batch lease_replace(struct remote_set *remote, struct remote_lease *lease,
-                                         uint64_t now_ns)
+static struct remote_batch remote_lease_replace(struct remote_set *remote,
+                                                struct remote_lease *lease, uint64_t now_ns)
 {
-    struct remote_batch rest = lease_withdraw(lease, now_ns);
-    uint32_t number = lease_number(lease_word(lease)) + 1;
+    struct remote_batch rest = remote_lease_withdraw(lease, now_ns);
+    uint32_t number = remote_lease_number(remote_lease_word(lease)) + 1;
 
     WEIR_INVARIANT(lease->next.units && lease->next.units <= UINT32_MAX);
     lease->current = lease->next;
@@ -137,22 +137,22 @@ static struct remote_batch lease_replace(struct remote_set *remote, struct remot
                           memory_order_release);
     lease->current.place =
         atomic_fetch_add_explicit(&remote->batches_n, 1, memory_order_seq_cst) + 1;
-    lease_attend_from(lease, LEASE_UNITS_LOW(lease->current.units),
-                      lease->current.deadline_ns - LEASE_LIFE_LOW(lease->for_ns));
+    remote_lease_attend_from(lease, LEASE_UNITS_LOW(lease->current.units),
+                             lease->current.deadline_ns - LEASE_LIFE_LOW(lease->for_ns));
     return rest;
 }
 
 /* Returns the units that were granted from batches. */
-static uint64_t lease_granted(const struct remote_lease *lease)
+static uint64_t remote_lease_granted(const struct remote_lease *lease)
 {
     return lease->taken - lease->returned - lease->stranded - lease->next.units -
-           lease_left(lease_word(lease));
+           remote_lease_left(remote_lease_word(lease));
 }
 
 /* Returns how many units the demand of late would use of a batch; starts to count anew. */
-static uint64_t lease_estimate(struct remote_lease *lease, uint64_t now_ns)
+static uint64_t remote_lease_estimate(struct remote_lease *lease, uint64_t now_ns)
 {
-    uint64_t granted = lease_granted(lease);
+    uint64_t granted = remote_lease_granted(lease);
     uint64_t elapsed_ns = now_ns > lease->since_ns ? now_ns - lease->since_ns : 1;
     uint64_t demand = lease->missed + (granted > lease->counted ? granted - lease->counted : 0);
     lease_u128 estimate = (lease_u128)demand * LEASE_LIFE_USED(lease->for_ns);
@@ -174,17 +174,17 @@ static uint64_t lease_estimate(struct remote_lease *lease, uint64_t now_ns)
  * request of `amount`: then the engine is asked for each. Or one has been asked for, is there, or
  * has been refused.
  */
-static uint64_t lease_decide(struct remote_lease *lease, uint64_t amount, uint64_t now_ns)
+static uint64_t remote_lease_decide(struct remote_lease *lease, uint64_t amount, uint64_t now_ns)
 {
     uint64_t size = lease->size > amount ? lease->size : amount, wanted;
 
     lease->missed += amount;
     if (lease->wanted || lease->next.units || now_ns < lease->not_before_ns)
         return 0;
-    wanted = lease_estimate(lease, now_ns);
+    wanted = remote_lease_estimate(lease, now_ns);
     if (!wanted || wanted < amount) {
         lease->size /= 2;
-        lease_attend_from(lease, 0, now_ns + LEASE_LIFE_LOW(lease->for_ns));
+        remote_lease_attend_from(lease, 0, now_ns + LEASE_LIFE_LOW(lease->for_ns));
         return 0;
     }
     size = size ? size : 1;
@@ -193,26 +193,27 @@ static uint64_t lease_decide(struct remote_lease *lease, uint64_t amount, uint64
     wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
     lease->asked_ns = now_ns;
     lease->wanted = wanted;
-    lease_attend_from(lease, 0, WEIR_NEVER);
+    remote_lease_attend_from(lease, 0, WEIR_NEVER);
     return wanted;
 }
 
 /* ---- without the lock ---- */
 
-static struct remote_lease *lease_of(const struct remote_set *remote, uint32_t i)
+static struct remote_lease *remote_lease_of(const struct remote_set *remote, uint32_t i)
 {
     WEIR_INVARIANT(i < remote->set.limits.n && remote->leases[i].for_ns);
     return &remote->leases[i];
 }
 
-static void lease_give_back(struct remote_set *remote, uint32_t i, const struct remote_batch *rest)
+static void remote_lease_give_back(struct remote_set *remote, uint32_t i,
+                                   const struct remote_batch *rest)
 {
     if (rest->units)
         remote->engine->backend->unbatch(remote->handle, i, rest->units, rest->at);
 }
 
 /* Sees to the next batch; `missed`: what a request has just not found here. */
-static void lease_attend(struct remote_set *remote, uint32_t i, uint64_t missed)
+static void remote_lease_attend(struct remote_set *remote, uint32_t i, uint64_t missed)
 {
     struct remote_engine *engine = remote->engine;
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), wanted;
@@ -220,7 +221,7 @@ static void lease_attend(struct remote_set *remote, uint32_t i, uint64_t missed)
         .size = sizeof(refused), .limit = i, .retry_after_ns = WEIR_NEVER};
 
     pthread_mutex_lock(&engine->lock);
-    wanted = lease_decide(lease_of(remote, i), missed, now_ns);
+    wanted = remote_lease_decide(remote_lease_of(remote, i), missed, now_ns);
     pthread_mutex_unlock(&engine->lock);
     if (!wanted)
         return;
@@ -233,47 +234,49 @@ static void lease_attend(struct remote_set *remote, uint32_t i, uint64_t missed)
 
 /* Brings the batch into use that came meanwhile, if the one in use does not serve this amount.
  * Returns whether it is worth trying again. */
-static bool lease_renew(struct remote_set *remote, uint32_t i, uint64_t amount)
+static bool remote_lease_renew(struct remote_set *remote, uint32_t i, uint64_t amount)
 {
-    struct remote_lease *lease = lease_of(remote, i);
+    struct remote_lease *lease = remote_lease_of(remote, i);
     struct remote_batch rest = {0};
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock);
     bool serves;
 
     pthread_mutex_lock(&remote->engine->lock);
-    serves = lease_left(lease_word(lease)) >= amount && lease->current.deadline_ns > now_ns;
+    serves = remote_lease_left(remote_lease_word(lease)) >= amount &&
+             lease->current.deadline_ns > now_ns;
     if (!serves && lease->next.units >= amount && lease->next.deadline_ns > now_ns) {
-        rest = lease_replace(remote, lease, now_ns);
+        rest = remote_lease_replace(remote, lease, now_ns);
         serves = true;
     } else if (!serves && lease->next.units && lease->next.deadline_ns <= now_ns) {
-        rest = lease_withdraw_next(lease, now_ns);
+        rest = remote_lease_withdraw_next(lease, now_ns);
     }
     pthread_mutex_unlock(&remote->engine->lock);
-    lease_give_back(remote, i, &rest);
+    remote_lease_give_back(remote, i, &rest);
     return serves;
 }
 
-static bool leases_take_one(struct remote_set *remote, uint32_t i, uint64_t amount, bool counts)
+static bool remote_leases_take_one(struct remote_set *remote, uint32_t i, uint64_t amount,
+                                   bool counts)
 {
     struct clock *clock = &remote->set.w->clock;
     bool attend;
 
     do {
-        if (lease_take(lease_of(remote, i), clock, amount, &attend)) {
+        if (remote_lease_take(remote_lease_of(remote, i), clock, amount, &attend)) {
             if (attend)
-                lease_attend(remote, i, 0);
+                remote_lease_attend(remote, i, 0);
             return true;
         }
-    } while (lease_renew(remote, i, amount));
+    } while (remote_lease_renew(remote, i, amount));
     if (counts)
-        lease_attend(remote, i, amount);
+        remote_lease_attend(remote, i, amount);
     return false;
 }
 
 /* Takes from several batches. With the lock no batch is replaced, so what was taken of some can go
  * back to them if another one has not enough. */
-static bool leases_take_locked(struct remote_set *remote, const uint64_t *amounts,
-                               uint64_t *ret_attend)
+static bool remote_leases_take_locked(struct remote_set *remote, const uint64_t *amounts,
+                                      uint64_t *ret_attend)
 {
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), word;
     uint32_t n = remote->set.limits.n, i;
@@ -283,10 +286,10 @@ static bool leases_take_locked(struct remote_set *remote, const uint64_t *amount
     for (i = 0; i < n && is_taken; i++) {
         bool attend = false;
 
-        word = lease_word(&remote->leases[i]);
-        is_taken =
-            !amounts[i] || (lease_is_valid(&remote->leases[i], word, now_ns) &&
-                            lease_exchange(&remote->leases[i], &word, amounts[i], now_ns, &attend));
+        word = remote_lease_word(&remote->leases[i]);
+        is_taken = !amounts[i] ||
+                   (remote_lease_is_valid(&remote->leases[i], word, now_ns) &&
+                    remote_lease_exchange(&remote->leases[i], &word, amounts[i], now_ns, &attend));
         *ret_attend |= (uint64_t)attend << i;
     }
     for (i = is_taken ? 0 : i - 1; i > 0; i--)
@@ -297,18 +300,18 @@ static bool leases_take_locked(struct remote_set *remote, const uint64_t *amount
     return is_taken;
 }
 
-static bool leases_take_all(struct remote_set *remote, const uint64_t *amounts, bool counts)
+static bool remote_leases_take_all(struct remote_set *remote, const uint64_t *amounts, bool counts)
 {
     uint64_t attend = 0;
-    bool is_taken = leases_take_locked(remote, amounts, &attend), serves = !is_taken;
+    bool is_taken = remote_leases_take_locked(remote, amounts, &attend), serves = !is_taken;
 
     for (uint32_t i = 0; i < remote->set.limits.n && serves; i++)
-        serves = !amounts[i] || lease_renew(remote, i, amounts[i]);
+        serves = !amounts[i] || remote_lease_renew(remote, i, amounts[i]);
     if (serves)
-        is_taken = leases_take_locked(remote, amounts, &attend);
+        is_taken = remote_leases_take_locked(remote, amounts, &attend);
     for (uint32_t i = 0; i < remote->set.limits.n; i++)
         if (amounts[i] && (attend >> i & 1 || (!is_taken && counts)))
-            lease_attend(remote, i, is_taken ? 0 : amounts[i]);
+            remote_lease_attend(remote, i, is_taken ? 0 : amounts[i]);
     return is_taken;
 }
 
@@ -326,13 +329,13 @@ bool remote_leases_take(struct remote_set *remote, const uint64_t *amounts, bool
         n++;
     }
     *ret_place = atomic_load_explicit(&remote->batches_n, memory_order_seq_cst);
-    return n == 1 ? leases_take_one(remote, last, amounts[last], counts)
-                  : leases_take_all(remote, amounts, counts);
+    return n == 1 ? remote_leases_take_one(remote, last, amounts[last], counts)
+                  : remote_leases_take_all(remote, amounts, counts);
 }
 
 /* Returns what a release gives back of limit `i`. */
-static uint64_t leases_unused(const struct remote_set *remote, const struct release_args *args,
-                              uint32_t i)
+static uint64_t remote_leases_unused(const struct remote_set *remote,
+                                     const struct release_args *args, uint32_t i)
 {
     uint64_t used = args->return_all ? 0 : args->used[i];
 
@@ -341,7 +344,15 @@ static uint64_t leases_unused(const struct remote_set *remote, const struct rele
     return used < args->amounts[i] ? args->amounts[i] - used : 0;
 }
 
-/* A batch that was in use before the grant, and is so now, is the one that the units are of. */
+/* Returns whether units of a grant from batches can go back: a batch that was in use before the
+ * grant, and is so now, is the one that they are of. */
+static bool remote_lease_has_batch(const struct remote_lease *lease, uint64_t place,
+                                   uint64_t now_ns)
+{
+    return lease->current.units && lease->current.place <= place &&
+           lease->current.deadline_ns > now_ns;
+}
+
 void remote_leases_put(struct remote_set *remote, const struct release_args *args, uint64_t place)
 {
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock);
@@ -350,27 +361,28 @@ void remote_leases_put(struct remote_set *remote, const struct release_args *arg
     for (uint32_t i = 0; i < remote->set.limits.n; i++) {
         struct remote_lease *lease = &remote->leases[i];
 
-        if (args->amounts[i] && lease->for_ns && lease->current.units &&
-            lease->current.place <= place && lease->current.deadline_ns > now_ns)
-            atomic_fetch_add_explicit(&lease->word, leases_unused(remote, args, i),
+        if (args->amounts[i] && remote_lease_has_batch(lease, place, now_ns))
+            atomic_fetch_add_explicit(&lease->word, remote_leases_unused(remote, args, i),
                                       memory_order_acq_rel);
-        WEIR_INVARIANT(lease_left(lease_word(lease)) <= lease->current.units);
+        WEIR_INVARIANT(remote_lease_left(remote_lease_word(lease)) <= lease->current.units);
     }
     pthread_mutex_unlock(&remote->engine->lock);
 }
 
 /* ---- the host's calls ---- */
 
-static void lease_store_refusal(struct remote_lease *lease, uint64_t retry_ns, uint64_t now_ns)
+static void remote_lease_store_refusal(struct remote_lease *lease, uint64_t retry_ns,
+                                       uint64_t now_ns)
 {
     if (retry_ns == WEIR_NEVER)
         retry_ns = lease->for_ns;
     lease->not_before_ns = retry_ns < WEIR_INSTANT_MAX - now_ns ? now_ns + retry_ns : WEIR_NEVER;
     lease->size = lease->wanted / 4;
-    lease_attend_from(lease, 0, lease->not_before_ns);
+    remote_lease_attend_from(lease, 0, lease->not_before_ns);
 }
 
-static void lease_store_batch(struct remote_lease *lease, const struct weir_backend_batch *batch)
+static void remote_lease_store_batch(struct remote_lease *lease,
+                                     const struct weir_backend_batch *batch)
 {
     uint64_t valid_ns = batch->valid_ns < lease->for_ns ? batch->valid_ns : lease->for_ns;
     uint64_t margin_ns = LEASE_DRIFT(valid_ns);
@@ -382,7 +394,7 @@ static void lease_store_batch(struct remote_lease *lease, const struct weir_back
     lease->size = lease->next.units;
     lease->taken += lease->next.units;
     lease->batches++;
-    lease->seen_word = lease_word(lease);
+    lease->seen_word = remote_lease_word(lease);
 }
 
 uint64_t remote_batched(void *context, void *set, const struct weir_backend_batch *batch)
@@ -397,9 +409,9 @@ uint64_t remote_batched(void *context, void *set, const struct weir_backend_batc
     lease = &remote->leases[batch->limit];
     pthread_mutex_lock(&engine->lock);
     if (lease->wanted && (batch->result < 0 || !batch->units)) {
-        lease_store_refusal(lease, batch->retry_after_ns, now_ns);
+        remote_lease_store_refusal(lease, batch->retry_after_ns, now_ns);
     } else if (lease->wanted) {
-        lease_store_batch(lease, batch);
+        remote_lease_store_batch(lease, batch);
         due_ns = LEASE_IDLE(lease->for_ns);
     }
     lease->wanted = 0;
@@ -413,22 +425,22 @@ uint64_t remote_spare(void *context, void *set, uint32_t limit, struct weir_back
 {
     struct remote_engine *engine = context;
     struct remote_set *remote = set;
-    struct remote_lease *lease = lease_of(remote, limit);
+    struct remote_lease *lease = remote_lease_of(remote, limit);
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), word, due_ns;
     struct remote_batch rest = {0};
     bool is_idle;
 
     pthread_mutex_lock(&engine->lock);
-    word = lease_word(lease);
+    word = remote_lease_word(lease);
     is_idle = word == lease->seen_word;
-    if (lease_left(word) && (is_idle || lease->current.deadline_ns <= now_ns))
-        rest = lease_withdraw(lease, now_ns);
+    if (remote_lease_left(word) && (is_idle || lease->current.deadline_ns <= now_ns))
+        rest = remote_lease_withdraw(lease, now_ns);
     else if (lease->next.units && (is_idle || lease->next.deadline_ns <= now_ns))
-        rest = lease_withdraw_next(lease, now_ns);
-    lease->seen_word = lease_word(lease);
-    due_ns = rest.units && lease->next.units                     ? 0
-             : lease_left(lease->seen_word) || lease->next.units ? LEASE_IDLE(lease->for_ns)
-                                                                 : WEIR_NEVER;
+        rest = remote_lease_withdraw_next(lease, now_ns);
+    lease->seen_word = remote_lease_word(lease);
+    due_ns = rest.units && lease->next.units                            ? 0
+             : remote_lease_left(lease->seen_word) || lease->next.units ? LEASE_IDLE(lease->for_ns)
+                                                                        : WEIR_NEVER;
     pthread_mutex_unlock(&engine->lock);
     *ret = (struct weir_backend_batch){
         .size = sizeof(*ret), .limit = limit, .units = rest.units, .at = rest.at};
@@ -467,12 +479,12 @@ void remote_leases_close(struct remote_set *remote)
         if (!lease->for_ns)
             continue;
         pthread_mutex_lock(&remote->engine->lock);
-        rests[0] = lease_withdraw(lease, now_ns);
-        rests[1] = lease_withdraw_next(lease, now_ns);
+        rests[0] = remote_lease_withdraw(lease, now_ns);
+        rests[1] = remote_lease_withdraw_next(lease, now_ns);
         lease->wanted = 0; /* what comes now is late */
         pthread_mutex_unlock(&remote->engine->lock);
-        lease_give_back(remote, i, &rests[0]);
-        lease_give_back(remote, i, &rests[1]);
+        remote_lease_give_back(remote, i, &rests[0]);
+        remote_lease_give_back(remote, i, &rests[1]);
     }
 }
 
@@ -491,16 +503,16 @@ int remote_leases_stats(weir_set *set, uint32_t i, struct weir_lease_stats *ret)
 
     if (set->backend != BACKEND_REMOTE || !remote->leases || !remote->leases[i].for_ns)
         return -ENOENT;
-    lease = lease_of(remote, i);
+    lease = remote_lease_of(remote, i);
     pthread_mutex_lock(&remote->engine->lock);
     *ret = (struct weir_lease_stats){.size = sizeof(*ret),
                                      .batches = lease->batches,
                                      .taken = lease->taken,
-                                     .granted = lease_granted(lease),
+                                     .granted = remote_lease_granted(lease),
                                      .returned = lease->returned,
                                      .stranded = lease->stranded};
     if (lease->current.deadline_ns > now_ns)
-        ret->ready += lease_left(lease_word(lease));
+        ret->ready += remote_lease_left(remote_lease_word(lease));
     if (lease->next.deadline_ns > now_ns)
         ret->ready += lease->next.units;
     pthread_mutex_unlock(&remote->engine->lock);

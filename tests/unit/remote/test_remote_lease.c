@@ -282,6 +282,25 @@ static void several_leases_grant_all_or_nothing(void **state)
     assert_true(k.granted > 0 && l.granted == 2 * k.granted);
     assert_true(k.ready > 0 && l.ready > 0);
     control.batches_wait = true;
+    control.asked = 0;
+    world.now += LAST;
+    assert_int_equal(take(ASK({"k", 1}, {"l", 1})), 0);
+    assert_int_equal(control.asked, 0);
+    world.now++; /* they are over */
+    assert_int_equal(take(ASK({"k", 1}, {"l", 1})), 0);
+    assert_int_equal(control.asked, 1);
+    close_far();
+}
+
+static void a_lease_with_too_little_leaves_the_others(void **state)
+{
+    struct weir_lease_stats k;
+
+    (void)state;
+    open_far(LIMITS(LEASED("k", "") ", " LEASED("l", "")));
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(take(ASK({"k", 1}, {"l", 2})), 0);
+    control.batches_wait = true;
     control.away = -ENOTCONN; /* and nothing is granted but from batches */
     while (take(ASK({"k", 0}, {"l", 1})) == 0)
         ;
@@ -841,6 +860,7 @@ int main(void)
         leak_checked_test(what_an_engine_never_grants_is_not_asked_for),
         leak_checked_test(reservations_and_other_limits_ask),
         leak_checked_test(several_leases_grant_all_or_nothing),
+        leak_checked_test(a_lease_with_too_little_leaves_the_others),
         leak_checked_test(a_grant_from_a_batch_holds_nothing_there),
         leak_checked_test(unused_units_go_back_to_their_batch),
         leak_checked_test(unused_units_do_not_go_to_another_batch),
