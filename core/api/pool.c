@@ -102,6 +102,20 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     return pool;
 }
 
+/* Tells the balancer of a new handle. */
+static void pool_init_balancer(weir_pool *pool)
+{
+    const struct pool_plan *plan = &pool->definition->plan;
+    struct weir_pick first = {.size = sizeof(first), .worker = pool->worker};
+
+    if (!plan->balancer || !plan->balancer->balancer.init)
+        return;
+    first.now_ns = clock_now_ns(&pool->w->clock);
+    first.random = splitmix64_next(&pool->random_state);
+    first.sets_n = pool->definition->sets_n;
+    plan->balancer->balancer.init(plan->config, pool->balancer_state, &first);
+}
+
 /* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
@@ -119,9 +133,7 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
                        : worker;
     seed = (plan->seed ? plan->seed : w->seed) + pool->worker;
     pool->random_state = splitmix64_next(&seed);
-    if (plan->balancer && plan->balancer->balancer.init)
-        plan->balancer->balancer.init(plan->config, pool->balancer_state, definition->sets_n,
-                                      pool->worker);
+    pool_init_balancer(pool);
     instance_ref(w, 1);
     *ret = pool;
     return 0;

@@ -54,6 +54,7 @@ void set_plan_free(struct set_plan *plan)
 void backend_plan_free(struct backend_plan *plan)
 {
     os_free(plan->texts);
+    os_free(plan->addresses);
     os_free(plan->values);
     os_free(plan->name);
     *plan = (struct backend_plan){0};

@@ -31,8 +31,10 @@ enum on_failure {
 struct backend_plan {
     char *name;
     const struct plugin *plugin;
-    struct weir_value *values; /* of its parameters */
-    char *texts;               /* the values that are texts are addresses in here */
+    struct weir_setup setup;             /* of the next three */
+    struct weir_value *values;           /* of its parameters */
+    const struct weir_value **addresses; /* of the values */
+    char *texts;                         /* the texts among the values */
 };
 
 /* What an engine is told of a limit: the parameters of its algorithm, by name. */

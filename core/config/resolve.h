@@ -26,7 +26,8 @@ enum { PARAMS_FIELDS_MAX = 8 };
 /* Parameters of one owner: values for one call of `configure`, and what is known of them. */
 struct plugin_params {
     struct weir_value values[PLUGIN_PARAMETERS_MAX];
-    const struct setting *settings[PLUGIN_PARAMETERS_MAX]; /* as given; NULL: default */
+    const struct weir_value *addresses[PLUGIN_PARAMETERS_MAX]; /* of the values */
+    const struct setting *settings[PLUGIN_PARAMETERS_MAX];     /* as given; NULL: default */
     /* Names in a hint for an unknown field; parameters, then fields. */
     bool hinted[PLUGIN_PARAMETERS_MAX + PARAMS_FIELDS_MAX];
 };
@@ -85,15 +86,21 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
  * NULL (resolve_warn.c). */
 void resolve_warn(struct resolver *resolver);
 
+/* Fills `ret`, but for the fields about the owner. The values stay the caller's. */
+void resolve_params_set_up(struct weir_setup *ret, const struct plugin *plugin,
+                           const struct weir_value *const *values);
+
 /* Reads the values of the parameters. Returns false if a complaint was added, now or earlier. */
 bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner);
 
 /*
  * Reads the values of the parameters, and makes the plugin's configuration in two calls of the
- * plugin: one for its size, one for its bytes. Returns false if a complaint was added or memory is
- * short. A plugin without `configure` has no configuration and no footprint.
+ * plugin: one for its size, one for its bytes. `about` says what the owner is. Returns
+ * false if a complaint was added or memory is short. A plugin without `configure` has no
+ * configuration and no footprint.
  */
 bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
-                              uint32_t sets_n, void **ret_config, struct weir_footprint *ret);
+                              const struct weir_setup *about, void **ret_config,
+                              struct weir_footprint *ret);
 
 #endif

@@ -16,20 +16,21 @@ static void resolve_backend_values(struct resolver *resolver, const struct plugi
     uint32_t n = plugin->info.parameters_n;
     size_t size = 0, at = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (plugin->parameters[i].type == WEIR_PARAMETER_TEXT && values[i].value)
-            size += strlen((const char *)(uintptr_t)values[i].value) + 1;
+        size += values[i].text ? strlen(values[i].text) + 1 : 0;
     plan->values = resolve_alloc(resolver, n, sizeof(*plan->values));
+    plan->addresses = resolve_alloc(resolver, n, sizeof(*plan->addresses));
     plan->texts = resolve_alloc(resolver, size, 1);
     if (resolver->complaints->memory_failed)
         return;
     for (uint32_t i = 0; i < n; i++) {
         plan->values[i] = values[i];
-        if (plugin->parameters[i].type != WEIR_PARAMETER_TEXT || !values[i].value)
+        plan->addresses[i] = &plan->values[i];
+        if (!values[i].text)
             continue;
-        plan->values[i].value =
-            (uintptr_t)strcpy(plan->texts + at, (const char *)(uintptr_t)values[i].value);
-        at += strlen(plan->texts + at) + 1;
+        plan->values[i].text = strcpy(plan->texts + at, values[i].text);
+        at += strlen(values[i].text) + 1;
     }
+    resolve_params_set_up(&plan->setup, plugin, plan->addresses);
 }
 
 static void resolve_backend_name(struct resolver *resolver, const struct ast_backend *ast)

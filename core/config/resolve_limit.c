@@ -162,7 +162,9 @@ static void resolve_limit_configure(struct resolver *resolver, const struct para
                                     struct limit *limit)
 {
     struct weir_footprint footprint;
-    if (!owner->plugin || !resolve_params_configure(resolver, owner, 0, &limit->config, &footprint))
+    const struct weir_setup about = {.limit_type = limit->type};
+    if (!owner->plugin ||
+        !resolve_params_configure(resolver, owner, &about, &limit->config, &footprint))
         return;
     bool is_counted = !limit->algorithm;
     limit->config_size = (size_t)footprint.config;

@@ -67,7 +67,7 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
 
 /* Reads a text, which lives as long as the AST. */
 static bool params_read_text(struct complaints *complaints, const struct weir_parameter *parameter,
-                             const struct config_value *value, uint64_t *ret)
+                             const struct config_value *value, struct weir_value *ret)
 {
     size_t length = value->text ? strlen(value->text) : 0;
     if (!value->text)
@@ -78,13 +78,14 @@ static bool params_read_text(struct complaints *complaints, const struct weir_pa
                  (unsigned long long)parameter->max);
         return false;
     }
-    *ret = (uintptr_t)value->text;
+    ret->text = value->text;
+    ret->value = length;
     return true;
 }
 
 /* Reads the value of one parameter. Returns false if a complaint was added, now or earlier. */
 static bool params_read_one(struct complaints *complaints, const struct weir_parameter *parameter,
-                            const struct config_value *value, uint64_t *ret)
+                            const struct config_value *value, struct weir_value *ret)
 {
     bool truth = false;
     size_t n = 0;
@@ -94,18 +95,19 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
         return value_read_number(complaints, parameter->name, value,
                                  parameter->type == WEIR_PARAMETER_AMOUNT ? UNITS_AMOUNT
                                                                           : UNITS_DURATION,
-                                 parameter->min, parameter->max, ret);
+                                 parameter->min, parameter->max, &ret->value);
     case WEIR_PARAMETER_BOOLEAN:
         if (!value_read_boolean(complaints, parameter->name, value, &truth))
             return false;
-        *ret = truth;
+        ret->value = truth;
         return true;
     case WEIR_PARAMETER_TEXT:
         return params_read_text(complaints, parameter, value, ret);
     default:
         while (parameter->choices[n])
             n++;
-        return value_read_choice(complaints, parameter->name, value, parameter->choices, n, ret);
+        return value_read_choice(complaints, parameter->name, value, parameter->choices, n,
+                                 &ret->value);
     }
 }
 
@@ -117,9 +119,11 @@ bool resolve_params_read(struct resolver *resolver, const struct params_owner *o
         const struct weir_parameter *parameter = &owner->plugin->parameters[i];
         const struct setting *setting = params->settings[i];
         struct weir_value *value = &params->values[i];
-        *value = (struct weir_value){.value = parameter->default_value, .given = setting != NULL};
+        *value = (struct weir_value){
+            .size = sizeof(*value), .value = parameter->default_value, .given = setting != NULL};
+        params->addresses[i] = value;
         if (setting) {
-            if (!params_read_one(resolver->complaints, parameter, &setting->value, &value->value))
+            if (!params_read_one(resolver->complaints, parameter, &setting->value, value))
                 ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
             ok = false;
@@ -132,19 +136,26 @@ bool resolve_params_read(struct resolver *resolver, const struct params_owner *o
     return ok;
 }
 
-/* Calls a plugin's `configure` once, with the arguments for its kind. */
-static int params_call_plugin(struct resolver *resolver, const struct plugin *plugin,
-                              uint32_t sets_n, void *config, struct weir_footprint *ret,
-                              struct weir_reason *reterr)
+/* Calls a plugin's `configure` once. */
+static int params_call_plugin(const struct plugin *plugin, const struct weir_setup *setup,
+                              void *config, struct weir_footprint *ret, struct weir_reason *reterr)
 {
-    const struct weir_value *values = resolver->params.values;
     *ret = (struct weir_footprint){.size = sizeof(*ret)};
-    *reterr = (struct weir_reason){.parameter = UINT32_MAX};
+    *reterr = (struct weir_reason){.size = sizeof(*reterr), .parameter = UINT32_MAX};
     int r = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
-                ? plugin->algorithm.configure(values, config, ret, reterr)
-                : plugin->balancer.configure(values, sets_n, config, ret, reterr);
+                ? plugin->algorithm.configure(setup, config, ret, reterr)
+                : plugin->balancer.configure(setup, config, ret, reterr);
     reterr->message[sizeof(reterr->message) - 1] = '\0';
     return r;
+}
+
+void resolve_params_set_up(struct weir_setup *ret, const struct plugin *plugin,
+                           const struct weir_value *const *values)
+{
+    ret->size = sizeof(*ret);
+    ret->abi_minor = WEIR_PLUGIN_ABI_MINOR;
+    ret->values_n = plugin->info.parameters_n;
+    ret->values = values;
 }
 
 /* Returns whether the plugin's claims about its own needs are possible. */
@@ -195,9 +206,11 @@ static bool params_has_configure(const struct plugin *plugin)
 }
 
 bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
-                              uint32_t sets_n, void **ret_config, struct weir_footprint *ret)
+                              const struct weir_setup *about, void **ret_config,
+                              struct weir_footprint *ret)
 {
     const struct plugin *plugin = owner->plugin;
+    struct weir_setup setup = *about;
     struct weir_footprint again;
     struct weir_reason reason;
     *ret = (struct weir_footprint){0};
@@ -205,7 +218,8 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         return false;
     if (!params_has_configure(plugin))
         return true;
-    if (params_call_plugin(resolver, plugin, sets_n, NULL, ret, &reason) != 0)
+    resolve_params_set_up(&setup, plugin, resolver->params.addresses);
+    if (params_call_plugin(plugin, &setup, NULL, ret, &reason) != 0)
         return params_complain_reason(resolver, owner, &reason);
     if (!params_check_footprint(plugin, ret))
         return params_complain_plugin(resolver, owner, "requests an impossible amount of memory");
@@ -214,7 +228,7 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
         resolver->complaints->memory_failed = true;
         return false;
     }
-    if (params_call_plugin(resolver, plugin, sets_n, *ret_config, &again, &reason) != 0 ||
+    if (params_call_plugin(plugin, &setup, *ret_config, &again, &reason) != 0 ||
         !params_are_equal_footprints(&again, ret))
         return params_complain_plugin(resolver, owner, "contradicts itself when configured");
     return true;

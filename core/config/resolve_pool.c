@@ -83,8 +83,8 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
     resolve_params_assign(resolver, &owner);
     if (!owner.plugin)
         return;
-    if (resolve_params_configure(resolver, &owner, plan->sets_n > 0 ? plan->sets_n : 1,
-                                 &plan->config, &footprint))
+    const struct weir_setup about = {.sets_n = plan->sets_n > 0 ? plan->sets_n : 1};
+    if (resolve_params_configure(resolver, &owner, &about, &plan->config, &footprint))
         plan->state_words = (uint32_t)(footprint.state / 8);
     plan->balancer = owner.plugin;
 }

@@ -32,7 +32,7 @@ static void remote_engine_free(struct remote_engine *engine)
 static int remote_engine_open(struct remote_engine *engine, struct backend_plan *plan,
                               struct weir_error *reterr)
 {
-    struct weir_reason reason = {.parameter = UINT32_MAX};
+    struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
     int r;
 
     engine->plan = *plan;
@@ -48,7 +48,7 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
     engine->ctx = thread_ctx_new(engine->w);
     if (!engine->ctx)
         return -ENOMEM;
-    r = engine->backend->open(engine->plan.values, &engine->host, &engine->connection, &reason);
+    r = engine->backend->open(&engine->plan.setup, &engine->host, &engine->connection, &reason);
     if (r >= 0)
         return 0;
     engine->connection = NULL;

@@ -55,7 +55,7 @@ static int remote_describe(struct remote_set *remote, const struct set_plan *pla
                                                 .limits_n = remote->set.limits.n,
                                                 .limits = limits,
                                                 .context = remote};
-    struct weir_reason reason = {.parameter = UINT32_MAX};
+    struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
     const struct remote_engine *engine = remote->engine;
     int r;
 

@@ -40,6 +40,13 @@ enum weir_limit_type { WEIR_LIMIT_RATE = 1, WEIR_LIMIT_CALL = 2, WEIR_LIMIT_RESO
  */
 #define WEIR_CLOCK_MAX ((UINT64_C(3) << 61) - 1)
 
+/*
+ * When an operation is called, and what else it is told about the call. This struct grows at its
+ * end, and has no size: that would be one more store for each decision. Instead, a field after
+ * these two is there only for algorithms with the flag that names the field. Such a flag is one
+ * that must be understood (WEIR_FLAGS_NEEDED), so a library without the field refuses the plugin.
+ * An algorithm reads fields of the struct, and never copies it whole.
+ */
 struct weir_instant {
     uint64_t now_ns;        /* the set's clock, which never goes back */
     int64_t wall_offset_ns; /* now_ns + wall_offset_ns = nanoseconds since 1970-01-01 UTC */
@@ -78,12 +85,12 @@ struct weir_algorithm {
     uint32_t flags; /* WEIR_ALGORITHM_* */
 
     /*
-     * Checks `values` (one per declared parameter, each already within its own range or its
-     * default) and fills `ret`, all but its size. If `config` is not NULL it has the bytes that the
-     * first call announced, zeroed, and is filled. Called twice: first with NULL; both must say the
-     * same. Returns 0, or -1 with `reterr` filled.
+     * Checks the values of `setup`, each already within its own range or its default, and fills
+     * `ret`, all but its size. If `config` is not NULL it has the bytes that the first call
+     * announced, zeroed, and is filled. Called twice: first with NULL; both must say the same.
+     * Returns 0, or -1 with `reterr` filled.
      */
-    int (*configure)(const struct weir_value *values, void *config, struct weir_footprint *ret,
+    int (*configure)(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr);
 
     /* Fills the zeroed state of a new limit. NULL: zeroes are fine. */

@@ -172,11 +172,11 @@ struct weir_backend {
     uint32_t reserved;
 
     /*
-     * Makes a connection from the values of the declared parameters. Texts are addresses, valid
-     * until `close`. Does no I/O on the network: `run` connects. Returns 0, -ENOMEM, or -EINVAL
-     * with the reason. The host is valid until `close`.
+     * Makes a connection from the values of the declared parameters. Does no I/O on the network:
+     * `run` connects. Returns 0, -ENOMEM, or -EINVAL with the reason. The host is valid until
+     * `close`.
      */
-    int (*open)(const struct weir_value *values, const struct weir_backend_host *host,
+    int (*open)(const struct weir_setup *setup, const struct weir_backend_host *host,
                 void **ret_connection, struct weir_reason *reterr);
     /* No other call is running, and `run` has returned. All sets are closed. */
     void (*close)(void *connection);

@@ -41,11 +41,12 @@ struct weir_balancer {
     uint32_t reserved;
 
     /* As in algorithm.h, without amount_max. NULL: no parameters, no configuration, no state. */
-    int (*configure)(const struct weir_value *values, uint32_t sets_n, void *config,
-                     struct weir_footprint *ret, struct weir_reason *reterr);
+    int (*configure)(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
+                     struct weir_reason *reterr);
 
-    /* Fills the zeroed state of a new pool handle. NULL: zeroes are fine. */
-    void (*init)(const void *config, void *state, uint32_t sets_n, uint32_t worker);
+    /* Fills the zeroed state of a new pool handle. `first` is as for `pick`, without route and
+     * views. NULL: zeroes are fine. */
+    void (*init)(const void *config, void *state, const struct weir_pick *first);
 
     /*
      * Returns the index of the set to use, below sets_n. Any other index is taken modulo sets_n,

@@ -67,17 +67,30 @@ struct weir_parameter {
     const char *doc;            /* one line of at most 255 bytes, or NULL */
 };
 
-/* The value of one parameter, in the order of the declaration. */
+/* The value of one parameter. */
 struct weir_value {
-    uint64_t value;
-    uint32_t given; /* 1: written by the user; 0: the default */
+    size_t size;      /* set by the core; fields beyond it do not exist there */
+    uint64_t value;   /* of a text: its length in bytes */
+    const char *text; /* of a text that was given, else NULL; ends with a NUL */
+    uint32_t given;   /* 1: written by the user; 0: the default */
     uint32_t reserved;
 };
 
-/* Why `configure` refused. `parameter` is the index of the wrong parameter, or UINT32_MAX. */
+/* What a plugin is configured with. Valid during the call, for a backend until `close`. */
+struct weir_setup {
+    size_t size;         /* set by the core; fields beyond it do not exist there */
+    uint32_t abi_minor;  /* WEIR_PLUGIN_ABI_MINOR of the library */
+    uint32_t values_n;   /* the number of declared parameters */
+    uint32_t limit_type; /* algorithms: enum weir_limit_type of the limit */
+    uint32_t sets_n;     /* balancers: sets of the pool, at least 1 */
+    const struct weir_value *const *values; /* one for each, in the order of the declaration */
+};
+
+/* Why `configure` refused. */
 struct weir_reason {
-    uint32_t parameter;
-    char message[252]; /* NUL-terminated: what is wrong and what would be right */
+    size_t size;        /* set by the core; fields beyond it do not exist there */
+    uint32_t parameter; /* index of the wrong parameter, or UINT32_MAX */
+    char message[252];  /* NUL-terminated: what is wrong and what would be right */
 };
 
 /* Flags of a footprint. */

@@ -72,10 +72,10 @@ static inline int refuse_parameter(struct weir_reason *reterr, uint32_t paramete
 
 /* Reads the optional initial amount, at most `full`, which is also the default. Returns 0, or -1
  * with the reason. */
-static inline int read_initial(const struct weir_value *values, uint32_t index, uint64_t full,
+static inline int read_initial(const struct weir_setup *setup, uint32_t index, uint64_t full,
                                uint64_t *ret, struct weir_reason *reterr)
 {
-    *ret = values[index].given ? values[index].value : full;
+    *ret = setup->values[index]->given ? setup->values[index]->value : full;
     if (*ret > full)
         return refuse_parameter(reterr, index,
                                 "more than can ever be available: at most the burst, or the "

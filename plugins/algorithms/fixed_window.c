@@ -36,22 +36,22 @@ struct state {
     uint64_t last;   /* latest instant seen */
 };
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    uint64_t capacity = values[CAPACITY].value, initial;
-    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+    uint64_t capacity = setup->values[CAPACITY]->value, initial;
+    if (read_initial(setup, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
-    if (ret->size >= sizeof(*ret) && values[ANCHOR].value != EPOCH)
+    if (setup->values[ANCHOR]->value != EPOCH)
         ret->flags = WEIR_FOOTPRINT_NO_WALL;
     if (bytes)
         *(struct config *)bytes = (struct config){.capacity = capacity,
-                                                  .window = values[WINDOW].value,
+                                                  .window = setup->values[WINDOW]->value,
                                                   .initial = initial,
-                                                  .anchor = values[ANCHOR].value};
+                                                  .anchor = setup->values[ANCHOR]->value};
     return 0;
 }
 

@@ -47,14 +47,15 @@ struct wide_state {
     uint64_t last;
 };
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    uint64_t burst = values[BURST].given ? values[BURST].value : values[CAPACITY].value;
+    uint64_t burst =
+        setup->values[BURST]->given ? setup->values[BURST]->value : setup->values[CAPACITY]->value;
     uint64_t initial;
-    if (read_initial(values, INITIAL, burst, &initial, reterr) < 0)
+    if (read_initial(setup, INITIAL, burst, &initial, reterr) < 0)
         return -1;
-    struct rate rate = rate_reduce(values[CAPACITY].value, values[WINDOW].value);
+    struct rate rate = rate_reduce(setup->values[CAPACITY]->value, setup->values[WINDOW]->value);
     struct config made = {
         .depth = bucket_depth_of(burst, rate.span), .units = rate.units, .initial = initial};
     made.is_word = made.units == 1 && made.depth.full <= WORD_DEPTH;

@@ -40,16 +40,16 @@ struct state {
     uint64_t granted;  /* instant of the last grant */
 };
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    uint64_t capacity = values[CAPACITY].value, initial;
-    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+    uint64_t capacity = setup->values[CAPACITY]->value, initial;
+    if (read_initial(setup, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
-    if (values[MODE].value == SHAPER && values[INITIAL].given)
+    if (setup->values[MODE]->value == SHAPER && setup->values[INITIAL]->given)
         return refuse_parameter(reterr, INITIAL,
                                 "has no meaning in mode shaper, where nothing is saved up");
-    struct rate rate = rate_reduce(capacity, values[WINDOW].value);
+    struct rate rate = rate_reduce(capacity, setup->values[WINDOW]->value);
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
@@ -57,7 +57,7 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
         *(struct config *)bytes = (struct config){.depth = bucket_depth_of(capacity, rate.span),
                                                   .units = rate.units,
                                                   .initial = initial,
-                                                  .mode = values[MODE].value};
+                                                  .mode = setup->values[MODE]->value};
     return 0;
 }
 

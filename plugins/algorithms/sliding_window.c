@@ -32,12 +32,13 @@ struct config {
     uint64_t reserved;
 };
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    uint64_t capacity = values[CAPACITY].value, window = values[WINDOW].value;
-    uint64_t segments = values[SEGMENTS].given ? values[SEGMENTS].value : 0, initial;
-    if (read_initial(values, INITIAL, capacity, &initial, reterr) < 0)
+    uint64_t capacity = setup->values[CAPACITY]->value, window = setup->values[WINDOW]->value;
+    uint64_t segments = setup->values[SEGMENTS]->given ? setup->values[SEGMENTS]->value : 0,
+             initial;
+    if (read_initial(setup, INITIAL, capacity, &initial, reterr) < 0)
         return -1;
     if (segments > window)
         return refuse_parameter(reterr, SEGMENTS, "more segments than the window has nanoseconds");

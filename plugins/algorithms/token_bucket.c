@@ -38,14 +38,14 @@ struct state {
     uint64_t created;
 };
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    uint64_t capacity = values[CAPACITY].value, window = values[WINDOW].value;
-    uint64_t burst = values[BURST].given ? values[BURST].value : capacity;
-    uint64_t every = values[EVERY].given ? values[EVERY].value : 0;
+    uint64_t capacity = setup->values[CAPACITY]->value, window = setup->values[WINDOW]->value;
+    uint64_t burst = setup->values[BURST]->given ? setup->values[BURST]->value : capacity;
+    uint64_t every = setup->values[EVERY]->given ? setup->values[EVERY]->value : 0;
     uint64_t initial;
-    if (read_initial(values, INITIAL, burst, &initial, reterr) < 0)
+    if (read_initial(setup, INITIAL, burst, &initial, reterr) < 0)
         return -1;
     if ((u128)capacity * every % window != 0)
         return refuse_parameter(reterr, EVERY,

@@ -7,10 +7,10 @@ struct state {
     uint64_t picks;
 };
 
-static int configure(const struct weir_value *values, uint32_t sets_n, void *config,
-                     struct weir_footprint *ret, struct weir_reason *reterr)
+static int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
+                     struct weir_reason *reterr)
 {
-    (void)values, (void)sets_n, (void)config, (void)reterr;
+    (void)setup, (void)config, (void)reterr;
     ret->config = 0;
     ret->state = sizeof(struct state);
     ret->amount_max = 1;

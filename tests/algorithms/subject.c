@@ -33,7 +33,8 @@ static struct weir_value *read_settings(const struct weir_plugin *plugin,
     struct weir_value *values = calloc(plugin->parameters_n + 1, sizeof(*values));
     assert_non_null(values);
     for (uint32_t i = 0; i < plugin->parameters_n; i++)
-        values[i].value = plugin->parameters[i].default_value;
+        values[i] = (struct weir_value){.size = sizeof(*values),
+                                        .value = plugin->parameters[i].default_value};
     for (; settings->name; settings++) {
         uint32_t i = 0;
         while (i < plugin->parameters_n && strcmp(plugin->parameters[i].name, settings->name) != 0)
@@ -43,7 +44,8 @@ static struct weir_value *read_settings(const struct weir_plugin *plugin,
         const struct weir_parameter *parameter = &plugin->parameters[i];
         if (parameter->type != WEIR_PARAMETER_CHOICE)
             assert_in_range(settings->value, parameter->min, parameter->max);
-        values[i] = (struct weir_value){.value = settings->value, .given = 1};
+        values[i] =
+            (struct weir_value){.size = sizeof(*values), .value = settings->value, .given = 1};
     }
     return values;
 }
@@ -62,15 +64,24 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
     const struct weir_plugin *plugin = plugin_load(algorithm);
     const struct weir_algorithm *ops = plugin->ops;
     struct weir_value *values = read_settings(plugin, settings);
+    const struct weir_value **addresses = calloc(plugin->parameters_n + 1, sizeof(*addresses));
+    assert_non_null(addresses);
+    for (uint32_t i = 0; i < plugin->parameters_n; i++)
+        addresses[i] = &values[i];
+    const struct weir_setup setup = {.size = sizeof(setup),
+                                     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+                                     .values_n = plugin->parameters_n,
+                                     .limit_type = WEIR_LIMIT_CALL,
+                                     .values = addresses};
     struct subject made = {.ops = ops, .footprint.size = sizeof(made.footprint)};
     struct weir_footprint again = made.footprint;
-    int result = ops->configure(values, NULL, &made.footprint, reterr);
+    int result = ops->configure(&setup, NULL, &made.footprint, reterr);
     if (result == 0) {
         size_t size = made.footprint.config;
         made.config = filled(size, 0x00);
         made.config_copy = filled(size, 0xff);
-        assert_int_equal(ops->configure(values, made.config, &again, reterr), 0);
-        assert_int_equal(ops->configure(values, made.config_copy, &again, reterr), 0);
+        assert_int_equal(ops->configure(&setup, made.config, &again, reterr), 0);
+        assert_int_equal(ops->configure(&setup, made.config_copy, &again, reterr), 0);
         assert_memory_equal(&again, &made.footprint, sizeof(again));
         assert_memory_equal(made.config, made.config_copy, size);
         assert_true(size <= WEIR_CONFIG_MAX && made.footprint.state <= WEIR_STATE_MAX);
@@ -84,6 +95,7 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
         made.state = made.memory[0] + 1;
         *ret = made;
     }
+    free(addresses);
     free(values);
     return result;
 }
@@ -269,7 +281,7 @@ void refused(const char *algorithm, const struct setting *settings, const char *
              const char *words)
 {
     struct subject subject;
-    struct weir_reason reason = {UINT32_MAX, ""};
+    struct weir_reason reason = {sizeof(reason), UINT32_MAX, ""};
     const struct weir_plugin *plugin = plugin_load(algorithm);
     if (subject_try(&subject, algorithm, settings, &reason) == 0)
         fail_msg("%s accepted it", algorithm);

@@ -61,7 +61,7 @@ bool subject_request(struct subject *subject, uint64_t now, uint64_t amount);
 /* A subject with settings that must be accepted, initialized at `now`. */
 #define SUBJECT(subject, now, algorithm, ...)                                                      \
     do {                                                                                           \
-        struct weir_reason reason_ = {0, ""};                                                      \
+        struct weir_reason reason_ = {sizeof(reason_), 0, ""};                                     \
         const struct setting settings_[] = {__VA_ARGS__, {NULL, 0}};                               \
         if (subject_try((subject), (algorithm), settings_, &reason_) < 0)                          \
             fail_msg("%s refused: %s", (algorithm), reason_.message);                              \

@@ -24,8 +24,10 @@ static void test_round_robin_sequence(void **state)
     (void)state;
     const struct weir_balancer *ops = balancer("round_robin");
     struct weir_footprint footprint = {.size = sizeof(footprint)};
-    struct weir_reason reason;
-    assert_int_equal(ops->configure(NULL, 3, NULL, &footprint, &reason), 0);
+    struct weir_reason reason = {.size = sizeof(reason)};
+    const struct weir_setup setup = {
+        .size = sizeof(setup), .abi_minor = WEIR_PLUGIN_ABI_MINOR, .sets_n = 3};
+    assert_int_equal(ops->configure(&setup, NULL, &footprint, &reason), 0);
     assert_int_equal(footprint.config, 0);
     assert_int_equal(footprint.state, 8);
     static const uint32_t workers[] = {0, 1, 2, 7, 4294967295};

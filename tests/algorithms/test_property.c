@@ -171,7 +171,7 @@ static bool is_for_ever(const struct model *model)
 static void start(struct trial *trial)
 {
     struct setting settings[6];
-    struct weir_reason reason = {0, ""};
+    struct weir_reason reason = {sizeof(reason), 0, ""};
     *trial = (struct trial){.operation = trial->operation};
     choose(&trial->model);
     settings_of(&trial->model, settings);

@@ -33,11 +33,11 @@ static const struct weir_parameter parameters[] = {
      .doc = "doubles the capacity"},
 };
 
-static int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
     static const char grumble[] = "not today";
-    uint64_t conduct = values[CONDUCT].value;
+    uint64_t conduct = setup->values[CONDUCT]->value;
     if (conduct == GRUMPY || (conduct == REFUSES_TWICE && config)) {
         for (unsigned i = 0; i < sizeof(grumble); i++)
             reterr->message[i] = grumble[i];
@@ -45,7 +45,9 @@ static int configure(const struct weir_value *values, void *config, struct weir_
     }
     ret->config = conduct == HUGE_CONFIG ? WEIR_CONFIG_MAX + 1 : 8;
     ret->state = conduct == ODD_STATE ? 12 : conduct == HUGE_STATE ? WEIR_STATE_MAX : 24;
-    ret->amount_max = conduct == NO_AMOUNT ? 0 : values[CAPACITY].value * (1 + values[FLAG].value);
+    ret->amount_max = conduct == NO_AMOUNT
+                          ? 0
+                          : setup->values[CAPACITY]->value * (1 + setup->values[FLAG]->value);
     if (conduct == CONTRADICTORY && config)
         ret->state = 32;
     if (config)

@@ -5,11 +5,11 @@
 
 namespace
 {
-int configure(const weir_value *values, void *, weir_footprint *ret, weir_reason *)
+int configure(const weir_setup *setup, void *, weir_footprint *ret, weir_reason *)
 {
     ret->config = 8;
     ret->state = 8;
-    ret->amount_max = values[0].value;
+    ret->amount_max = setup->values[0]->value;
     return 0;
 }
 

@@ -23,7 +23,7 @@ static const struct weir_parameter parameters[] = {{
     .doc = "units granted in all",
 }};
 
-static int configure(const struct weir_value *values, void *bytes, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
     struct config *config = bytes;
@@ -31,9 +31,9 @@ static int configure(const struct weir_value *values, void *bytes, struct weir_f
     (void)reterr;
     ret->config = sizeof(struct config);
     ret->state = sizeof(struct state);
-    ret->amount_max = values[0].value;
+    ret->amount_max = setup->values[0]->value;
     if (config)
-        config->capacity = values[0].value;
+        config->capacity = setup->values[0]->value;
     return 0;
 }
 

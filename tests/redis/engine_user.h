@@ -92,21 +92,28 @@ static inline int user_open(struct user *user, const char *path, struct weir_rea
                             const char *const *parameters)
 {
     struct weir_value values[64] = {{0}};
+    const struct weir_value *addresses[64];
+    struct weir_setup setup = {sizeof(setup), WEIR_PLUGIN_ABI_MINOR, 0, 0, 0, addresses};
     void *file = dlopen(path, RTLD_NOW);
     require(file);
     const struct weir_plugin_table *table = dlsym(file, WEIR_PLUGIN_SYMBOL);
     require(table);
     user->plugin = table->plugins[0];
     user->backend = user->plugin->ops;
+    setup.values_n = user->plugin->parameters_n;
     for (uint32_t i = 0; i < user->plugin->parameters_n; i++) {
         const struct weir_parameter *parameter = &user->plugin->parameters[i];
+        addresses[i] = &values[i];
+        values[i].size = sizeof(values[i]);
         values[i].value = parameter->default_value;
         for (const char *const *pair = parameters; *pair; pair += 2) {
             if (strcmp(parameter->name, pair[0]))
                 continue;
             values[i].given = 1;
-            values[i].value = parameter->type == WEIR_PARAMETER_TEXT ? (uintptr_t)pair[1]
-                                                                     : strtoull(pair[1], NULL, 10);
+            if (parameter->type == WEIR_PARAMETER_TEXT)
+                values[i].text = pair[1];
+            else
+                values[i].value = strtoull(pair[1], NULL, 10);
             if (parameter->type == WEIR_PARAMETER_DURATION)
                 values[i].value *= MS;
         }
@@ -116,7 +123,7 @@ static inline int user_open(struct user *user, const char *path, struct weir_rea
                                             .decided = user_decided,
                                             .lost = user_lost,
                                             .log = user_log};
-    return user->backend->open(values, &user->host, &user->connection, reason);
+    return user->backend->open(&setup, &user->host, &user->connection, reason);
 }
 
 static inline void user_start(struct user *user)

@@ -229,14 +229,14 @@ static void serve_all(struct engine *engine)
 
 /* ---- connections ---- */
 
-static int engine_open(const struct weir_value *values, const struct weir_backend_host *host,
+static int engine_open(const struct weir_setup *setup, const struct weir_backend_host *host,
                        void **ret_connection, struct weir_reason *reterr)
 {
     struct engine_control *control;
     struct engine *engine;
     void *address;
 
-    if (sscanf((const char *)(uintptr_t)values[0].value, "%p", &address) != 1)
+    if (sscanf(setup->values[0]->text, "%p", &address) != 1)
         return -EINVAL;
     control = address;
     if (control->fails_open) {

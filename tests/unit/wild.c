@@ -66,10 +66,10 @@ BALANCER(emptiest, WEIR_BALANCER_VIEWS, pick_emptiest);
 BALANCER(soonest, WEIR_BALANCER_VIEWS, pick_soonest);
 BALANCER(route, 0, pick_route);
 
-static int configure_stingy(const struct weir_value *values, void *config,
+static int configure_stingy(const struct weir_setup *setup, void *config,
                             struct weir_footprint *ret, struct weir_reason *reterr)
 {
-    (void)values, (void)config, (void)reterr;
+    (void)setup, (void)config, (void)reterr;
     ret->config = ret->state = 0;
     ret->amount_max = 10;
     return 0;
@@ -112,10 +112,10 @@ static const struct weir_plugin stingy_plugin = {
     .ops = &stingy_ops,
 };
 
-static int configure_stock(const struct weir_value *values, void *config,
-                           struct weir_footprint *ret, struct weir_reason *reterr)
+static int configure_stock(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
+                           struct weir_reason *reterr)
 {
-    (void)values, (void)config, (void)reterr;
+    (void)setup, (void)config, (void)reterr;
     ret->config = 0;
     ret->state = sizeof(uint64_t);
     ret->amount_max = 10;

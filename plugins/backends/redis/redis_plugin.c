@@ -90,7 +90,7 @@ static int plugin_refuse(struct weir_reason *reterr, uint32_t parameter, const c
 
 static const char *plugin_text(const struct weir_value *value)
 {
-    return value->given && value->value ? (const char *)(uintptr_t)value->value : NULL;
+    return value->given ? value->text : NULL;
 }
 
 /* Reads a password up to the end of the line. Returns 0, or -EINVAL with the reason. */
@@ -115,11 +115,11 @@ static int plugin_read_file(const char *path, char password[PASSWORD_MAX],
     return 0;
 }
 
-static int plugin_read_password(const struct weir_value *values, struct redis_options *options,
-                                struct weir_reason *reterr)
+static int plugin_read_password(const struct weir_value *const *values,
+                                struct redis_options *options, struct weir_reason *reterr)
 {
-    const char *file = plugin_text(&values[PASSWORD_FILE]);
-    const char *name = plugin_text(&values[PASSWORD_ENV]);
+    const char *file = plugin_text(values[PASSWORD_FILE]);
+    const char *name = plugin_text(values[PASSWORD_ENV]);
     const char *found = name ? getenv(name) : NULL;
     char password[PASSWORD_MAX];
     int r = 0;
@@ -141,12 +141,12 @@ static int plugin_read_password(const struct weir_value *values, struct redis_op
     return r;
 }
 
-static int plugin_read_tls(const struct weir_value *values, struct redis_options *options,
+static int plugin_read_tls(const struct weir_value *const *values, struct redis_options *options,
                            struct weir_reason *reterr)
 {
-    const char *ca_file = plugin_text(&values[CA_FILE]);
-    const char *cert_file = plugin_text(&values[CERT_FILE]);
-    const char *key_file = plugin_text(&values[KEY_FILE]);
+    const char *ca_file = plugin_text(values[CA_FILE]);
+    const char *cert_file = plugin_text(values[CERT_FILE]);
+    const char *key_file = plugin_text(values[KEY_FILE]);
     if (!cert_file != !key_file)
         return plugin_refuse(reterr, CERT_FILE, "cert_file and key_file go together", 0);
     if (!options->url.has_tls)
@@ -154,12 +154,12 @@ static int plugin_read_tls(const struct weir_value *values, struct redis_options
     return redis_tls_context_new(ca_file, cert_file, key_file, &options->tls, reterr);
 }
 
-static int plugin_read_options(const struct weir_value *values, struct redis_options *options,
-                               struct weir_reason *reterr)
+static int plugin_read_options(const struct weir_value *const *values,
+                               struct redis_options *options, struct weir_reason *reterr)
 {
-    const char *prefix = plugin_text(&values[KEY_PREFIX]);
+    const char *prefix = plugin_text(values[KEY_PREFIX]);
     reterr->parameter = URL;
-    int r = redis_url_read((const char *)(uintptr_t)values[URL].value, &options->url, reterr);
+    int r = redis_url_read(values[URL]->text, &options->url, reterr);
     if (r < 0)
         return r;
     r = plugin_read_tls(values, options, reterr);
@@ -167,12 +167,12 @@ static int plugin_read_options(const struct weir_value *values, struct redis_opt
         return r;
     if (prefix && strpbrk(prefix, "{} \r\n"))
         return plugin_refuse(reterr, KEY_PREFIX, "neither braces nor spaces may be in it", 0);
-    options->session_ns = values[SESSION_LENGTH].value;
-    options->timeout_ns = values[TIMEOUT_LENGTH].value;
+    options->session_ns = values[SESSION_LENGTH]->value;
+    options->timeout_ns = values[TIMEOUT_LENGTH]->value;
     if (options->session_ns % REDIS_US)
         return plugin_refuse(reterr, SESSION_LENGTH, "a session is whole microseconds", 0);
     options->definition.session_us = options->session_ns / REDIS_US;
-    options->definition.drains = values[DRAINS].value != 0;
+    options->definition.drains = values[DRAINS]->value != 0;
     options->prefix = strdup(prefix ? prefix : PREFIX);
     return options->prefix ? plugin_read_password(values, options, reterr) : -ENOMEM;
 }
@@ -188,7 +188,7 @@ static void plugin_free(struct redis_connection *connection)
     free(connection);
 }
 
-static int plugin_open(const struct weir_value *values, const struct weir_backend_host *host,
+static int plugin_open(const struct weir_setup *setup, const struct weir_backend_host *host,
                        void **ret_connection, struct weir_reason *reterr)
 {
     struct redis_connection *connection = calloc(1, sizeof(*connection));
@@ -196,7 +196,7 @@ static int plugin_open(const struct weir_value *values, const struct weir_backen
         return -ENOMEM;
     connection->host = host;
     connection->epoll = connection->event = connection->timer = -1;
-    int r = plugin_read_options(values, &connection->options, reterr);
+    int r = plugin_read_options(setup->values, &connection->options, reterr);
     if (r == 0 && !redis_server_new(connection, &connection->options.url))
         r = -ENOMEM;
     if (r == 0 && pthread_mutex_init(&connection->lock, NULL))

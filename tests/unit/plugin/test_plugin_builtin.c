@@ -20,10 +20,10 @@
 
 /* ---- tables as the static library has them: right, of two plugins, and wrong ---- */
 
-static int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+static int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    (void)values, (void)config, (void)reterr;
+    (void)setup, (void)config, (void)reterr;
     ret->state = 8;
     ret->amount_max = 1;
     return 0;

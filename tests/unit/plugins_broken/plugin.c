@@ -156,7 +156,7 @@ const PARAMETER_TYPE parameters[] = {
 #endif
 };
 
-int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
               struct weir_reason *reterr);
 uint64_t ready_at(const void *config, const void *state, const struct weir_instant *at,
                   uint64_t amount);
@@ -167,10 +167,10 @@ void refund_strict(const void *config, void *state, const struct weir_instant *a
 uint32_t pick(const void *config, void *state, const struct weir_pick *request);
 void trap(void);
 
-int configure(const struct weir_value *values, void *config, struct weir_footprint *ret,
+int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
               struct weir_reason *reterr)
 {
-    (void)values, (void)config, (void)reterr;
+    (void)setup, (void)config, (void)reterr;
     ret->config = 0;
     ret->state = 8;
     ret->amount_max = 1;
