@@ -32,7 +32,7 @@ static const char help[] =
 struct listing {
     bool as_json;
     struct json json;
-    unsigned found, refused;
+    unsigned found, refused, skipped;
     char path[4096]; /* of the last file shown */
 };
 
@@ -187,6 +187,7 @@ static void json_refusal(struct json *json, const struct weir_plugin_info *info)
     json_object(json, NULL);
     json_text(json, "path", info->path);
     json_text(json, "refusal", info->refusal->message);
+    json_boolean(json, "skipped", info->skipped);
     json_end_object(json);
 }
 
@@ -196,6 +197,8 @@ static int on_plugin(void *userdata, const struct weir_plugin_info *info)
 
     if (info->plugin)
         listing->found++;
+    else if (info->skipped)
+        listing->skipped++;
     else
         listing->refused++;
     if (listing->as_json) {
@@ -246,8 +249,11 @@ static int list(struct listing *listing, const struct source *source)
         json_end_array(&listing->json);
         json_end_object(&listing->json);
     } else if (r >= 0) {
-        printf("%u %s, %u refused\n", listing->found, listing->found == 1 ? "plugin" : "plugins",
+        printf("%u %s, %u refused", listing->found, listing->found == 1 ? "plugin" : "plugins",
                listing->refused);
+        if (listing->skipped > 0)
+            printf(", %u skipped", listing->skipped);
+        putchar('\n');
     }
     if (r < 0 && error.line == 0) {
         fprintf(stderr, "weir plugins: %s%s%s\n", error.file, error.file[0] != '\0' ? ": " : "",

@@ -16,13 +16,25 @@ struct plugin_list {
 enum { PLUGIN_LIST_STOP = 1 };
 
 static int plugin_list_report(struct plugin_list *list, const char *path,
-                              const struct weir_plugin *plugin, const struct weir_error *refusal)
+                              const struct weir_plugin *plugin, const struct weir_error *refusal,
+                              bool is_skipped)
 {
-    const struct weir_plugin_info info = {sizeof(info), path, plugin, refusal};
+    const struct weir_plugin_info info = {sizeof(info), path, plugin, refusal, is_skipped, 0};
 
     if (plugin && list->n < INT_MAX)
         list->n++;
     return list->found(list->userdata, &info) != 0 ? PLUGIN_LIST_STOP : 0;
+}
+
+static int plugin_list_report_plugin(struct plugin_list *list, const struct plugin *plugin,
+                                     const char *path)
+{
+    struct weir_error refusal;
+
+    if (!plugin->skipped)
+        return plugin_list_report(list, path, &plugin->info, NULL, false);
+    error_set(&refusal, -ENOEXEC, "%s", plugin->skipped);
+    return plugin_list_report(list, path, NULL, &refusal, true);
 }
 
 static int plugin_list_report_file(void *userdata, const struct plugin_file *file)
@@ -30,9 +42,9 @@ static int plugin_list_report_file(void *userdata, const struct plugin_file *fil
     int r = 0;
 
     if (file->refusal.code != 0)
-        return plugin_list_report(userdata, file->path, NULL, &file->refusal);
+        return plugin_list_report(userdata, file->path, NULL, &file->refusal, false);
     for (uint32_t i = 0; i < file->plugins_n && r == 0; i++)
-        r = plugin_list_report(userdata, file->path, &file->plugins[i].info, NULL);
+        r = plugin_list_report_plugin(userdata, &file->plugins[i], file->path);
     return r;
 }
 
@@ -42,7 +54,7 @@ static int plugin_list_report_dir(void *userdata, const char *dir, int code)
 
     error_set(&refusal, code, "plugin directory `%s` cannot be read: %s", error_text(dir).text,
               strerrordesc_np(-code));
-    return plugin_list_report(userdata, dir, NULL, &refusal);
+    return plugin_list_report(userdata, dir, NULL, &refusal, false);
 }
 
 /* Calls `each` for the directories that a configuration names, until one call fails. */

@@ -221,6 +221,8 @@ bool resolve_params_configure(struct resolver *resolver, const struct params_own
     resolve_params_set_up(&setup, plugin, resolver->params.addresses);
     if (params_call_plugin(plugin, &setup, NULL, ret, &reason) != 0)
         return params_complain_reason(resolver, owner, &reason);
+    if ((ret->flags & WEIR_FLAGS_NEEDED) != 0)
+        return params_complain_plugin(resolver, owner, "needs a newer weir");
     if (!params_check_footprint(plugin, ret))
         return params_complain_plugin(resolver, owner, "requests an impossible amount of memory");
     *ret_config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);

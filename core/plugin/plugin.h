@@ -20,6 +20,8 @@ struct plugin {
     struct weir_plugin info;           /* complete; the strings belong to the file */
     const char *path;                  /* path of the plugin's file */
     struct weir_parameter *parameters; /* complete copies */
+    char *skipped; /* owned; why this library cannot use it, then only kind and name are valid; or
+                    * NULL */
     union {
         struct weir_algorithm algorithm;
         struct weir_balancer balancer;
@@ -40,9 +42,9 @@ void plugin_search_free(struct plugin_search *plugins);
 
 /*
  * Finds the plugin of a kind and name, and loads its file if necessary. Returns 0; -ENOENT (in none
- * of the directories); -ENOEXEC (a file of that name is refused); -EINVAL (not a name); -ENOMEM.
- * `reterr` names file, plugin and reason; for an unknown name also the most similar known one. Not
- * thread-safe: the caller holds the instance's lock.
+ * of the directories); -ENOEXEC (the plugin, or a file of that name, is refused); -EINVAL (not a
+ * name); -ENOMEM. `reterr` names file, plugin and reason; for an unknown name also the most similar
+ * known one. Not thread-safe: the caller holds the instance's lock.
  */
 int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind, const char *name,
                        const struct plugin **ret, struct weir_error *reterr);

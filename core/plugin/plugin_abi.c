@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Validates the plugin ABI table of a file, of which nothing is trusted, and copies it into
- * complete structs. One error refuses the whole file. */
+ * complete structs. One error refuses the whole file. A plugin that is well-formed, but needs a
+ * newer library, is skipped. */
 #include "os/os.h"
 #include "plugin/plugin_file.h"
 #include <stdarg.h>
@@ -29,6 +30,8 @@ struct plugin_abi_reader {
     const char *parameter; /* name of the parameter, or NULL */
 };
 
+enum { ABI_SKIPPED = 1 }; /* the result for a plugin that cannot be used */
+
 __attribute__((format(printf, 2, 3))) static int
 plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ...)
 {
@@ -44,6 +47,33 @@ plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ..
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     return plugin_file_refuse(reader->file, "%s%s", where, reason);
+}
+
+/* Skips the plugin that is read. Returns ABI_SKIPPED or -ENOMEM. */
+__attribute__((format(printf, 2, 3))) static int
+plugin_abi_skip(const struct plugin_abi_reader *reader, const char *format, ...)
+{
+    struct plugin *plugin = &reader->file->plugins[reader->number - 1];
+    struct weir_error error;
+    char reason[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    va_end(arguments);
+    error_set(&error, -ENOEXEC, "plugin `%s` of file `%s` needs a newer weir: %s%s%s%s",
+              reader->plugin, error_text(reader->file->path).text,
+              reader->parameter ? "parameter `" : "", reader->parameter ? reader->parameter : "",
+              reader->parameter ? "`: " : "", reason);
+    plugin->skipped = os_strdup(error.message);
+    return plugin->skipped ? ABI_SKIPPED : -ENOMEM;
+}
+
+/* Skips the plugin if flags must be understood that are not in `known`. */
+static int plugin_abi_check_flags(const struct plugin_abi_reader *reader, uint32_t flags,
+                                  uint32_t known)
+{
+    uint32_t unknown = flags & WEIR_FLAGS_NEEDED & ~known;
+    return unknown ? plugin_abi_skip(reader, "its flags 0x%x are unknown here", unknown) : 0;
 }
 
 bool plugin_abi_is_name(const char *text)
@@ -156,7 +186,7 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
             return plugin_abi_refuse(reader, "its least length is above its greatest");
         break;
     default:
-        return plugin_abi_refuse(reader, "its type %u is unknown", parameter->type);
+        return plugin_abi_skip(reader, "its type %u is unknown here", parameter->type);
     }
     if (given < min || given > max)
         return plugin_abi_refuse(reader, "its default %llu is not within %llu and %llu", given, min,
@@ -186,7 +216,9 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
         ret->doc = "";
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
-    return r < 0 ? r : plugin_abi_check_range(reader, ret);
+    if (r == 0)
+        r = plugin_abi_check_flags(reader, ret->flags, WEIR_PARAMETER_REQUIRED);
+    return r != 0 ? r : plugin_abi_check_range(reader, ret);
 }
 
 static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct plugin *plugin)
@@ -206,7 +238,7 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
         struct weir_parameter *parameter = &plugin->parameters[i];
         int r = plugin_abi_read_parameter(reader, i == 0 ? data : data + i * stride, &stride,
                                           parameter);
-        if (r < 0)
+        if (r != 0)
             return r;
         for (uint32_t j = 0; j < i; j++) {
             if (strcmp(plugin->parameters[j].name, parameter->name) == 0)
@@ -291,10 +323,18 @@ static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, st
     if (r < 0)
         return r;
     if (kind == WEIR_PLUGIN_ALGORITHM)
-        return plugin_abi_check_algorithm(reader, &plugin->algorithm);
-    if (kind == WEIR_PLUGIN_BACKEND)
-        return plugin_abi_check_backend(reader, &plugin->backend);
-    return plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
+        r = plugin_abi_check_algorithm(reader, &plugin->algorithm);
+    else if (kind == WEIR_PLUGIN_BACKEND)
+        r = plugin_abi_check_backend(reader, &plugin->backend);
+    else
+        r = plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
+    if (r < 0)
+        return r;
+    return plugin_abi_check_flags(reader,
+                                  kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.flags
+                                  : kind == WEIR_PLUGIN_BACKEND ? plugin->backend.flags
+                                                                : plugin->balancer.flags,
+                                  0);
 }
 
 /* Only backends take texts: what others make of their parameters must be flat. */
@@ -320,10 +360,14 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     if (r < 0)
         return r;
     reader->plugin = info->name;
-    if (info->kind == 0 || info->kind >= PLUGIN_KINDS)
-        return plugin_abi_refuse(reader, "its kind %u is unknown", info->kind);
+    if (info->kind == 0)
+        return plugin_abi_refuse(reader, "its kind is 0");
+    if (info->kind >= PLUGIN_KINDS)
+        return plugin_abi_skip(reader, "its kind %u is unknown here", info->kind);
     plugin->path = reader->file->path;
-    r = plugin_abi_check_text(reader, "version", info->version);
+    r = plugin_abi_check_flags(reader, info->flags, 0);
+    if (r == 0)
+        r = plugin_abi_check_text(reader, "version", info->version);
     if (r == 0)
         r = plugin_abi_check_text(reader, "summary", info->summary);
     if (r == 0)
@@ -331,7 +375,7 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     if (r == 0)
         r = plugin_abi_check_texts(reader, plugin);
     info->parameters = plugin->parameters;
-    return r < 0 ? r : plugin_abi_read_operations(reader, plugin);
+    return r != 0 ? r : plugin_abi_read_operations(reader, plugin);
 }
 
 /* Checks that the last plugin is the only one of its kind and name. */
@@ -347,6 +391,28 @@ static int plugin_abi_check_duplicate(const struct plugin_abi_reader *reader)
     return 0;
 }
 
+/* Checks that the file is for this library. */
+static int plugin_abi_check_version(const struct plugin_abi_reader *reader,
+                                    const struct weir_plugin_table *table)
+{
+    if (table->abi_minor < WEIR_PLUGIN_ABI_MINOR_FIRST)
+        return plugin_abi_refuse(reader,
+                                 "it was built for version %u.%u of the plugin interface, before "
+                                 "the first that stays, %u.%u: build it again",
+                                 WEIR_PLUGIN_ABI_MAJOR, table->abi_minor, WEIR_PLUGIN_ABI_MAJOR,
+                                 WEIR_PLUGIN_ABI_MINOR_FIRST);
+    if (table->needs_minor > WEIR_PLUGIN_ABI_MINOR)
+        return plugin_abi_refuse(reader,
+                                 "it needs a newer weir: version %u.%u of the plugin interface, "
+                                 "not %u.%u",
+                                 WEIR_PLUGIN_ABI_MAJOR, table->needs_minor, WEIR_PLUGIN_ABI_MAJOR,
+                                 WEIR_PLUGIN_ABI_MINOR);
+    if ((table->flags & WEIR_FLAGS_NEEDED) != 0)
+        return plugin_abi_refuse(reader, "it needs a newer weir: its flags 0x%x are unknown here",
+                                 table->flags & WEIR_FLAGS_NEEDED);
+    return 0;
+}
+
 static int plugin_abi_read_table(struct plugin_abi_reader *reader,
                                  const struct weir_plugin_table *data)
 {
@@ -354,6 +420,8 @@ static int plugin_abi_read_table(struct plugin_abi_reader *reader,
     struct weir_plugin_table table;
     int r = plugin_abi_read_struct(
         reader, "table", data, FIELD_END(struct weir_plugin_table, plugins), &table, sizeof(table));
+    if (r == 0)
+        r = plugin_abi_check_version(reader, &table);
     if (r < 0)
         return r;
     if (table.plugins_n == 0 || table.plugins_n > PLUGINS_MAX)
@@ -367,9 +435,9 @@ static int plugin_abi_read_table(struct plugin_abi_reader *reader,
     while (file->plugins_n < table.plugins_n && r == 0) {
         uint32_t i = file->plugins_n++;
         reader->number = i + 1;
-        reader->plugin = NULL;
+        reader->plugin = reader->parameter = NULL;
         r = plugin_abi_read_plugin(reader, table.plugins[i], &file->plugins[i]);
-        if (r == 0)
+        if (r >= 0)
             r = plugin_abi_check_duplicate(reader);
     }
     return r;
@@ -386,8 +454,10 @@ int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *da
 
 void plugin_abi_free(struct plugin_file *file)
 {
-    for (uint32_t i = 0; i < file->plugins_n; i++)
+    for (uint32_t i = 0; i < file->plugins_n; i++) {
         os_free(file->plugins[i].parameters);
+        os_free(file->plugins[i].skipped);
+    }
     os_free(file->plugins);
     file->plugins = NULL;
     file->plugins_n = 0;

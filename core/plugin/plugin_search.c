@@ -318,6 +318,8 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
         return error_set(reterr, r, "%s", query.refused_file->refusal.message);
     if (r == -ENOENT)
         return plugin_unknown_error(plugins, &query, reterr);
+    if (r == 0 && query.plugin->skipped)
+        return error_set(reterr, -ENOEXEC, "%s", query.plugin->skipped);
     if (r == 0)
         r = str_map_reserve(known, 1);
     if (r < 0)

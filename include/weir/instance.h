@@ -149,14 +149,17 @@ struct weir_plugin_info {
     const char *path;                 /* of the file, or of a directory that cannot be read */
     const struct weir_plugin *plugin; /* NULL if the file is refused; complete, whatever its age */
     const struct weir_error *refusal; /* why, or NULL */
+    uint32_t skipped;                 /* 1: the refusal is of one plugin; others of the file can be
+                                         used */
+    uint32_t reserved;
 };
 
 /*
  * Lists the plugins that an instance with these options would find. Calls `found` for each one in
- * the order of the search, and for every file and directory there that is refused. The files are
- * loaded. `found` returns 0 to go on. Any thread. Returns the number of calls; or -EINVAL (the
- * options or the configuration's plugin_dirs are wrong), -ENOENT, -EACCES, … (the configuration
- * cannot be read), -ENOMEM; then `reterr`, if not NULL, holds the first complaint.
+ * the order of the search, and for every file, plugin and directory there that is refused. The
+ * files are loaded. `found` returns 0 to go on. Any thread. Returns the number of calls; or -EINVAL
+ * (the options or the configuration's plugin_dirs are wrong), -ENOENT, -EACCES, … (the
+ * configuration cannot be read), -ENOMEM; then `reterr`, if not NULL, holds the first complaint.
  */
 WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              int (*found)(void *userdata, const struct weir_plugin_info *info),

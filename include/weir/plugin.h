@@ -14,6 +14,11 @@
  * absent (NULL or 0), which means the behavior of before it existed. Sizes are multiples of 8, at
  * most 4096. Arrays are walked by the `size` of their first element. Structs without a size never
  * change.
+ *
+ * What an older library must not overlook is a flag of WEIR_FLAGS_NEEDED, or `needs_minor` of the
+ * table. A plugin of an unknown kind, with an unknown type of a parameter, or with such a flag that
+ * the library does not know, cannot be used there; the other plugins of the file can.
+ * docs/plugin-abi.md is the policy.
  */
 #ifndef WEIR_PLUGIN_H
 #define WEIR_PLUGIN_H
@@ -26,13 +31,19 @@ extern "C" {
 #endif
 
 #define WEIR_PLUGIN_ABI_MAJOR 1
-#define WEIR_PLUGIN_ABI_MINOR 3
-/* 1: weir_algorithm.try_take; 2: weir_footprint.flags; 3: backends, and parameters that are texts
- */
+#define WEIR_PLUGIN_ABI_MINOR 4
+/* The first minor of the ABI as it is; files that were built for an earlier one are refused. */
+#define WEIR_PLUGIN_ABI_MINOR_FIRST 4
 
 /* Name of the exported table, with the major in it. It is declared below. */
 #define WEIR_PLUGIN_SYMBOL "weir_plugins_v1"
 #define WEIR_PLUGIN_EXPORT __attribute__((visibility("default")))
+
+/*
+ * The half of all flags that must be understood: a flag here that the library does not know makes
+ * the plugin unusable ("needs a newer weir"). Unknown flags of the other half are ignored.
+ */
+#define WEIR_FLAGS_NEEDED UINT32_C(0xffff0000)
 
 enum weir_plugin_kind {
     WEIR_PLUGIN_ALGORITHM = 1,
@@ -59,7 +70,7 @@ struct weir_parameter {
     size_t size;                /* sizeof(struct weir_parameter) */
     const char *name;           /* [a-z0-9_]+, at most 64 bytes */
     uint32_t type;              /* enum weir_parameter_type */
-    uint32_t flags;             /* WEIR_PARAMETER_REQUIRED or 0 */
+    uint32_t flags;             /* WEIR_PARAMETER_* */
     uint64_t min, max;          /* inclusive; of amounts and durations */
     uint64_t default_value;     /* when not given; for a choice, its index. Of amounts and
                                    durations, 0 means that there is none, whatever `min` says */
@@ -106,7 +117,8 @@ struct weir_footprint {
     uint64_t config;     /* bytes of configuration, at most WEIR_CONFIG_MAX */
     uint64_t state;      /* bytes of state, a multiple of 8, at most WEIR_STATE_MAX */
     uint64_t amount_max; /* algorithms: the largest amount that can ever be granted, at least 1 */
-    uint64_t flags;      /* WEIR_FOOTPRINT_* */
+    uint32_t flags;      /* WEIR_FOOTPRINT_* */
+    uint32_t reserved;
 };
 #define WEIR_CONFIG_MAX (UINT64_C(1) << 20)
 #define WEIR_STATE_MAX  ((UINT64_C(1) << 26) - 128) /* also of all limits of a set together */
@@ -121,6 +133,8 @@ struct weir_plugin {
     const char *summary;   /* one line */
     const struct weir_parameter *parameters;
     const void *ops; /* struct weir_algorithm, weir_balancer or weir_backend, by kind */
+    uint32_t flags;  /* none yet */
+    uint32_t reserved;
 };
 
 struct weir_plugin_table {
@@ -128,6 +142,8 @@ struct weir_plugin_table {
     uint32_t abi_minor; /* WEIR_PLUGIN_ABI_MINOR the plugin was built with */
     uint32_t plugins_n; /* 1 .. 64 */
     const struct weir_plugin *const *plugins;
+    uint32_t needs_minor; /* the least minor of a library that can use the file; 0: any */
+    uint32_t flags;       /* none yet */
 };
 
 /*

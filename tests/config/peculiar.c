@@ -7,11 +7,21 @@
 #include <weir/algorithm.h>
 
 enum { CAPACITY, CONDUCT, FLAG };
-enum { SANE, HUGE_CONFIG, ODD_STATE, HUGE_STATE, NO_AMOUNT, CONTRADICTORY, REFUSES_TWICE, GRUMPY };
+enum {
+    SANE,
+    HUGE_CONFIG,
+    ODD_STATE,
+    HUGE_STATE,
+    NO_AMOUNT,
+    CONTRADICTORY,
+    REFUSES_TWICE,
+    GRUMPY,
+    NEWER
+};
 
-static const char *const conducts[] = {"sane",          "huge_config", "odd_state",
-                                       "huge_state",    "no_amount",   "contradictory",
-                                       "refuses_twice", "grumpy",      0};
+static const char *const conducts[] = {
+    "sane",          "huge_config",   "odd_state", "huge_state", "no_amount",
+    "contradictory", "refuses_twice", "grumpy",    "newer",      0};
 
 static const struct weir_parameter parameters[] = {
     {.size = sizeof(struct weir_parameter),
@@ -43,6 +53,7 @@ static int configure(const struct weir_setup *setup, void *config, struct weir_f
             reterr->message[i] = grumble[i];
         return -1;
     }
+    ret->flags = conduct == NEWER ? UINT32_C(1) << 31 : UINT32_C(1) << 15;
     ret->config = conduct == HUGE_CONFIG ? WEIR_CONFIG_MAX + 1 : 8;
     ret->state = conduct == ODD_STATE ? 12 : conduct == HUGE_STATE ? WEIR_STATE_MAX : 24;
     ret->amount_max = conduct == NO_AMOUNT

@@ -39,13 +39,49 @@ constexpr weir_algorithm make_algorithm()
     return made;
 }
 
-constexpr weir_parameter parameters[] = {{sizeof(weir_parameter), "capacity", WEIR_PARAMETER_AMOUNT,
-                                      WEIR_PARAMETER_REQUIRED, 1, 100, 0, nullptr, nullptr}};
 constexpr weir_algorithm algorithm = make_algorithm();
-constexpr weir_plugin plugin = {sizeof(plugin), WEIR_PLUGIN_ALGORITHM, 1, "hidden", "1.0",
-                            "grants everything", parameters, &algorithm};
+
+// Members by name, one by one: structs of a later header have more of them.
+constexpr weir_parameter make_parameter()
+{
+    weir_parameter made{};
+    made.size = sizeof(made);
+    made.name = "capacity";
+    made.type = WEIR_PARAMETER_AMOUNT;
+    made.flags = WEIR_PARAMETER_REQUIRED;
+    made.min = 1;
+    made.max = 100;
+    return made;
+}
+
+constexpr weir_parameter parameters[] = {make_parameter()};
+
+constexpr weir_plugin make_plugin()
+{
+    weir_plugin made{};
+    made.size = sizeof(made);
+    made.kind = WEIR_PLUGIN_ALGORITHM;
+    made.parameters_n = 1;
+    made.name = "hidden";
+    made.version = "1.0";
+    made.summary = "grants everything";
+    made.parameters = parameters;
+    made.ops = &algorithm;
+    return made;
+}
+
+constexpr weir_plugin plugin = make_plugin();
 const weir_plugin *const plugins[] = {&plugin};
+
+constexpr weir_plugin_table make_table()
+{
+    weir_plugin_table made{};
+    made.size = sizeof(made);
+    made.abi_minor = WEIR_PLUGIN_ABI_MINOR;
+    made.plugins_n = 1;
+    made.plugins = plugins;
+    return made;
+}
 } // namespace
 
-const weir_plugin_table weir_plugins_v1 = {sizeof(weir_plugins_v1), WEIR_PLUGIN_ABI_MINOR, 1,
-                                           plugins};
+const weir_plugin_table weir_plugins_v1 = make_table();

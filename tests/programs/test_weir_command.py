@@ -439,9 +439,21 @@ class Plugins(Directory):
         refused = [entry for entry in entries if "refusal" in entry]
         good = [entry for entry in entries if entry["path"].endswith("/good_pair.so")]
         self.assertGreater(len(refused), 50)
+        self.assertEqual({os.path.basename(entry["path"]) for entry in refused if entry["skipped"]},
+                         {f"newer_{what}.so" for what in ("kind", "flags", "algorithm_flags",
+                          "balancer_flags", "parameter_flags", "parameter_type")})
         self.assertEqual([entry["name"] for entry in good], ["good_pair", "hidden_inside"])
         for entry in refused:
             self.assertTrue(entry["path"].startswith(BROKEN))
+
+    def test_plugins_that_need_a_newer_weir(self):
+        """One that cannot be used is said; it is no error that it is there."""
+        shutil.copy(os.path.join(BROKEN, "newer_flags.so"), self.directory)
+        out, _ = self.expect(weir("plugins", self.directory, env={"WEIR_PLUGIN_PATH": ""}), 0)
+        self.assertRegex(out, r"(?m)^  plugin `newer_flags` of file .* needs a newer weir: "
+                              r"its flags 0x80000000 are unknown here$")
+        self.assertRegex(out, r"(?m)^  algorithm hidden_inside 1: ")
+        self.assertRegex(out, r", 0 refused, 1 skipped$")
 
     def test_directories_of_a_configuration(self):
         shutil.copy(os.path.join(BROKEN, "good.so"), self.directory)

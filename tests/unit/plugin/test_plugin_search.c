@@ -124,6 +124,19 @@ static void expect_refusal(const char *dir, const char *name, int code, const ch
     plugin_search_free(plugins);
 }
 
+static const struct plugin *find(struct plugin_search *plugins, enum weir_plugin_kind kind,
+                                 const char *name)
+{
+    const struct plugin *plugin = NULL;
+    struct weir_error error;
+
+    if (plugin_search_find(plugins, kind, name, &plugin, &error) != 0)
+        fail_msg("%s", error.message);
+    assert_int_equal(plugin->info.kind, kind);
+    assert_string_equal(plugin->info.name, name);
+    return plugin;
+}
+
 /* ---- broken files ---- */
 
 struct broken_case {
@@ -143,7 +156,10 @@ static const struct broken_case broken_cases[] = {
     {"plugin_truncated", "plugin 1: its description is truncated: size 48"},
     {"plugin_absurd", "plugin 1: its description has the impossible size 100000"},
     {"plugin_misaligned", "plugin 1: its description is not aligned"},
-    {"kind_unknown", "plugin `kind_unknown`: its kind 7 is unknown"},
+    {"kind_zero", "plugin `kind_zero`: its kind is 0"},
+    {"older_minor", "it was built for version 1.3 of the plugin interface, before the first"},
+    {"newer_minor", "it needs a newer weir: version 1."},
+    {"newer_table_flags", "it needs a newer weir: its flags 0x10000 are unknown here"},
     {"name_null", "plugin 1: its name is missing (NULL)"},
     {"name_empty", "plugin 1: its name `` is not of the form"},
     {"name_slash", "plugin 1: its name `../evil` is not of the form [a-z0-9_]+"},
@@ -175,7 +191,6 @@ static const struct broken_case broken_cases[] = {
     {"parameter_name_null", "its parameter's name is missing (NULL)"},
     {"parameter_name_bad", "its parameter's name `a b` is not of the form"},
     {"parameter_twice", "parameter `first`: it is declared twice"},
-    {"parameter_type", "plugin `parameter_type`: parameter `first`: its type 9 is unknown"},
     {"parameter_doc", "parameter `first`: its doc has a control character"},
     {"range_reversed", "parameter `first`: its least value 11 is above its greatest 10"},
     {"default_above", "parameter `first`: its default 11 is not within 2 and 10"},
@@ -195,6 +210,85 @@ static void test_broken_files(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(broken_cases) / sizeof(broken_cases[0]); i++)
         expect_refusal(BROKEN_DIR, broken_cases[i].file, -ENOEXEC, broken_cases[i].why);
+}
+
+/* ---- plugins that need a newer library ---- */
+
+struct newer_case {
+    const char *file;
+    enum weir_plugin_kind kind;
+    const char *why;
+};
+
+static const struct newer_case newer_cases[] = {
+    {"newer_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x80000000 are unknown here"},
+    {"newer_algorithm_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x10000 are unknown here"},
+    {"newer_parameter_flags", WEIR_PLUGIN_ALGORITHM,
+     "parameter `first`: its flags 0x20000 are unknown here"},
+    {"newer_parameter_type", WEIR_PLUGIN_ALGORITHM,
+     "parameter `first`: its type 99 is unknown here"},
+    {"newer_balancer_flags", WEIR_PLUGIN_BALANCER, "its flags 0x10000 are unknown here"},
+};
+
+/* Finds the second plugin of a file, of which the first cannot be used. */
+static void expect_the_rest(struct plugin_search *plugins, const char *path)
+{
+    const struct plugin *rest = find(plugins, WEIR_PLUGIN_ALGORITHM, "hidden_inside");
+
+    assert_string_equal(rest->path, path);
+    assert_null(rest->skipped);
+    assert_non_null(rest->algorithm.take);
+}
+
+static void test_newer_plugins(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(newer_cases) / sizeof(newer_cases[0]); i++) {
+        const struct newer_case *newer = &newer_cases[i];
+        struct path dir = make_dir(), file;
+        struct plugin_search *plugins = open_plugins(dir.text);
+        const struct plugin *plugin = NULL;
+        struct weir_error error = {0};
+        char name[128];
+
+        snprintf(name, sizeof(name), "%s.so", newer->file);
+        file = copy_into(dir.text, newer->file, name);
+        assert_int_equal(plugin_search_find(plugins, newer->kind, newer->file, &plugin, &error),
+                         -ENOEXEC);
+        assert_null(plugin);
+        assert_contains(error.message, newer->file);
+        assert_contains(error.message, file.text);
+        assert_contains(error.message, " needs a newer weir: ");
+        assert_contains(error.message, newer->why);
+        expect_the_rest(plugins, file.text);
+        plugin_search_free(plugins);
+        remove_dir(dir.text);
+    }
+}
+
+/* No name of a known kind finds it, and nothing else of it is looked at. */
+static void test_newer_kinds(void **state)
+{
+    struct path dir = make_dir(), file = copy_into(dir.text, "newer_kind", "newer_kind.so");
+    struct plugin_search *plugins = open_plugins(dir.text);
+    const struct plugin *plugin = NULL;
+
+    (void)state;
+    assert_int_equal(
+        plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "newer_kind", &plugin, NULL), -ENOENT);
+    expect_the_rest(plugins, file.text);
+    plugin_search_free(plugins);
+    remove_dir(dir.text);
+}
+
+/* Flags of the other half are ignored. */
+static void test_unknown_flags_that_may_be_ignored(void **state)
+{
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
+
+    (void)state;
+    assert_non_null(find(plugins, WEIR_PLUGIN_ALGORITHM, "good_flags"));
+    plugin_search_free(plugins);
 }
 
 /* ---- files that are no plugin files ---- */
@@ -379,19 +473,6 @@ static void test_refusals_are_not_kept(void **state)
 }
 
 /* ---- what is accepted ---- */
-
-static const struct plugin *find(struct plugin_search *plugins, enum weir_plugin_kind kind,
-                                 const char *name)
-{
-    const struct plugin *plugin = NULL;
-    struct weir_error error;
-
-    if (plugin_search_find(plugins, kind, name, &plugin, &error) != 0)
-        fail_msg("%s", error.message);
-    assert_int_equal(plugin->info.kind, kind);
-    assert_string_equal(plugin->info.name, name);
-    return plugin;
-}
 
 static void test_a_good_file(void **state)
 {
@@ -662,7 +743,7 @@ static void test_environment_of_a_privileged_process(void **state)
 /* ---- weir_plugins ---- */
 
 struct seen {
-    int plugins, refusals, stop_after;
+    int plugins, refusals, skipped, stop_after;
     char first[64], last_refusal[512], last_path[512];
 };
 
@@ -675,7 +756,8 @@ static int see(void *userdata, const struct weir_plugin_info *info)
     snprintf(seen->last_path, sizeof(seen->last_path), "%s", info->path);
     if (info->plugin && seen->plugins++ == 0)
         snprintf(seen->first, sizeof(seen->first), "%s", info->plugin->name);
-    if (info->refusal) {
+    seen->skipped += info->skipped == 1;
+    if (info->refusal && !info->skipped) {
         seen->refusals++;
         snprintf(seen->last_refusal, sizeof(seen->last_refusal), "%s", info->refusal->message);
     }
@@ -693,12 +775,14 @@ static void test_discovery_of_everything(void **state)
     struct weir_options options = options_of(dirs);
     struct seen seen = {0}, stopped = {.stop_after = 3};
     const int broken_n = sizeof(broken_cases) / sizeof(broken_cases[0]);
+    const int newer_n = sizeof(newer_cases) / sizeof(newer_cases[0]) + 1; /* and newer_kind */
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 8);
-    assert_int_equal(seen.plugins, 8);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 9 + newer_n);
+    assert_int_equal(seen.plugins, 9 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
+    assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */
     assert_contains(seen.last_refusal, "version_null");
     weir_plugins(&options, see, &stopped, &error);
@@ -872,6 +956,7 @@ static void test_every_call_fails_once(void **state)
     (void)state;
     copy_into(dir.text, "good", "good.so");
     copy_into(dir.text, "good_pair", "good_pair.so");
+    copy_into(dir.text, "newer_flags", "newer_flags.so");
     for (size_t kind = 0; kind < 2; kind++) {
         bool failed = true;
         uint64_t n = 0;
@@ -896,6 +981,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(test_broken_files),
+        leak_checked_test(test_newer_plugins),
+        leak_checked_test(test_newer_kinds),
+        leak_checked_test(test_unknown_flags_that_may_be_ignored),
         leak_checked_test(test_not_elf),
         leak_checked_test(test_truncated_at_every_place),
         leak_checked_test(test_other_architectures),

@@ -18,6 +18,21 @@
 #ifndef PLUGINS
 #define PLUGINS plugins
 #endif
+#ifndef ABI_MINOR
+#define ABI_MINOR WEIR_PLUGIN_ABI_MINOR
+#endif
+#ifndef NEEDS_MINOR
+#define NEEDS_MINOR 0
+#endif
+#ifndef TABLE_FLAGS
+#define TABLE_FLAGS 0
+#endif
+#ifndef PLUGIN_FLAGS
+#define PLUGIN_FLAGS 0
+#endif
+#ifndef PARAMETER_FLAGS
+#define PARAMETER_FLAGS 0
+#endif
 #ifndef FIRST
 #define FIRST &plugin
 #endif
@@ -145,6 +160,7 @@ const PARAMETER_TYPE parameters[] = {
     {.size = PARAMETER_SIZE,
      .name = PARAMETER_NAME,
      .type = TYPE,
+     .flags = PARAMETER_FLAGS,
      .min = MIN,
      .max = MAX,
      PARAMETER_REST},
@@ -221,7 +237,8 @@ void trap(void)
 
 #if defined(BALANCER)
 extern const struct weir_balancer ops;
-const struct weir_balancer ops = {.size = OPS_SIZE, .configure = NULL, .pick = PICK};
+const struct weir_balancer ops = {
+    .size = OPS_SIZE, .flags = FLAGS, .configure = NULL, .pick = PICK};
 #elif defined(LONG_OPS)
 extern const struct long_algorithm ops;
 const struct long_algorithm ops = {ALGORITHM, {trap, trap, trap, trap}};
@@ -242,6 +259,16 @@ extern const struct weir_algorithm ops;
 const struct weir_algorithm ops = ALGORITHM;
 #endif
 
+extern const struct weir_algorithm other_ops;
+const struct weir_algorithm other_ops = {
+    .size = sizeof(other_ops),
+    .types = 1u << WEIR_LIMIT_RATE,
+    .configure = configure,
+    .ready_at = ready_at,
+    .take = take,
+    .available = available,
+};
+
 extern const struct weir_plugin plugin, same, other;
 const struct weir_plugin plugin = {
     .size = PLUGIN_SIZE,
@@ -252,6 +279,7 @@ const struct weir_plugin plugin = {
     .summary = SUMMARY,
     .parameters = PARAMETERS,
     .ops = OPS,
+    .flags = PLUGIN_FLAGS,
 };
 
 /* The same name again. */
@@ -267,11 +295,11 @@ const struct weir_plugin same = {
 /* A second plugin that is not found under its file's name. */
 const struct weir_plugin other = {
     .size = sizeof(other),
-    .kind = KIND,
+    .kind = WEIR_PLUGIN_ALGORITHM,
     .name = "hidden_inside",
     .version = "1",
     .summary = "is not where its name says",
-    .ops = &ops,
+    .ops = &other_ops,
 };
 
 extern const struct weir_plugin *const plugins[];
@@ -280,7 +308,9 @@ const struct weir_plugin *const plugins[] = {FIRST, SECOND};
 extern const struct weir_plugin_table SYMBOL;
 WEIR_PLUGIN_EXPORT const struct weir_plugin_table SYMBOL = {
     .size = TABLE_SIZE,
-    .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+    .abi_minor = ABI_MINOR,
     .plugins_n = PLUGINS_N,
     .plugins = PLUGINS,
+    .needs_minor = NEEDS_MINOR,
+    .flags = TABLE_FLAGS,
 };
