@@ -44,7 +44,8 @@ struct remote_set {
 
 /* Words of a record behind its amounts. */
 enum {
-    REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none */
+    REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none; refused: 1 if
+                       because of max_wait */
     REMOTE_FENCE,   /* granted: its fencing token, or of batches: batches_n before that; refused:
                        when to try again, by the clock */
     REMOTE_LOST,    /* granted: 1: it is not held any more; refused: index of the limit + 1 */

@@ -55,7 +55,7 @@ static enum record_state remote_state_of(const struct remote_set *remote, int re
 }
 
 static void remote_count(const struct remote_set *remote, uint32_t record, enum record_state state,
-                         uint64_t waited_ns)
+                         const struct weir_backend_verdict *verdict, uint64_t now_ns)
 {
     const weir_set *set = &remote->set;
     struct counters *counters = thread_ctx_counters(remote->engine->ctx, set->number);
@@ -67,7 +67,8 @@ static void remote_count(const struct remote_set *remote, uint32_t record, enum 
         for (uint32_t i = 0; i < set->limits.n; i++)
             amounts[i] = record_load(&r->amounts[i]);
         counters_add_grant(counters, amounts, set->limits.n, false);
-        counters_add_wait(counters, waited_ns);
+        if (verdict->waited)
+            counters_add_wait(counters, now_ns - record_load(&r->enqueued_ns));
     } else if (state == RECORD_TIMED_OUT) {
         counter_add(&counters->timed_out, 1);
     } else if (state == RECORD_QUEUE_FULL) {
@@ -75,6 +76,8 @@ static void remote_count(const struct remote_set *remote, uint32_t record, enum 
     } else if (state == RECORD_REFUSED) {
         counter_add(&counters->refused_max_wait, 1);
     }
+    if (verdict->result < 0 && verdict->limit < set->limits.n)
+        counter_add(&counters->limits[verdict->limit].refused, 1);
 }
 
 static void remote_store_grant(const weir_set *set, uint32_t record,
@@ -96,8 +99,11 @@ static void remote_store_refusal(const weir_set *set, uint32_t record,
 {
     uint64_t retry_ns = verdict->retry_after_ns, limit = verdict->limit;
 
-    retry_ns = retry_ns > WEIR_INSTANT_MAX - now_ns ? WEIR_NEVER : now_ns + retry_ns;
-    record_store(remote_word(set, record, REMOTE_HOLD), 0);
+    if (retry_ns <= WEIR_INSTANT_MAX - now_ns)
+        retry_ns += now_ns;
+    else /* a resource is short, or it will never be granted */
+        retry_ns = verdict->result == -ERANGE ? WEIR_NEVER : now_ns;
+    record_store(remote_word(set, record, REMOTE_HOLD), verdict->is_too_late != 0);
     record_store(remote_word(set, record, REMOTE_FENCE), retry_ns);
     record_store(remote_word(set, record, REMOTE_LOST), limit < set->limits.n ? limit + 1 : 0);
 }
@@ -156,8 +162,8 @@ int remote_decided(void *context, void *argument, uint64_t token,
             remote_store_grant(set, record, verdict, now_ns);
         else
             remote_store_refusal(set, record, verdict, now_ns);
-        if (record_load(&r->enqueued_ns))
-            remote_count(remote, record, state, now_ns - record_load(&r->enqueued_ns));
+        if (record_load(&r->enqueued_ns) != WEIR_NEVER)
+            remote_count(remote, record, state, verdict, now_ns);
         next = record_next_word(word, state);
         shm_store_release(&r->word, next);
     }

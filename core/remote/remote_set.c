@@ -166,7 +166,7 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
 
     if (code < 0)
         return code;
-    record_store(&r->enqueued_ns, mode == WEIR_BACKEND_WAIT ? op->decision.now_ns : 0);
+    record_store(&r->enqueued_ns, mode == WEIR_BACKEND_WAIT ? op->decision.now_ns : WEIR_NEVER);
     shm_store_release(&r->word, word);
     code = remote->engine->backend->ask(remote->handle, &ask);
     if (code < 0)
@@ -212,6 +212,7 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     struct acq_record *r = set_record(set, record);
     enum record_state state = record_state(record_load(&r->word));
     uint64_t limit = record_load(remote_word(set, record, REMOTE_LOST));
+    bool is_too_late = record_load(remote_word(set, record, REMOTE_HOLD)) != 0;
     int code;
 
     op->decision.now_ns = clock_now_ns(&set->w->clock);
@@ -225,7 +226,8 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     op->decision.limiting = limit ? &set->limits.items[limit - 1] : NULL;
     code = remote_refusal_of(state);
     if (code == -EAGAIN)
-        set_count_not_now(op->ctx, set, code, mode, op->decision.limiting);
+        set_count_not_now(op->ctx, set, code, is_too_late ? MODE_WAIT : mode,
+                          op->decision.limiting);
     set_free_record(set, record);
     return code;
 }

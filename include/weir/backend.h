@@ -107,6 +107,8 @@ struct weir_backend_verdict {
     uint64_t hold;           /* granted, not of TAKE: names the grant; never 0 */
     uint64_t fence;          /* granted, not of TAKE: the fencing token */
     uint64_t delay_ns;       /* of RESERVE: the grant counts in so many ns from now */
+    uint32_t waited;         /* granted: 1, out of the wait queue */
+    uint32_t is_too_late;    /* refused: 1, it would have been granted after max_wait_ns */
 };
 
 /*

@@ -75,7 +75,8 @@ static void refuse(struct engine_set *set, uint64_t token, int code, uint32_t li
                                                  .result = code,
                                                  .limit = limit,
                                                  .retry_after_ns =
-                                                     set->engine->control->retry_after_ns};
+                                                     set->engine->control->retry_after_ns,
+                                                 .is_too_late = set->engine->control->is_too_late};
 
     report(set, token, &verdict);
 }
@@ -164,7 +165,8 @@ static void grant(struct engine_set *set, const struct engine_request *request)
         .limit = UINT32_MAX,
         .hold = ++engine->holds_n,
         .fence = 1000 + engine->holds_n,
-        .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0};
+        .delay_ns = request->mode == WEIR_BACKEND_RESERVE ? 5000000 : 0,
+        .waited = !request->is_new};
     struct engine_hold *hold = &set->holds[set->holds_n];
 
     if (engine->control->bucket.window_us)
@@ -185,6 +187,10 @@ static bool decide(struct engine_set *set, const struct engine_request *request)
 {
     uint32_t full = full_limit(set, request->amounts);
 
+    if (set->engine->control->refuses) {
+        refuse(set, request->token, set->engine->control->refuses, 0);
+        return true;
+    }
     if (full < set->limits_n && request->mode == WEIR_BACKEND_WAIT)
         return false;
     if (full < set->limits_n)

@@ -41,11 +41,13 @@ struct engine_control {
     /* Set by the test. */
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
     int away;        /* negative errno that requests fail with, or 0 */
+    int refuses;     /* negative errno that every request is refused with, or 0 */
     bool is_slow;    /* requests are decided in `wait`, or by the engine's thread */
     bool is_stuck;   /* requests are not decided */
     bool is_deaf;    /* cancellations are lost */
     bool is_hostile; /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
+    uint32_t is_too_late; /* of refusals */
     int fails_batch;
     uint64_t leased_capacity; /* what can be granted beside batches; 0: the capacity */
     bool batches_wait;        /* they go on when the test says so */

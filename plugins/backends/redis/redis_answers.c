@@ -14,6 +14,7 @@
 #include <weir/error.h>
 
 enum { STATUS_GRANTED, STATUS_WAITING, STATUS_REFUSED, STATUS_GONE };
+enum { REASON_TOO_LONG = 5 };
 enum {
     SESSION_NOW,
     SESSION_GRACE,
@@ -91,8 +92,10 @@ static void answers_refused(struct redis_ticket *ticket, const struct redis_repl
     int64_t us = redis_reply_integer(reply, 3, -1);
     if (reason < 0 || limit < -1 || us < -1 || limit >= ticket->session->set->limits_n)
         answers_malformed(ticket->session->server);
-    else
+    else {
+        ticket->is_too_late = reason == REASON_TOO_LONG;
         redis_ticket_refuse(ticket, answers_reason(reason), limit, us);
+    }
 }
 
 static void answers_acquire(struct redis_server *server, const struct redis_call *call,
@@ -504,6 +507,8 @@ void redis_answers_message(struct redis_server *server, const char *text, size_t
     else if (ticket && *text == 'E')
         answers_message_ended(ticket, n[2]);
     else if (ticket && (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED) &&
-             redis_session_is_alive(session))
+             redis_session_is_alive(session)) {
+        redis_ticket_become(ticket, REDIS_QUEUED); /* it was, even if the reply is still to come */
         redis_ticket_grant(ticket, (uint64_t)n[2], (uint64_t)n[3], 0);
+    }
 }

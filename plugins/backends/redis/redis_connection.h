@@ -61,14 +61,15 @@ struct redis_ticket {
     uint32_t state;   /* enum redis_ticket_state */
     uint32_t mode;    /* enum weir_backend_mode */
     uint32_t slot;
-    uint32_t index;   /* of the set's tickets: a part of the hold */
-    uint32_t calls_n; /* on their way */
-    uint8_t unsent;   /* its next call has to be sent */
-    uint8_t returns;  /* the server has not confirmed what is left of it */
-    uint8_t undo;     /* of a release */
-    uint8_t named;    /* is in the table of tokens */
-    uint8_t patient;  /* waits on while the server cannot be reached */
-    uint64_t *used;   /* of a release: behind `amounts` */
+    uint32_t index;      /* of the set's tickets: a part of the hold */
+    uint32_t calls_n;    /* on their way */
+    uint8_t unsent;      /* its next call has to be sent */
+    uint8_t returns;     /* the server has not confirmed what is left of it */
+    uint8_t undo;        /* of a release */
+    uint8_t named;       /* is in the table of tokens */
+    uint8_t patient;     /* waits on while the server cannot be reached */
+    uint8_t is_too_late; /* refused because of max_wait */
+    uint64_t *used;      /* of a release: behind `amounts` */
     uint64_t amounts[];
 };
 

@@ -366,7 +366,8 @@ void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at
                                            .limit = UINT32_MAX,
                                            .hold = is_final ? 0 : redis_ticket_hold(ticket),
                                            .fence = is_final ? 0 : fence,
-                                           .delay_ns = us * REDIS_US};
+                                           .delay_ns = us * REDIS_US,
+                                           .waited = ticket->state == REDIS_QUEUED};
     ticket->fence = fence;
     ticket->at_us = at_us;
     ticket->unsent = 0;
@@ -386,11 +387,12 @@ void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at
 void redis_ticket_refuse(struct redis_ticket *ticket, int code, int64_t limit, int64_t us)
 {
     uint64_t ns = us >= 0 ? (uint64_t)us * REDIS_US : REDIS_NEVER;
-    redis_ticket_decide(
-        ticket, &(struct weir_backend_verdict){.size = sizeof(struct weir_backend_verdict),
-                                               .result = code,
-                                               .limit = limit >= 0 ? (uint32_t)limit : UINT32_MAX,
-                                               .retry_after_ns = ns});
+    struct weir_backend_verdict verdict = {.size = sizeof(verdict),
+                                           .result = code,
+                                           .limit = limit >= 0 ? (uint32_t)limit : UINT32_MAX,
+                                           .retry_after_ns = ns,
+                                           .is_too_late = ticket->is_too_late};
+    redis_ticket_decide(ticket, &verdict);
     redis_ticket_end(ticket);
 }
 

@@ -42,6 +42,7 @@ static void close_far(void)
     assert_int_equal(control.waiting, 0);
     assert_int_equal(control.holds, 0);
     assert_int_equal(control.held[0], 0);
+    assert_int_equal(control.holds, 0);
 }
 
 static weir_acquisition *slots(uint64_t n)
@@ -52,6 +53,16 @@ static weir_acquisition *slots(uint64_t n)
 static int result_of(weir_acquisition *acquisition)
 {
     return weir_acquisition_result(acquisition);
+}
+
+/* A request that the engine grants at once, which the call does not tell yet. */
+static weir_acquisition *submitted(const struct weir_request *request)
+{
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(submit(request, &acquisition), 1);
+    assert_int_equal(result_of(acquisition), 0);
+    return acquisition;
 }
 
 /* ---- granted and refused ---- */
@@ -75,6 +86,63 @@ static void grants_and_refusals_are_the_engine_s(void **state)
     release(a);
     assert_int_equal(control.held[0], 0);
     release(slots(3));
+    close_far();
+}
+
+/* It cannot say when a resource will be free: that is no forecast, and not "never". */
+static void a_refusal_for_a_resource_is_no_forecast(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    a = slots(1);
+    control.retry_after_ns = UINT64_MAX;
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &b), -EAGAIN);
+    assert_int_equal(refusal.retry_after_ns, 0);
+    release(a);
+    close_far();
+}
+
+/* What an engine refuses counts as what a set of threads refuses. */
+static void refusals_are_counted_by_limit_and_reason(void **state)
+{
+    weir_acquisition *a, *b = NULL;
+    uint64_t at;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1) ", " RATE));
+    a = slots(1);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &b), -EAGAIN);
+    assert_int_equal(stats().refused_busy, 1);
+    assert_int_equal(limit_stats(0).refused, 1);
+    control.refuses = -EAGAIN;
+    assert_int_equal(submit(ASK({"slot", 1}), &b), 1);
+    assert_int_equal(result_of(b), -EAGAIN);
+    assert_int_equal(stats().refused_max_wait, 1);
+    assert_int_equal(limit_stats(0).refused, 2);
+    release(b);
+    b = NULL;
+    assert_int_equal(reserve(ASK({"slot", 0}, {"k", 1}), &b, &at), -EAGAIN);
+    assert_int_equal(stats().refused_busy, 2);
+    control.is_too_late = 1;
+    assert_int_equal(reserve(ASK({"slot", 0}, {"k", 1}), &b, &at), -EAGAIN);
+    assert_int_equal(stats().refused_busy, 2);
+    assert_int_equal(stats().refused_max_wait, 2);
+    assert_null(b);
+    release(a);
+    close_far();
+}
+
+/* The clock of an instance may begin at 0. */
+static void grants_count_at_any_instant(void **state)
+{
+    (void)state;
+    world_start = 0;
+    open_far(LIMITS(SLOTS(1)));
+    world_start = START;
+    release(submitted(ASK({"slot", 1})));
+    assert_int_equal(stats().granted, 1);
     close_far();
 }
 
@@ -145,6 +213,21 @@ static void the_engine_learns_the_definition(void **state)
     close_far();
     open_far("max_waiters: 3, " LIMITS(RATE));
     assert_int_not_equal(control.fingerprint, before);
+    close_far();
+}
+
+/* Also if nothing of it is given back: the engine keeps a grant until then. */
+static void every_grant_ends_at_the_engine(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    a = granted(ASK({"k", 2}));
+    assert_int_equal(control.holds, 1);
+    release_used(a, "k", 2);
+    assert_int_equal(control.holds, 0);
+    assert_int_equal(control.used[0], 2);
     close_far();
 }
 
@@ -244,6 +327,9 @@ static void waiters_are_granted_by_the_engine(void **state)
     assert_int_equal(result_of(second), 0);
     release(second);
     assert_int_equal(stats().granted_waited, 2);
+    release(submitted(ASK({"slot", 2})));
+    assert_int_equal(stats().granted, 4);
+    assert_int_equal(stats().granted_waited, 2); /* that one has not waited */
     close_far();
 }
 
@@ -852,6 +938,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(grants_and_refusals_are_the_engine_s),
+        leak_checked_test(a_refusal_for_a_resource_is_no_forecast),
+        leak_checked_test(refusals_are_counted_by_limit_and_reason),
+        leak_checked_test(grants_count_at_any_instant),
+        leak_checked_test(every_grant_ends_at_the_engine),
         leak_checked_test(an_answer_is_waited_for),
         leak_checked_test(what_is_used_is_told),
         leak_checked_test(a_rate_that_is_used_in_full_is_released),
