@@ -259,7 +259,7 @@ local function weir_reserve(keys, args)
     return transaction.finish(c, reply or range_reply(impossible))
   end
   local us, limiting, reason = decide(c, amounts)
-  if not may_pass(c) or reason == IN_GRACE then
+  if us > 0 and c.v[head.WAITING] > 0 or reason == IN_GRACE then
     return transaction.finish(c, refused_reply(reason, limiting, us))
   elseif max_wait >= 0 and us > max_wait then
     return transaction.finish(c, refused_reply(TOO_LONG, limiting, us))

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More than this is no greater debt: an amount and a burst have at most 2^49 units. */
+#define USED_MAX (UINT64_C(1) << 51)
+
 static void set_free(struct redis_set *set)
 {
     redis_table_free(&set->tokens);
@@ -195,7 +198,8 @@ void redis_set_release(void *of, const struct weir_backend_release *how)
     pthread_mutex_lock(&set->connection->lock);
     struct redis_ticket *ticket = redis_ticket_of_hold(set, how->hold);
     if (ticket) {
-        memcpy(ticket->used, how->used, set->limits_n * sizeof(*ticket->used));
+        for (uint32_t i = 0; i < set->limits_n; i++)
+            ticket->used[i] = how->used[i] < USED_MAX ? how->used[i] : USED_MAX;
         ticket->undo = how->undo != 0;
         redis_ticket_become(ticket, REDIS_RELEASING);
         redis_ticket_send(ticket);
