@@ -1,16 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* The small world: opening, asking, looking. */
 #include "lib/world.h"
+#include "api/instance.h"
+#include "config/plan.h"
+#include "lib/redis_world.h"
+#include "lib/require.h"
 #include "lib/tmpdir.h"
 #include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
+
+#define PATIENCE  (60 * SECOND)
+#define TWINS_MAX 4
 
 struct world world;
 struct weir_refusal refusal;
 
+static pthread_t main_thread;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct twin open_ones[TWINS_MAX]; /* instances: the world's, and its twin */
+
+/* The server's clock follows that of the test: only the thread that moves it has the last word. */
+static void show_clock(void)
+{
+    if (backend->is_remote && pthread_equal(pthread_self(), main_thread))
+        redis_world_set_clock(world.now);
+}
+
 static uint64_t read_now(void *userdata)
 {
     (void)userdata;
+    show_clock();
     return world.now;
 }
 
@@ -24,9 +44,11 @@ static void hear(void *userdata, enum weir_log_level level, const char *message)
 {
     (void)userdata;
     (void)level;
+    pthread_mutex_lock(&log_lock);
     if (world.logged < LOG_MAX)
         snprintf(world.log[world.logged], sizeof(world.log[0]), "%s", message);
     world.logged++;
+    pthread_mutex_unlock(&log_lock);
 }
 
 uint64_t world_start = START;
@@ -43,12 +65,34 @@ static weir *open_instance(const struct weir_options *options)
     return w;
 }
 
+static void note_open(const struct twin *twin)
+{
+    size_t i = 0;
+
+    while (i < TWINS_MAX && open_ones[i].w)
+        i++;
+    assert_true(i < TWINS_MAX);
+    open_ones[i] = *twin;
+}
+
+static void note_closed(const weir *w)
+{
+    for (size_t i = 0; i < TWINS_MAX; i++)
+        if (open_ones[i].w == w)
+            open_ones[i] = (struct twin){0};
+}
+
 static void open_with(const struct weir_options *options, const char *name)
 {
-    world = (struct world){.now = world_start};
+    world = (struct world){.now = world_start - world_start % backend->tick_ns};
+    main_thread = pthread_self();
+    if (backend->is_remote)
+        redis_world_open(world.now);
     world.w = open_instance(options);
     world.pool = pool_open(name, 0);
     world.set = weir_pool_set(world.pool, 0);
+    memset(open_ones, 0, sizeof(open_ones)); /* of a test that has failed */
+    note_open(&(struct twin){world.w, world.pool, world.set});
 }
 
 /* What is shared by processes is shared by this one alone: other tests run beside it. */
@@ -88,7 +132,7 @@ void world_open(const char *text, const char *name)
 {
     const struct weir_options options = options_by_hand(world_text);
 
-    snprintf(world_text, sizeof(world_text), "%s", text);
+    backend_write(text, world_text, sizeof(world_text));
     open_with(&options, name);
 }
 
@@ -107,11 +151,13 @@ struct twin world_twin(const char *name)
 
     assert_int_equal(weir_pool_open(&twin.pool, twin.w, name, 0, NULL), 0);
     twin.set = weir_pool_set(twin.pool, 0);
+    note_open(&twin);
     return twin;
 }
 
 void world_twin_close(struct twin *twin)
 {
+    note_closed(twin->w);
     weir_pool_close(twin->pool);
     weir_close(twin->w);
     *twin = (struct twin){0};
@@ -130,8 +176,9 @@ void world_real(const char *fields)
     char text[4096];
 
     snprintf(text, sizeof(text), "version: 1\nsets: { main: { %s } }\n", fields);
+    backend_write(text, world_text, sizeof(world_text));
     open_with(&(struct weir_options){.size = sizeof(struct weir_options),
-                                     .text = text,
+                                     .text = world_text,
                                      .process_dir = world_directory(),
                                      .log = hear},
               "main");
@@ -139,6 +186,7 @@ void world_real(const char *fields)
 
 void world_close(void)
 {
+    note_closed(world.w);
     world.pool = weir_pool_close(world.pool);
     world.w = weir_close(world.w);
 }
@@ -151,14 +199,119 @@ weir_pool *pool_open(const char *name, uint32_t worker)
     return pool;
 }
 
+/* ---- an engine ---- */
+
+/* Looks at the set, again if an engine does not answer in time: the machine is busy. */
+static int look(weir_set *set, struct picture *ret)
+{
+    uint64_t end = clock_now() + PATIENCE;
+    int r;
+
+    do {
+        *ret = (struct picture){.set.size = sizeof(ret->set)};
+        r = weir_set_stats(set, &ret->set, ret->limits, 8);
+    } while (r == -EHOSTUNREACH && backend->is_remote && clock_now() < end);
+    return r;
+}
+
+/* After this an engine has acted on all that each instance has sent, and what the answers brought
+ * up has been done here: they come in order. */
+static void await_answers(void)
+{
+    struct picture ignored;
+
+    for (size_t i = 0; i < TWINS_MAX; i++)
+        if (open_ones[i].w)
+            assert_true(look(open_ones[i].set, &ignored) >= 0);
+}
+
+/* Counts what the records of remote sets say. */
+static void add_tickets(weir *w, struct redis_world_tickets *ret)
+{
+    uint32_t record = 0;
+
+    pthread_mutex_lock(&w->lock);
+    while ((record = region_next_record(&w->region, record))) {
+        const struct acq_record *r = record_at(&w->region, record);
+        enum record_state state = record_state(record_load(&r->word));
+        const weir_set *set;
+        uint64_t sum = 0;
+
+        if (state != RECORD_HELD && state != RECORD_WAITING)
+            continue;
+        set = instance_set(w, record_set_number(r));
+        for (uint32_t i = 0; i < set->limits.n; i++)
+            sum += record_load(&r->amounts[i]);
+        if (set->backend == BACKEND_REMOTE && sum > 0)
+            *(state == RECORD_HELD ? &ret->held : &ret->waiting) += 1;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool is_settled(struct redis_world_tickets *ret_here, struct redis_world_tickets *ret_there)
+{
+    struct redis_world_tickets here = {0}, there;
+
+    await_answers();
+    there = redis_world_tickets();
+    for (size_t i = 0; i < TWINS_MAX; i++)
+        if (open_ones[i].w)
+            add_tickets(open_ones[i].w, &here);
+    *ret_here = here;
+    *ret_there = there;
+    return here.waiting == there.waiting && here.held == there.held;
+}
+
+/* What an engine has granted or ended it has said, maybe on the way to here. As long as that is not
+ * known, one side has more that waits or holds than the other. */
+void settle(void)
+{
+    uint64_t end = clock_now() + PATIENCE;
+    struct redis_world_tickets here, there;
+
+    if (!backend->is_remote || !world.w)
+        return;
+    show_clock();
+    while (!is_settled(&here, &there)) {
+        if (clock_now() > end)
+            fail_msg("%" PRIu64 " wait and %" PRIu64 " are held here; %" PRIu64 " and %" PRIu64
+                     " on the server",
+                     here.waiting, here.held, there.waiting, there.held);
+        sched_yield();
+    }
+    await_answers(); /* of what the last messages brought up */
+}
+
 int advance(uint64_t ns)
 {
     int n;
 
     world.now += ns;
+    if (backend->is_remote) {
+        show_clock();
+        redis_world_pump();
+        settle(); /* what is granted at this instant does not end at it */
+    }
     n = weir_tick(world.w);
     assert_true(n >= 0);
+    settle();
     return n;
+}
+
+/* A submission to an engine waits, until that has answered. Then it is as with other sets. */
+static int answered(weir_acquisition **acquisition)
+{
+    int r;
+
+    settle();
+    r = weir_acquisition_result(*acquisition);
+    if (r == -EINPROGRESS)
+        return 1;
+    if (r < 0) {
+        assert_int_equal(weir_acquisition_refusal(*acquisition, &refusal), 0);
+        weir_release(acquisition);
+    }
+    return r;
 }
 
 struct weir_request *with_timeout(struct weir_request *request, uint64_t timeout_ns)
@@ -197,7 +350,9 @@ int try_acquire(const struct weir_request *request, weir_acquisition **ret)
 
 int submit(const struct weir_request *request, weir_acquisition **ret)
 {
-    return weir_submit(world.pool, request, ret, fresh_refusal());
+    int r = weir_submit(world.pool, request, ret, fresh_refusal());
+
+    return r == 1 && backend->is_remote ? answered(ret) : r;
 }
 
 int reserve(const struct weir_request *request, weir_acquisition **ret, uint64_t *ret_at_ns)
@@ -228,6 +383,7 @@ void release_expecting(weir_acquisition *acquisition, int result)
 {
     assert_int_equal(weir_release(&acquisition), result);
     assert_null(acquisition);
+    settle();
 }
 
 void release(weir_acquisition *acquisition)
@@ -243,9 +399,10 @@ void release_used(weir_acquisition *acquisition, const char *key, uint64_t used)
 
 struct picture picture(void)
 {
-    struct picture ret = {.set.size = sizeof(ret.set)};
+    struct picture ret;
 
-    assert_true(weir_set_stats(world.set, &ret.set, ret.limits, 8) >= 0);
+    show_clock();
+    assert_true(look(world.set, &ret) >= 0);
     return ret;
 }
 

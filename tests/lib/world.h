@@ -6,12 +6,14 @@
 #ifndef WEIR_TESTS_WORLD_H
 #define WEIR_TESTS_WORLD_H
 
+#include "lib/backends.h"
 #include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,7 @@ struct world {
     weir *w;
     weir_pool *pool;
     weir_set *set;
-    uint64_t now;
+    _Atomic uint64_t now; /* the thread of an engine reads it as well */
     int64_t wall;
     unsigned logged; /* complaints */
     char log[LOG_MAX][256];
@@ -36,7 +38,8 @@ struct world {
 extern struct world world;
 extern uint64_t world_start; /* START, unless a test sets it before it opens a world */
 
-/* Opens an instance with this configuration text, and its pool or set `name`. */
+/* Opens an instance with this configuration text, and its pool or set `name`. The sets are kept by
+ * the backend in use (backends.h), unless the text names one. */
 void world_open(const char *text, const char *name);
 /* The same with one set, `main`, of these fields in YAML's flow style. */
 void world_set(const char *fields);
@@ -59,8 +62,12 @@ void world_twin_close(struct twin *twin);
 
 weir_pool *pool_open(const char *name, uint32_t worker);
 
-/* Moves the clock on and does what is due. Returns how many waiters were decided. */
+/* Moves the clock on and does what is due. Returns how many waiters were decided, which an engine
+ * does not tell. */
 int advance(uint64_t ns);
+/* Waits until everything is known here that an engine has decided; and back. What the calls below
+ * do they do with that; a test that calls the library itself does it before it looks at others. */
+void settle(void);
 
 /* A request for these amounts: ASK({"key", 3}, {"other", 0}). */
 #define ASK(...)                                                                                   \

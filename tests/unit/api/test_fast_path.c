@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path: what is used again is as new, and everything out of the ordinary takes the slow
- * path. With the argument `shared` on sets of the backend `process`. */
+ * path. The argument names the backend. */
 #include "lib/world.h"
 #include "set/set.h"
 #include <pthread.h>
@@ -11,15 +11,12 @@
 #define WORD "{ type: rate, key: k, algorithm: gcra, capacity: 10, window: 10s }"
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
 
-static bool shared;
-
 /* The fields of a set of these limits. */
 static const char *fields_of(const char *limits)
 {
     static char fields[1024];
 
-    snprintf(fields, sizeof(fields), "%slimits: [ %s ]",
-             shared ? "backend: process, lifetime: users, " : "", limits);
+    snprintf(fields, sizeof(fields), "limits: [ %s ]", limits);
     return fields;
 }
 
@@ -284,7 +281,7 @@ static void nothing_of_a_damaged_set_goes_back(void **state)
     static const char *const limits[] = {WORD, SLOT, WORD ", " SLOT};
 
     (void)state;
-    for (size_t i = 0; shared && i < sizeof(limits) / sizeof(limits[0]); i++) {
+    for (size_t i = 0; backend->is_shared && i < sizeof(limits) / sizeof(limits[0]); i++) {
         weir_acquisition *a;
 
         open_limits(limits[i]);
@@ -452,6 +449,6 @@ int main(int argc, char **argv)
         leak_checked_test(an_update_is_of_what_it_names),
     };
 
-    shared = argc > 1 && strcmp(argv[1], "shared") == 0;
+    backend_choose(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -506,7 +506,7 @@ static unsigned bucket_of(uint64_t wait_ns)
 
 void model_grant(struct model *m, struct model_asker *asker)
 {
-    uint64_t wait = m->now - asker->since;
+    uint64_t wait = (m->now - asker->since) * m->tick_ns;
 
     take_all(m, asker->amounts, m->now);
     leave(m, asker);

@@ -66,6 +66,7 @@ struct model_asker {
     bool updated[MODEL_LIMITS];
     uint64_t since, granted_at, deadline;
     int deadline_result;
+    uint64_t max_wait_ends; /* not before the deadline */
 
     /* Submitted to the queue. */
     bool queued;        /* and not reaped yet */
@@ -78,6 +79,7 @@ struct model_asker {
 struct model {
     struct model_limit limits[MODEL_LIMITS];
     unsigned limits_n;
+    uint64_t tick_ns; /* what time is counted in */
     uint64_t now;
     uint64_t reserved; /* the instant of the latest reservation */
     bool fair, per_limit;

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* The list of backends. */
+#include "lib/backends.h"
+#include "lib/redis_world.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HAS_ALL (~0u)
+
+const struct test_backend backends[] = {
+    {.name = "thread", .fields = "", .has = HAS_ALL, .tick_ns = 1},
+    {.name = "process",
+     .fields = "backend: process, lifetime: users, ",
+     .has = HAS_ALL,
+     .is_shared = true,
+     .tick_ns = 1},
+    {.name = "redis",
+     .fields = "backend: redis, ",
+     .has = 0,
+     .is_shared = true,
+     .is_remote = true,
+     .tick_ns = 1000},
+};
+const size_t backends_n = sizeof(backends) / sizeof(backends[0]);
+const struct test_backend *backend = &backends[0];
+
+void backend_choose(int argc, char **argv)
+{
+    size_t i = 0;
+
+    if (argc < 2)
+        return;
+    while (i < backends_n && strcmp(backends[i].name, argv[1]) != 0)
+        i++;
+    if (i == backends_n) {
+        fprintf(stderr, "there is no backend %s\n", argv[1]);
+        exit(2);
+    }
+    backend = &backends[i];
+    if (backend->is_remote && !redis_world_begin()) {
+        fprintf(stderr, "a Redis server cannot be had here\n");
+        exit(77);
+    }
+}
+
+static size_t add(char *ret, size_t size, size_t n, const char *text, size_t text_size)
+{
+    if (n + text_size >= size)
+        abort();
+    memcpy(ret + n, text, text_size);
+    ret[n + text_size] = '\0';
+    return n + text_size;
+}
+
+void backend_write(const char *text, char *ret, size_t size)
+{
+    static const char before[] = "limits: [", version[] = "version: 1\n";
+    const char *section = backend->is_remote ? redis_world_section() : "";
+    bool is_its_own = strstr(text, "backend:") != NULL;
+    const char *at;
+    size_t n = 0;
+
+    *ret = '\0';
+    if (!is_its_own && strncmp(text, version, strlen(version)) == 0) {
+        n = add(ret, size, n, version, strlen(version));
+        n = add(ret, size, n, section, strlen(section));
+        text += strlen(version);
+    }
+    while (!is_its_own && (at = strstr(text, before))) {
+        n = add(ret, size, n, text, (size_t)(at - text));
+        n = add(ret, size, n, backend->fields, strlen(backend->fields));
+        n = add(ret, size, n, before, strlen(before));
+        text = at + strlen(before);
+    }
+    add(ret, size, n, text, strlen(text));
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What may keep the sets of a test: the one list of backends. A test of what is promised of every
+ * set runs with each of them; the first argument of the program names one. What one of them cannot
+ * do, a test says with needs(), and is left out there. README.md says what differs, and why.
+ */
+#ifndef WEIR_TESTS_BACKENDS_H
+#define WEIR_TESTS_BACKENDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What not every backend has. */
+enum backend_ability {
+    HAS_NANOSECONDS = 1u << 0,      /* instants of limits; otherwise microseconds */
+    HAS_PER_LIMIT = 1u << 1,        /* fair: per_limit */
+    HAS_NESTING = 1u << 2,          /* requests within others */
+    HAS_EXACT_FORECASTS = 1u << 3,  /* otherwise lower bounds, where limits alone determine them */
+    HAS_OTHER_ALGORITHMS = 1u << 4, /* those of plugins of any kind */
+    HAS_SUMS = 1u << 5,          /* counters of a set are those of all instances; and of subjects */
+    HAS_LONG_SESSIONS = 1u << 6, /* more than a day may pass between two calls */
+    HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock, steps and time of day included */
+};
+
+struct test_backend {
+    const char *name;
+    const char *fields; /* of a set in a configuration */
+    unsigned has;       /* enum backend_ability */
+    bool is_shared;     /* by instances */
+    bool is_remote;     /* what is decided there is learned later: see settle() */
+    uint64_t tick_ns;   /* of limits */
+};
+
+/* The list. */
+extern const struct test_backend backends[];
+extern const size_t backends_n;
+
+/* The one in use: the first of the list, until a program says otherwise. */
+extern const struct test_backend *backend;
+
+/* Makes it the one that the first argument names, if there is any. Ends the program with status 77
+ * (skipped) if it cannot be had on this machine. */
+void backend_choose(int argc, char **argv);
+
+/* The shortest time that limits know. */
+#define TICK (backend->tick_ns)
+
+/* In a test: leaves it out unless the backend has all of these. */
+#define needs(abilities)                                                                           \
+    do {                                                                                           \
+        if ((backend->has & (abilities)) != (abilities))                                           \
+            skip();                                                                                \
+    } while (0)
+
+/* Writes a configuration anew, with the sets in it kept by the backend in use: those of a text that
+ * names no backend itself. */
+void backend_write(const char *text, char *ret, size_t size);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* The Redis server of a world. */
+#include "lib/redis_world.h"
+#include "lib/child.h"
+#include "lib/clock.h"
+#include "lib/require.h"
+#include "lib/server_clock.h"
+#include "lib/tmpdir.h"
+#include <fcntl.h>
+#include <hiredis/hiredis.h>
+#include <sys/mman.h>
+
+#define PATIENCE   (60 * SECOND)
+#define FIRST_US   UINT64_C(1000000000000000)
+#define LONGEST_US UINT64_C(86400000000) /* a session: whatever it says is over after that */
+
+static struct {
+    char directory[TMPDIR_SIZE], section[512];
+    struct server_clock *clock;
+    redisContext *link;
+    char run_id[64];
+    pid_t owner;
+    uint64_t world_ns, server_us; /* the same instant */
+} server;
+
+static void remove_directory(void)
+{
+    if (server.owner != getpid())
+        return; /* a child of the test */
+    if (server.link)
+        redisFree(server.link);
+    tmpdir_remove(server.directory);
+}
+
+/* The path of a file in the server's directory. */
+static const char *path_of(const char *name)
+{
+    static char path[TMPDIR_SIZE + 16];
+
+    snprintf(path, sizeof(path), "%s/%s", server.directory, name);
+    return path;
+}
+
+static bool map_clock(void)
+{
+    int fd = open(path_of("clock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0 || ftruncate(fd, sizeof(*server.clock)) < 0)
+        return false;
+    server.clock = mmap(NULL, sizeof(*server.clock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (server.clock == MAP_FAILED)
+        return false;
+    atomic_store(&server.clock->us, FIRST_US);
+    return true;
+}
+
+/* In the child. */
+static _Noreturn void run_server(void)
+{
+    char socket[TMPDIR_SIZE + 16];
+    int null = open("/dev/null", O_RDWR);
+
+    snprintf(socket, sizeof(socket), "%s", path_of("socket"));
+    dup2(null, 0);
+    dup2(null, 1);
+    setenv(SERVER_CLOCK_FILE, path_of("clock"), 1);
+    setenv("LD_PRELOAD", getenv("WEIR_TEST_FAKE_TIME"), 1);
+    execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--dir",
+           server.directory, "--save", "", "--daemonize", "no", (char *)NULL);
+    _exit(97);
+}
+
+static bool connect_to(void)
+{
+    uint64_t end = clock_now() + PATIENCE;
+
+    while (clock_now() < end) {
+        server.link = redisConnectUnix(path_of("socket"));
+        if (server.link && !server.link->err)
+            return true;
+        if (server.link)
+            redisFree(server.link);
+        server.link = NULL;
+        pause_ns(5 * MS);
+    }
+    return false;
+}
+
+/* A command, each word an argument; the reply is to be freed. */
+static redisReply *ask(const char *const *words, int n)
+{
+    redisReply *reply = redisCommandArgv(server.link, n, (const char **)(uintptr_t)words, NULL);
+
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+        fprintf(stderr, "%s: %s\n", words[0], reply ? reply->str : server.link->errstr);
+    require(reply && reply->type != REDIS_REPLY_ERROR);
+    return reply;
+}
+
+#define ASK_SERVER(...)                                                                            \
+    ask((const char *const[]){__VA_ARGS__},                                                        \
+        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+static void read_run_id(void)
+{
+    redisReply *reply = ASK_SERVER("INFO", "server");
+    const char *at = strstr(reply->str, "run_id:");
+
+    require(at && sscanf(at, "run_id:%63[0-9a-f]", server.run_id) == 1);
+    freeReplyObject(reply);
+}
+
+/* Not where the preloaded clock cannot be used: on an emulator, or with a static server. */
+static bool goes_by_clock(void)
+{
+    redisReply *reply = ASK_SERVER("TIME");
+    bool ret = reply->type == REDIS_REPLY_ARRAY &&
+               strtoull(reply->element[0]->str, NULL, 10) == FIRST_US / 1000000;
+
+    freeReplyObject(reply);
+    return ret;
+}
+
+static bool is_installed(void)
+{
+    pid_t pid = child_fork();
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+
+        dup2(null, 1);
+        execlp("redis-server", "redis-server", "--version", (char *)NULL);
+        _exit(97);
+    }
+    return pid > 0 && child_exited(child_wait(pid), 0);
+}
+
+bool redis_world_begin(void)
+{
+    pid_t pid;
+
+    if (!getenv("WEIR_TEST_FAKE_TIME") || !is_installed() || !tmpdir_make(server.directory, NULL))
+        return false;
+    server.owner = getpid();
+    require(atexit(remove_directory) == 0);
+    require(map_clock());
+    pid = child_fork();
+    if (pid == 0)
+        run_server();
+    require(pid > 0 && connect_to());
+    if (!goes_by_clock())
+        return false;
+    read_run_id();
+    snprintf(server.section, sizeof(server.section),
+             "backends: { redis: { type: redis, url: \"unix://%s\", session: 1d, timeout: 60s } "
+             "}\n",
+             path_of("socket"));
+    return true;
+}
+
+const char *redis_world_section(void)
+{
+    return server.section;
+}
+
+/* Whatever an earlier world has left is over: its sessions, and what was noted of them. */
+void redis_world_open(uint64_t now_ns)
+{
+    server.server_us = atomic_load(&server.clock->us) + 3 * LONGEST_US;
+    server.world_ns = now_ns;
+    atomic_store(&server.clock->us, server.server_us);
+    freeReplyObject(ASK_SERVER("FLUSHALL"));
+}
+
+void redis_world_set_clock(uint64_t now_ns)
+{
+    uint64_t us = server.server_us;
+
+    if (now_ns > server.world_ns)
+        us += (now_ns - server.world_ns) / 1000;
+    if (us > atomic_load(&server.clock->us))
+        atomic_store(&server.clock->us, us);
+}
+
+static uint64_t limits_of(const char *definition)
+{
+    uint64_t slashes = 0;
+
+    for (; *definition; definition++)
+        slashes += *definition == '/';
+    return slashes - 3;
+}
+
+/* A take of nothing: it changes nothing, but grants to those that wait, as every call does. */
+static void pump(const char *key)
+{
+    const char *words[8 + 64] = {"FCALL", "weir_take", "1", key, server.run_id, NULL, ""};
+    redisReply *definition = ASK_SERVER("HGET", key, "D");
+    int n = 7;
+
+    if (definition->type == REDIS_REPLY_STRING) {
+        words[5] = definition->str;
+        for (uint64_t i = 0; i < limits_of(definition->str); i++)
+            words[n++] = "0";
+        freeReplyObject(ask(words, n));
+    }
+    freeReplyObject(definition);
+}
+
+void redis_world_pump(void)
+{
+    redisReply *keys = ASK_SERVER("KEYS", "weir:{*");
+
+    for (size_t i = 0; i < keys->elements; i++)
+        pump(keys->element[i]->str);
+    freeReplyObject(keys);
+}
+
+/* Tickets are the fields `t<node>.<slot>`: serial, kind (1: waits), fence, instant, amounts. */
+static const char count_tickets[] =
+    "local waiting, held = 0, 0\n"
+    "for _, key in ipairs(redis.call('KEYS', 'weir:{*')) do\n"
+    "  local all = redis.call('HGETALL', key)\n"
+    "  for i = 1, #all, 2 do\n"
+    "    if string.sub(all[i], 1, 1) == 't' then\n"
+    "      local n = {struct.unpack('<' .. string.rep('d', #all[i + 1] / 8), all[i + 1])}\n"
+    "      local sum = 0\n"
+    "      for j = 5, #n - 1 do sum = sum + n[j] end\n"
+    "      if sum > 0 and n[2] == 1 then waiting = waiting + 1 end\n"
+    "      if sum > 0 and n[2] == 2 then held = held + 1 end\n"
+    "    end\n"
+    "  end\n"
+    "end\n"
+    "return {waiting, held}\n";
+
+struct redis_world_tickets redis_world_tickets(void)
+{
+    redisReply *reply = ASK_SERVER("EVAL", count_tickets, "0");
+    struct redis_world_tickets ret;
+
+    require(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
+    ret = (struct redis_world_tickets){(uint64_t)reply->element[0]->integer,
+                                       (uint64_t)reply->element[1]->integer};
+    freeReplyObject(reply);
+    return ret;
+}
