@@ -14,7 +14,7 @@ bool redis_world_begin(void);
 /* Returns the part of a configuration that names the server, as the backend `redis`. */
 const char *redis_world_section(void);
 
-/* Makes the server empty, for a world whose clock begins at `now_ns`. */
+/* Makes the server empty, for a world that begins at `now_ns` of its clock. */
 void redis_world_open(uint64_t now_ns);
 /* Moves the server's clock to what the world's shows. Never back. */
 void redis_world_set_clock(uint64_t now_ns);

@@ -49,9 +49,9 @@ struct engine_control {
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */
     int fails_batch;
-    uint64_t leased_capacity; /* what can be granted beside batches; 0: the capacity */
-    bool batches_wait;        /* they go on when the test says so */
-    const uint64_t *now_ns;   /* the clock of the bucket */
+    uint64_t leased_capacity;       /* what can be granted beside batches; 0: the capacity */
+    bool batches_wait;              /* they go on when the test says so */
+    const _Atomic uint64_t *now_ns; /* the clock of the bucket */
     struct engine_bucket bucket;
 
     /* Seen by the test. */
