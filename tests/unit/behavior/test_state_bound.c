@@ -11,14 +11,14 @@
 
 #define LARGEST 4194294
 
-static void opened(const char *backend, const char *more, unsigned capacity)
+static void opened(const char *keeper, const char *more, unsigned capacity)
 {
     char text[512];
 
     snprintf(text, sizeof(text),
              "version: 1\nsets: { main: { %s%s limits: [ { type: call, algorithm: sliding_window, "
              "capacity: %u, window: 1h } ] } }\n",
-             backend, more, capacity);
+             keeper, more, capacity);
     world_open(text, "main");
 }
 
