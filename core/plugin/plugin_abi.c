@@ -295,6 +295,7 @@ static int plugin_abi_check_backend(const struct plugin_abi_reader *reader,
                           : !backend->cancel                    ? "cancel"
                           : !backend->release                   ? "release"
                           : !backend->return_part               ? "return_part"
+                          : !backend->is_held                   ? "is_held"
                           : !backend->snapshot                  ? "snapshot"
                           : !backend->check                     ? "check"
                           : !backend->batch && backend->unbatch ? "batch"

@@ -384,11 +384,17 @@ static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t r
     return true;
 }
 
+/* A process that was stopped may come here before the backend's thread has seen that the session is
+ * over. So the backend looks at the clock. */
 static int remote_fence(const weir_set *set, uint32_t record, uint64_t *ret)
 {
-    if (!record_load(remote_word(set, record, REMOTE_HOLD)))
+    const struct remote_set *remote = (const struct remote_set *)set;
+    uint64_t hold = record_load(remote_word(set, record, REMOTE_HOLD));
+
+    if (!hold)
         return -EOPNOTSUPP;
-    if (record_load(remote_word(set, record, REMOTE_LOST)))
+    if (record_load(remote_word(set, record, REMOTE_LOST)) ||
+        !remote->engine->backend->is_held(remote->handle, hold))
         return -EOWNERDEAD;
     *ret = record_load(remote_word(set, record, REMOTE_FENCE));
     return 0;

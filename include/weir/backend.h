@@ -213,6 +213,9 @@ struct weir_backend {
     void (*release)(void *set, const struct weir_backend_release *how);
     /* Gives a part back: `left` is what stays, one for each limit. Never fails or blocks. */
     void (*return_part)(void *set, uint64_t hold, const uint64_t *left);
+    /* Looks at the clock: returns 1 if a grant is held at this moment; 0 if its session has ended,
+     * which `lost` reports then if it has not yet. Never blocks. */
+    int (*is_held)(void *set, uint64_t hold);
     /* Fills a snapshot; blocks, until `until_ns` at most. Returns 0, -ETIMEDOUT, or a code as in a
      * verdict. */
     int (*snapshot)(void *set, const void *subject, size_t subject_size, uint64_t until_ns,

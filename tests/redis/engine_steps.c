@@ -76,6 +76,7 @@ static void test_try(void)
     struct weir_backend_verdict a, b;
     require(ask(&first, set, WEIR_BACKEND_TRY, large, &a) == -ERANGE && a.limit == 0);
     require(ask(&first, set, WEIR_BACKEND_TRY, two, &a) == 0 && a.hold && a.fence);
+    require(first.backend->is_held(set, a.hold) && !first.backend->is_held(set, a.hold + 1));
     require(ask(&second, other, WEIR_BACKEND_TRY, two, &b) == -EAGAIN && b.limit == 0);
     require(b.retry_after_ns == UINT64_MAX);
     user_release(&first, set, a.hold, two);
@@ -182,6 +183,30 @@ static void test_lost(void)
     user_release(&first, set, a.hold, all); /* says nothing: it is not held */
     user_release(&second, other, b.hold, all);
     expect_available(3);
+}
+
+/* A session that has run out is seen by the clock, also while the thread of the connection, which
+ * would see it, gets no time: a process that was stopped goes on with any of its threads. */
+static void test_run_out(const char *plugin, const char *url)
+{
+    struct weir_reason reason = {0};
+    struct weir_backend_verdict verdict;
+    struct timespec session = {0, 300000000};
+    struct user user = {0};
+    const uint64_t one[] = {1, 0};
+    require(user_open(&user, plugin, &reason,
+                      (const char *const[]){"url", url, "session", "300", NULL}) == 0);
+    user_start(&user);
+    void *short_set = user_open_set(&user, "short", 1, 1000, 0);
+    require(ask(&user, short_set, WEIR_BACKEND_WAIT, one, &verdict) == 0);
+    user.backend->stop(user.connection);
+    pthread_join(user.thread, NULL);
+    nanosleep(&session, NULL);
+    require(!user.backend->is_held(short_set, verdict.hold));
+    require(atomic_load(&user.losses) == 1 && atomic_load(&user.lost) == verdict.hold);
+    require(!user.backend->is_held(short_set, verdict.hold));
+    user.backend->set_close(short_set);
+    user.backend->close(user.connection);
 }
 
 /* A set that is defined otherwise, or may not be used, or is damaged, has codes of its own. */
@@ -329,6 +354,7 @@ int main(int argc, char **argv)
     test_cancel();
     test_lost_message();
     test_lost();
+    test_run_out(argv[1], url);
     test_refused_sets();
     test_flushed();
     test_leave();

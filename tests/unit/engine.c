@@ -600,6 +600,16 @@ static void engine_release(void *handle, const struct weir_backend_release *how)
     pthread_mutex_unlock(&set->engine->lock);
 }
 
+static int engine_is_held(void *handle, uint64_t hold)
+{
+    struct engine_set *set = handle;
+
+    pthread_mutex_lock(&set->engine->lock);
+    find_hold(set, hold);
+    pthread_mutex_unlock(&set->engine->lock);
+    return !set->engine->control->is_over;
+}
+
 static void engine_return_part(void *handle, uint64_t hold, const uint64_t *left)
 {
     struct engine_set *set = handle;
@@ -644,6 +654,7 @@ static const struct weir_backend operations = {
     .cancel = engine_cancel,
     .release = engine_release,
     .return_part = engine_return_part,
+    .is_held = engine_is_held,
     .snapshot = engine_snapshot,
     .check = ENGINE_CHECK,
     .batch = ENGINE_BATCH,

@@ -45,6 +45,7 @@ struct engine_control {
     bool is_slow;    /* requests are decided in `wait`, or by the engine's thread */
     bool is_stuck;   /* requests are not decided */
     bool is_deaf;    /* cancellations are lost */
+    bool is_over;    /* the session has ended, which was not reported */
     bool is_hostile; /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */

@@ -261,6 +261,7 @@ static const struct weir_backend backend = {
     .cancel = redis_set_cancel,
     .release = redis_set_release,
     .return_part = redis_set_return_part,
+    .is_held = redis_set_is_held,
     .snapshot = redis_set_snapshot,
     .check = plugin_check,
 };

@@ -223,6 +223,16 @@ void redis_set_return_part(void *of, uint64_t hold, const uint64_t *left)
     pthread_mutex_unlock(&set->connection->lock);
 }
 
+int redis_set_is_held(void *of, uint64_t hold)
+{
+    struct redis_set *set = of;
+    pthread_mutex_lock(&set->connection->lock);
+    const struct redis_ticket *ticket = redis_ticket_of_hold(set, hold);
+    int r = ticket && redis_session_is_alive(ticket->session);
+    pthread_mutex_unlock(&set->connection->lock);
+    return r;
+}
+
 static int set_call_snapshot(struct redis_waiter *waiter)
 {
     struct redis_session *session = waiter->session;

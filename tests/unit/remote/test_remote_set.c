@@ -525,6 +525,25 @@ static void a_loss_is_noticed(void **state)
     close_far();
 }
 
+/* The backend is asked for each answer: a process that was stopped goes on with any thread first.
+ */
+static void the_clock_is_looked_at(void **state)
+{
+    weir_acquisition *a;
+    uint64_t fence = 7;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(2)));
+    a = slots(1);
+    assert_int_equal(result_of(a), 0);
+    control.is_over = true;
+    assert_int_equal(result_of(a), -EOWNERDEAD);
+    assert_int_equal(weir_acquisition_fence(a, &fence), -EOWNERDEAD);
+    assert_int_equal(fence, 7);
+    release_expecting(a, -EOWNERDEAD);
+    close_far();
+}
+
 /* One session of several: that of another subject. */
 static void what_other_sessions_hold_stays_held(void **state)
 {
@@ -960,6 +979,7 @@ int main(void)
         leak_checked_test(verdicts_about_nothing_change_nothing),
         leak_checked_test(grants_have_fencing_tokens),
         leak_checked_test(a_loss_is_noticed),
+        leak_checked_test(the_clock_is_looked_at),
         leak_checked_test(what_other_sessions_hold_stays_held),
         leak_checked_test(losses_of_nothing_change_nothing),
         leak_checked_test(only_grants_of_engines_can_be_lost),
