@@ -4,6 +4,7 @@ or wrong; and requests again, after others that came later. It can lead to anoth
 """
 import heapq
 import random
+import re
 import selectors
 import socket
 import threading
@@ -360,14 +361,14 @@ class Wrong(Behavior):
 
     def change_number(self, frame):
         """Changes one of the numbers: a value, or a length."""
-        places = [i for i in range(len(frame)) if frame[i:i + 1] in b":$*" and frame[i + 1:i + 2].isdigit()]
+        places = list(re.finditer(rb"(?<=[:$*])\d+(?=\r)", frame))
         if not places:
             return self.flip(frame)
-        at = self.random.choice(places) + 1
-        end = frame.index(b"\r", at)
-        number = self.random.choice([0, 1, 2, 3, -1, int(frame[at:end]) + 1, int(frame[at:end]) - 1, 2**31, 2**53, 2**63 - 1,
-                                     -2**63, self.random.getrandbits(20)])
-        return frame[:at] + str(number).encode() + frame[end:]
+        place = self.random.choice(places)
+        number = int(place.group())
+        number = self.random.choice([0, 1, 2, 3, -1, number + 1, number - 1, 2**31, 2**53, 2**63 - 1, -2**63,
+                                     self.random.getrandbits(20)])
+        return frame[:place.start()] + str(number).encode() + frame[place.end():]
 
     def replace(self, frame):
         return self.random.choice(HUGE)
