@@ -3,11 +3,12 @@
  * Threads of a process that use one set on a Redis server for a while, in all ways, and see that
  * nothing is granted twice.
  *
- *     engine_crowd PLUGIN URL FILE SLOT THREADS MS CAPACITY [SUBJECT]
+ *     engine_crowd PLUGIN URL FILE SLOT THREADS MS CAPACITY [SUBJECT]...
  *
- * FILE is mapped by all processes of the test. Its first word has what each of them holds, a byte
- * for each SLOT: so one addition counts, and sees what all hold at that moment. The second word has
- * the last fencing token, which is looked at where CAPACITY is 1. Prints how often what happened.
+ * FILE is mapped by all processes of the test. It has two words for each subject. The first one has
+ * what each process holds, a byte for each SLOT: so one addition counts, and sees what all hold at
+ * that moment. The second word has the last fencing token, which is looked at where CAPACITY is 1.
+ * Threads use the subjects in turn. Prints how often what happened.
  */
 #include "engine_user.h"
 
@@ -15,10 +16,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define THREADS_MAX 64
+#define THREADS_MAX  64
+#define SUBJECTS_MAX 8
 
 struct shared {
-    _Atomic uint64_t held, fence;
+    struct {
+        _Atomic uint64_t held, fence;
+    } subjects[SUBJECTS_MAX];
+};
+
+struct held {
+    uint64_t hold; /* 0: nothing is held */
+    uint32_t subject;
 };
 
 struct crowd {
@@ -27,16 +36,17 @@ struct crowd {
     void *set;
     pthread_mutex_t lock;
     uint64_t capacity, end_ns;
-    uint64_t holds[THREADS_MAX]; /* what is held; 0: nothing */
+    struct held holds[THREADS_MAX];
     unsigned slot;
-    const char *subject;
+    uint32_t subjects_n;
+    char **subjects;
     _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again;
 };
 
-static void count(struct crowd *crowd, int64_t n)
+static void count(struct crowd *crowd, uint32_t subject, int64_t n)
 {
     uint64_t step = (uint64_t)n << 8 * crowd->slot, sum = 0;
-    uint64_t all = atomic_fetch_add(&crowd->shared->held, step) + step;
+    uint64_t all = atomic_fetch_add(&crowd->shared->subjects[subject].held, step) + step;
     for (unsigned i = 0; i < 8; i++)
         sum += all >> 8 * i & 0xff;
     if (n > 0 && sum > crowd->capacity)
@@ -44,16 +54,24 @@ static void count(struct crowd *crowd, int64_t n)
     require(n < 0 || sum <= crowd->capacity);
 }
 
-/* Replaces one of the holds; 0: none. Returns 0 if there is no such one. */
-static int replace_hold(struct crowd *crowd, uint64_t from, uint64_t to)
+/* Returns the place of a hold, or of none (0); NULL if there is no such one. */
+static struct held *find_hold(struct crowd *crowd, uint64_t hold)
 {
     for (size_t i = 0; i < THREADS_MAX; i++) {
-        if (crowd->holds[i] == from) {
-            crowd->holds[i] = to;
-            return 1;
-        }
+        if (crowd->holds[i].hold == hold)
+            return &crowd->holds[i];
     }
-    return 0;
+    return NULL;
+}
+
+/* What was held is held no more, unless it was lost. */
+static void drop_hold(struct crowd *crowd, uint64_t hold)
+{
+    struct held *held = find_hold(crowd, hold);
+    if (!held)
+        return;
+    count(crowd, held->subject, -1);
+    held->hold = 0;
 }
 
 /* Counts a grant at the moment at which the plugin reports it. */
@@ -61,16 +79,19 @@ static int crowd_decided(void *context, void *set, uint64_t token,
                          const struct weir_backend_verdict *verdict)
 {
     struct crowd *crowd = context;
+    uint32_t subject = ((const struct request *)(uintptr_t)token)->index;
+    _Atomic uint64_t *fence = &crowd->shared->subjects[subject].fence;
     int is_held = verdict->result == 0 && verdict->hold;
     pthread_mutex_lock(&crowd->lock);
     int abandoned = user_decided(&crowd->user, set, token, verdict);
     if (!abandoned && is_held) {
-        count(crowd, 1);
-        require(replace_hold(crowd, 0, verdict->hold));
-        uint64_t last = atomic_load(&crowd->shared->fence);
-        require(crowd->capacity > 1 || verdict->fence > last);
+        struct held *held = find_hold(crowd, 0);
+        require(held);
+        count(crowd, subject, 1);
+        *held = (struct held){verdict->hold, subject};
+        require(crowd->capacity > 1 || verdict->fence > atomic_load(fence));
         if (crowd->capacity == 1)
-            atomic_store(&crowd->shared->fence, verdict->fence);
+            atomic_store(fence, verdict->fence);
     }
     pthread_mutex_unlock(&crowd->lock);
     return abandoned;
@@ -82,8 +103,7 @@ static void crowd_lost(void *context, void *set, uint64_t token, uint64_t hold)
     (void)set;
     (void)token;
     pthread_mutex_lock(&crowd->lock);
-    if (replace_hold(crowd, hold, 0)) /* it may be on its way to be released */
-        count(crowd, -1);
+    drop_hold(crowd, hold); /* it may be on its way to be released */
     atomic_fetch_add(&crowd->losses, 1);
     pthread_mutex_unlock(&crowd->lock);
 }
@@ -94,8 +114,7 @@ static void release(struct crowd *crowd, const struct weir_backend_verdict *verd
     const struct weir_backend_release how = {
         .size = sizeof(how), .hold = verdict->hold, .used = used, .undo = (uint32_t)undo};
     pthread_mutex_lock(&crowd->lock);
-    if (replace_hold(crowd, verdict->hold, 0))
-        count(crowd, -1);
+    drop_hold(crowd, verdict->hold);
     pthread_mutex_unlock(&crowd->lock);
     crowd->user.backend->release(crowd->set, &how);
 }
@@ -122,13 +141,14 @@ static void tally(struct crowd *crowd, int result)
     }
 }
 
-static void one(struct crowd *crowd, uint64_t random)
+static void one(struct crowd *crowd, uint32_t subject, uint64_t random)
 {
     const uint64_t amounts[] = {1, random >> 8 & 1}, rates[] = {0, 1};
     struct request_args args = {.amounts = amounts,
                                 .mode = WEIR_BACKEND_WAIT,
                                 .timeout_ns = 2000 * MS,
-                                .subject = crowd->subject};
+                                .index = subject,
+                                .subject = crowd->subjects[subject]};
     struct weir_backend_verdict verdict = {0};
     if (random % 8 == 0)
         args.mode = WEIR_BACKEND_TRY;
@@ -163,12 +183,14 @@ static void *go(void *of)
 {
     struct crowd *crowd = of;
     static _Atomic uint64_t seeds;
-    uint64_t x = (atomic_fetch_add(&seeds, 1) + 1) * UINT64_C(0x9e3779b97f4a7c15) + crowd->slot;
+    uint64_t number = atomic_fetch_add(&seeds, 1);
+    uint64_t x = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) + crowd->slot;
+    uint32_t subject = crowd->subjects_n ? (uint32_t)(number % crowd->subjects_n) : 0;
     while (now_ns() < crowd->end_ns) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        one(crowd, x * UINT64_C(0x2545f4914f6cdd1d));
+        one(crowd, subject, x * UINT64_C(0x2545f4914f6cdd1d));
     }
     return NULL;
 }
@@ -183,32 +205,46 @@ static struct shared *map(const char *path)
     return memory;
 }
 
+/* Opens the connection, with what else WEIR_TEST_PARAMETERS names: NAME=VALUE, and a space after
+ * each. */
+static void open_user(struct crowd *crowd, const char *plugin, const char *url)
+{
+    const char *parameters[32] = {"url", url, "session", "2000", "timeout", "1000"};
+    char *more = strdup(getenv("WEIR_TEST_PARAMETERS") ? getenv("WEIR_TEST_PARAMETERS") : "");
+    size_t n = 6;
+    require(more);
+    for (char *name = strtok(more, "="); name; name = strtok(NULL, "=")) {
+        require(n + 3 < sizeof(parameters) / sizeof(*parameters));
+        parameters[n++] = name;
+        parameters[n++] = strtok(NULL, " ");
+    }
+    struct weir_reason reason = {0};
+    int r = user_open(&crowd->user, plugin, &reason, parameters);
+    if (r < 0)
+        fprintf(stderr, "%s\n", reason.message);
+    require(r == 0);
+}
+
 int main(int argc, char **argv)
 {
     struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    struct weir_reason reason = {0};
-    require(argc == 8 || argc == 9);
+    require(argc >= 8 && argc <= 8 + SUBJECTS_MAX);
     pthread_t threads[THREADS_MAX];
     size_t threads_n = strtoul(argv[5], NULL, 10);
     crowd.shared = map(argv[3]);
     crowd.slot = (unsigned)strtoul(argv[4], NULL, 10);
     crowd.capacity = strtoull(argv[7], NULL, 10);
-    crowd.subject = argv[8];
+    crowd.subjects = &argv[8]; /* argv[8] is NULL where there are none */
+    crowd.subjects_n = (uint32_t)argc - 8;
     crowd.user.is_quiet = getenv("WEIR_TEST_QUIET") != NULL;
     require(threads_n <= THREADS_MAX && crowd.slot < 8);
-    const char *ca_file = getenv("WEIR_TEST_CA");
-    int r = user_open(&crowd.user, argv[1], &reason,
-                      (const char *const[]){"url", argv[2], "session", "2000", "timeout", "1000",
-                                            ca_file ? "ca_file" : NULL, ca_file, NULL});
-    if (r < 0)
-        fprintf(stderr, "%s\n", reason.message);
-    require(r == 0);
+    open_user(&crowd, argv[1], argv[2]);
     crowd.user.host = (struct weir_backend_host){.size = sizeof(crowd.user.host),
                                                  .context = &crowd,
                                                  .decided = crowd_decided,
                                                  .lost = crowd_lost,
                                                  .log = user_log};
-    crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, argv[8] != NULL);
+    crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, crowd.subjects_n > 0);
     user_start(&crowd.user);
     crowd.end_ns = now_ns() + strtoull(argv[6], NULL, 10) * MS;
     for (size_t i = 0; i < threads_n; i++)
@@ -216,7 +252,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < threads_n; i++)
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < THREADS_MAX; i++)
-        require(crowd.holds[i] == 0);
+        require(crowd.holds[i].hold == 0);
     crowd.user.backend->set_close(crowd.set);
     user_close(&crowd.user);
     printf("granted %" PRIu64 " refused %" PRIu64 " expired %" PRIu64 " unreachable %" PRIu64

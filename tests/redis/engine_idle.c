@@ -47,8 +47,10 @@ int main(int argc, char **argv)
                 (const char *const[]){"url", url, "session", "1000", "timeout", "500", NULL}) == 0);
     void *set = user_open_set(&user, "idle", 1, 0, 0);
     user_start(&user);
-    const struct request_args args = {
-        .amounts = one, .mode = WEIR_BACKEND_WAIT, .timeout_ns = PATIENCE_NS};
+    const struct request_args args = {.amounts = one,
+                                      .mode = WEIR_BACKEND_WAIT,
+                                      .flags = WEIR_BACKEND_PATIENT, /* a busy machine */
+                                      .timeout_ns = PATIENCE_NS};
     require(user_acquire(&user, set, &args, &verdict) == 0);
     request_begin(&request);
     const struct weir_backend_ask ask = {.size = sizeof(ask),

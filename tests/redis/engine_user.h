@@ -29,6 +29,7 @@ struct request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct weir_backend_verdict verdict;
+    uint32_t index; /* as the test likes */
 };
 
 struct user {
@@ -200,6 +201,7 @@ struct request_args {
     uint32_t flags;
     uint64_t timeout_ns;
     const char *subject;
+    uint32_t index; /* of the request */
 };
 
 /* Asks, and waits until it is decided, or withdraws it. Returns the result. */
@@ -208,6 +210,7 @@ static inline int user_acquire(struct user *user, void *set, const struct reques
 {
     struct request request;
     request_begin(&request);
+    request.index = args->index;
     const struct weir_backend_ask ask = {.size = sizeof(ask),
                                          .token = (uintptr_t)&request,
                                          .mode = args->mode,

@@ -124,11 +124,13 @@ class Server:
         self.process = None
         self.start()
 
+    def command(self):
+        return ["redis-server", "--port", "0", "--unixsocket", self.path, "--dir", self.directory, "--save", "",
+                "--daemonize", "no", "--logfile", os.path.join(self.directory, "log"), *self.options]
+
     def start(self):
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", "0", "--unixsocket", self.path, "--dir", self.directory, "--save", "",
-             "--daemonize", "no", "--logfile", os.path.join(self.directory, "log"), *self.options],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        preexec_fn=die_with_parent)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if self.answers():
@@ -149,6 +151,13 @@ class Server:
         finally:
             client.close()
 
+    def call(self, *words):
+        client = Client(self.path)
+        try:
+            return client.call(*words)
+        finally:
+            client.close()
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -159,7 +168,5 @@ class Server:
         shutil.rmtree(self.directory)
 
     def run_id(self):
-        client = Client(self.path)
-        info = client.call("INFO", "server")
-        client.close()
+        info = self.call("INFO", "server")
         return next(line.split(":")[1] for line in info.split("\r\n") if line.startswith("run_id:"))

@@ -19,78 +19,22 @@ import tempfile
 import threading
 import time
 
+from redis_crowd import KEY, Crowd, balanced, expect, finish
 from redis_server import Client, PATIENCE, Server, need_server
 
-KEY, DEFINITION = "weir:{crowd}", "0000000000000001/-/1048576/2000000/r,%d/g,1000000,1000000,1000000,1000000,0,0,1,0"
-GRANTED, RELEASED, REAPED, WAITING, LIMITS = 4, 5, 6, 3, 10
-
-
-class World:
-    """A server, a file that processes share, and the processes."""
+class World(Crowd):
+    """A server, and processes that use it."""
 
     def __init__(self, capacity, *options):
-        self.server, self.capacity, self.processes = Server(*options), capacity, []
-        with tempfile.NamedTemporaryFile(delete=False) as file:
-            file.write(bytes(4096))
-            self.shared = file.name
+        self.server = Server(*options)
+        super().__init__(crowd_program, plugin, self.server, capacity)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-        self.server.stop()
-        os.unlink(self.shared)
-
-    def crowd(self, slot, ms, threads=4, path=None, url=None, subject=None):
-        words = [crowd_program, plugin, url or f"unix://{path or self.server.path}", self.shared, str(slot), str(threads),
-                 str(ms), str(self.capacity), *([subject] if subject else [])]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env={**os.environ, "WEIR_TEST_QUIET": "1"})
-        self.processes.append(process)
-        return process
-
-    def forget(self, slot):
-        """What a process held that was killed counts no more."""
-        with open(self.shared, "r+b", buffering=0) as file:
-            file.seek(slot)
-            file.write(b"\0")
+    def crowd(self, slot, ms, path=None, url=None, subject=None, **parameters):
+        return self.start(url or f"unix://{path or self.server.path}", slot, ms, *([subject] if subject else []),
+                          **parameters)
 
     def quiet(self, key=KEY):
-        """Waits until nothing is held; checks that all grants are accounted for."""
-        client, end = Client(self.server.path), time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            run = self.server.run_id()
-            client.call("FCALL", "weir_take", 1, key, run, DEFINITION % self.capacity, "", 0, 1)  # reaps
-            state = client.call("FCALL", "weir_snapshot", 1, key, run, DEFINITION % self.capacity, "")
-            if state[LIMITS][0][0] == self.capacity and state[WAITING] == 0:
-                break
-            time.sleep(0.1)
-        expect(state[LIMITS][0][0] == self.capacity, f"something is still held: {state}")
-        expect(state[WAITING] == 0, f"something still waits: {state}")
-        client.close()
-        return state
-
-
-def expect(condition, message):
-    if not condition:
-        raise SystemExit(f"{scenario}: {message}")
-
-
-def finish(process):
-    """The counts that a process prints."""
-    out, err = process.communicate(timeout=PATIENCE * 2)
-    expect(process.returncode == 0, f"exit status {process.returncode}\n{err}")
-    words = out.split()
-    return {word: int(number) for word, number in zip(words[::2], words[1::2])}
-
-
-def balanced(state):
-    expect(state[GRANTED] == state[RELEASED] + state[REAPED],
-           f"grants that neither were released nor ended with a session: {state}")
+        return super().quiet(lambda: self.server, key)
 
 
 def clean():
@@ -297,10 +241,8 @@ def tls():
         port, file = free_port(), lambda name: os.path.join(directory, name)
         with World(3, "--tls-port", str(port), "--tls-cert-file", file("server.crt"), "--tls-key-file",
                    file("server.key"), "--tls-ca-cert-file", file("ca.crt"), "--tls-auth-clients", "no") as world:
-            os.environ["WEIR_TEST_CA"] = file("ca.crt")
-            right = world.crowd(0, 5000, url=f"rediss://127.0.0.1:{port}")
-            wrong = world.crowd(1, 5000, url=f"rediss://localhost:{port}")
-            del os.environ["WEIR_TEST_CA"]
+            right = world.crowd(0, 5000, url=f"rediss://127.0.0.1:{port}", ca_file=file("ca.crt"))
+            wrong = world.crowd(1, 5000, url=f"rediss://localhost:{port}", ca_file=file("ca.crt"))
             client = Client(world.server.path)
             while right.poll() is None:
                 time.sleep(0.5)
@@ -358,6 +300,7 @@ print("seed", seed)
 for each in SCENARIOS:
     scenario = each.__name__
     if not sys.argv[3:] or scenario in sys.argv[3:]:
+        print(scenario, flush=True)
         began = time.monotonic()
         each()
         print(f"{scenario}: {time.monotonic() - began:.1f} s", flush=True)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Processes of the program engine_crowd, which use one set together, and what is left of it at the end."""
+import os
+import subprocess
+import tempfile
+import time
+
+from redis_server import PATIENCE, Client, ReplyError
+
+KEY, DEFINITION = "weir:{crowd}", "0000000000000001/-/1048576/2000000/r,%d/g,1000000,1000000,1000000,1000000,0,0,1,0"
+GRANTED, RELEASED, REAPED, WAITING, LIMITS = 4, 5, 6, 3, 10
+
+
+def expect(condition, message):
+    if not condition:
+        raise SystemExit(message)
+
+
+class Crowd:
+    """The processes, a file that they share, and servers, which are stopped at the end."""
+
+    def __init__(self, program, plugin, servers, capacity):
+        self.program, self.plugin, self.servers, self.capacity, self.processes = program, plugin, servers, capacity, []
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            file.write(bytes(4096))
+            self.shared = file.name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.servers.stop()
+        os.unlink(self.shared)
+
+    def start(self, url, slot, ms, *subjects, threads=4, **parameters):
+        words = [self.program, self.plugin, url, self.shared, str(slot), str(threads), str(ms), str(self.capacity), *subjects]
+        quiet = {} if os.environ.get("WEIR_TEST_SHOW") else {"WEIR_TEST_QUIET": "1"}
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, **quiet, "WEIR_TEST_PARAMETERS":
+                                        "".join(f"{name}={value} " for name, value in parameters.items())})
+        self.processes.append(process)
+        return process
+
+    def forget(self, slot):
+        """What a process held that was killed counts no more."""
+        with open(self.shared, "r+b", buffering=0) as file:
+            file.seek(slot)
+            file.write(b"\0")
+
+    def look(self, server, key):
+        """What the set is like; None: it cannot be had now."""
+        client = Client(server.path)
+        try:
+            words = 1, key, server.run_id(), DEFINITION % self.capacity, ""
+            client.call("FCALL", "weir_take", *words, 0, 1)  # reaps
+            return client.call("FCALL", "weir_snapshot", *words)
+        except ReplyError:
+            return None
+        finally:
+            client.close()
+
+    def quiet(self, find, key=KEY):
+        """Waits until nothing is held. Returns what the set is like then; `find` returns its server."""
+        end = time.monotonic() + PATIENCE
+        state = None
+        while time.monotonic() < end:
+            state = self.look(find(), key)
+            if state and state[LIMITS][0][0] == self.capacity and state[WAITING] == 0:
+                return state
+            time.sleep(0.1)
+        raise SystemExit(f"something is still held, or waits: {state}")
+
+
+def finish(process):
+    """The counts that a process prints."""
+    out, err = process.communicate(timeout=PATIENCE * 2)
+    expect(process.returncode == 0, f"exit status {process.returncode}\n{err}")
+    if os.environ.get("WEIR_TEST_SHOW"):
+        print(out, err, sep="\n")
+    words = out.split()
+    return {word: int(number) for word, number in zip(words[::2], words[1::2])}
+
+
+def balanced(state):
+    expect(state[GRANTED] == state[RELEASED] + state[REAPED],
+           f"grants that neither were released nor ended with a session: {state}")
