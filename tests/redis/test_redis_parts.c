@@ -5,6 +5,7 @@
  */
 #include "../../plugins/backends/redis/redis_definition.h"
 #include "../../plugins/backends/redis/redis_reply.h"
+#include "../../plugins/backends/redis/redis_slot.h"
 #include "../../plugins/backends/redis/redis_table.h"
 #include "../../plugins/backends/redis/redis_url.h"
 #include "lib/require.h"
@@ -48,7 +49,7 @@ static void check_reply(size_t n, const struct redis_reply *reply)
 /* Feeds the replies in pieces of this size. */
 static void test_pieces(size_t piece)
 {
-    struct redis_replies *replies = redis_replies_new();
+    struct redis_replies *replies = redis_replies_new(0);
     const struct redis_reply *reply;
     size_t n = 0, size = sizeof(replies_text) - 1;
     require(replies);
@@ -65,7 +66,7 @@ static void test_pieces(size_t piece)
 /* Feeds bytes, and takes what comes of it, up to an error. Returns the last result. */
 static int feed(const char *bytes, size_t size)
 {
-    struct redis_replies *replies = redis_replies_new();
+    struct redis_replies *replies = redis_replies_new(0);
     const struct redis_reply *reply;
     require(replies);
     int r = redis_replies_feed(replies, bytes, size);
@@ -133,22 +134,77 @@ static void test_urls(void)
                                         "unix:///x?db=",
                                         "unix:///x?x",
                                         "redis://ho st",
-                                        "redis://host:123456789"};
-    struct redis_url url;
+                                        "redis://host:123456789",
+                                        "redis://a,,b",
+                                        "redis://,a",
+                                        "redis://a,",
+                                        "redis://a,b:0",
+                                        "redis://a/0,b/0",
+                                        "redis://a@b,c@d",
+                                        "redis://a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a"};
+    struct redis_url urls[REDIS_URLS_MAX], url;
     struct weir_reason reason;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         reason.message[0] = '\0';
-        require(redis_url_read(wrong[i], &url, &reason) == -EINVAL && reason.message[0]);
+        require(redis_url_read(wrong[i], 6379, urls, &reason) == -EINVAL && reason.message[0]);
     }
-    require(redis_url_read("redis://me@host:7000/3", &url, &reason) == 0);
+    require(redis_url_read("redis://me@host:7000/3", 6379, urls, &reason) == 1);
+    url = urls[0];
     require(!strcmp(url.user, "me") && !strcmp(url.host, "host") && !strcmp(url.port, "7000"));
     require(url.db == 3 && !url.is_unix && !url.has_tls);
-    require(redis_url_read("rediss://[::1]", &url, &reason) == 0 && url.has_tls);
-    require(!strcmp(url.host, "::1") && !strcmp(url.port, "6379"));
-    require(redis_url_read("unix:///run/redis.sock?db=2", &url, &reason) == 0 && url.is_unix);
-    require(!strcmp(url.host, "/run/redis.sock") && url.db == 2);
-    require(redis_url_read("unix://me@/run/redis.sock", &url, &reason) == 0);
-    require(!strcmp(url.host, "/run/redis.sock") && !strcmp(url.user, "me"));
+    require(redis_url_read("rediss://[::1]", 6379, urls, &reason) == 1 && urls[0].has_tls);
+    require(!strcmp(urls[0].host, "::1") && !strcmp(urls[0].port, "6379"));
+    require(redis_url_read("unix:///run/redis.sock?db=2", 6379, urls, &reason) == 1);
+    require(urls[0].is_unix && !strcmp(urls[0].host, "/run/redis.sock") && urls[0].db == 2);
+    require(redis_url_read("unix://me@/run/redis.sock", 6379, urls, &reason) == 1);
+    require(!strcmp(urls[0].host, "/run/redis.sock") && !strcmp(urls[0].user, "me"));
+}
+
+static void test_several_hosts(void)
+{
+    struct redis_url urls[REDIS_URLS_MAX];
+    struct weir_reason reason;
+    require(redis_url_read("rediss://me@a:1,[::2]:2,c/4", 26379, urls, &reason) == 3);
+    require(!strcmp(urls[0].host, "a") && !strcmp(urls[0].port, "1"));
+    require(!strcmp(urls[1].host, "::2") && !strcmp(urls[1].port, "2"));
+    require(!strcmp(urls[2].host, "c") && !strcmp(urls[2].port, "26379"));
+    for (size_t i = 0; i < 3; i++)
+        require(urls[i].has_tls && urls[i].db == 4 && !strcmp(urls[i].user, "me"));
+}
+
+/* What a server says of another one. */
+static void test_named_hosts(void)
+{
+    static const char *const wrong[] = {"", "?", "a b", "a\n", "[::1]", "a/b", "a,b"};
+    struct redis_url url = {.host = "before", .port = "1"};
+    char large[300];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        require(redis_url_set_host(&url, wrong[i], strlen(wrong[i]), 7000) == -EINVAL);
+    memset(large, 'a', sizeof(large));
+    require(redis_url_set_host(&url, large, sizeof(large), 7000) == -EINVAL);
+    require(redis_url_set_host(&url, "a", 1, 0) == -EINVAL);
+    require(redis_url_set_host(&url, "a", 1, 65536) == -EINVAL);
+    require(!strcmp(url.host, "before") && !strcmp(url.port, "1"));
+    require(redis_url_set_host(&url, "::1:7000", 3, 7000) == 0);
+    require(!strcmp(url.host, "::1") && !strcmp(url.port, "7000"));
+}
+
+/* As CLUSTER KEYSLOT says. */
+static void test_slots(void)
+{
+    static const struct {
+        const char *key;
+        uint16_t slot;
+    } keys[] = {{"", 0},
+                {"123456789", 12739},
+                {"foo", 12182},
+                {"a{foo}b", 12182},
+                {"{foo}{bar}", 12182},
+                {"{}foo", 9500},
+                {"a{foo", 113},
+                {"\xff{\x80}", 4488}};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        require(redis_slot(keys[i].key, strlen(keys[i].key)) == keys[i].slot);
 }
 
 static int define(struct weir_backend_limit limit, char *text)
@@ -193,6 +249,9 @@ int main(void)
     test_damage();
     test_proportions();
     test_urls();
+    test_several_hosts();
+    test_slots();
+    test_named_hosts();
     test_definitions();
     return 0;
 }

@@ -424,6 +424,7 @@ local function weir_assert(keys, args)
     end
   end
   session[EXPIRY] = c.now + c.plan.lease
+  sessions.set_inbox(c, c.node, args[4])
   sessions.write(c, c.node, session)
   queue.pump(c)
   return transaction.finish(c, {session_reply(c, session), lost})

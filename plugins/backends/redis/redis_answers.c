@@ -3,6 +3,7 @@
 #include "redis_answers.h"
 
 #include "redis_calls.h"
+#include "redis_cluster.h"
 #include "redis_session.h"
 #include "redis_tickets.h"
 
@@ -220,6 +221,8 @@ static void answers_end_orphan(struct redis_session *session, int64_t slot, int6
 {
     const struct redis_set *set = session->set;
     struct redis_buffer *outbox = &session->server->outbox;
+    if (!redis_session_can_send(session))
+        return; /* the next list has it again */
     if (is_held)
         redis_call_begin(session, "weir_release", 3 + set->limits_n);
     else
@@ -231,7 +234,7 @@ static void answers_end_orphan(struct redis_session *session, int64_t slot, int6
         for (uint32_t i = 0; i < set->limits_n; i++)
             redis_buffer_number(outbox, 0);
     }
-    (void)redis_call_end(session->server, /* otherwise the next list has it again */
+    (void)redis_call_end(session->server, /* or the next list has it again */
                          &(struct redis_call){.kind = REDIS_CALL_ORPHAN, .session = session});
 }
 
@@ -378,6 +381,13 @@ static void answers_error(struct redis_server *server, const struct redis_call *
                           const struct redis_reply *reply)
 {
     struct redis_session *session = call->session;
+    if (redis_cluster_redirect(server, call, reply)) {
+        answers_snapshot(call, -EAGAIN, NULL);
+        if (call->ticket && call->ticket->state != REDIS_ENDED)
+            redis_ticket_set_unsent(call->ticket);
+        return;
+    }
+    session->asks &= call->asks; /* the slot has arrived */
     int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
     int is_transient = is_missing || answers_is_transient(reply);
     answers_snapshot(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
@@ -399,6 +409,8 @@ static void answers_result(struct redis_server *server, const struct redis_call 
                            const struct redis_reply *reply)
 {
     server->failures = 0;
+    call->session->redirects = 0;
+    call->session->asks &= call->asks; /* the slot has arrived */
     switch (call->kind) {
     case REDIS_CALL_OPEN:
     case REDIS_CALL_HEARTBEAT:
@@ -442,6 +454,8 @@ void redis_answers_lose(const struct redis_call *call)
     struct redis_ticket *ticket = answers_ticket(call);
     if (call->session && call->kind == REDIS_CALL_SNAPSHOT)
         answers_snapshot(call, -ENOTCONN, NULL);
+    if (call->session && (call->kind == REDIS_CALL_OPEN || call->kind == REDIS_CALL_ASSERT))
+        call->session->inbox = 0; /* the server may not know it */
     if (ticket && call->kind == REDIS_CALL_ACQUIRE && ticket->mode == WEIR_BACKEND_TAKE &&
         ticket->state == REDIS_ASKING)
         redis_ticket_fail(ticket, -ECONNRESET);

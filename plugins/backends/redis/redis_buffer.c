@@ -64,6 +64,11 @@ void redis_buffer_begin(struct redis_buffer *buffer, size_t words_n)
     redis_buffer_count(buffer, '*', words_n);
 }
 
+void redis_buffer_begin_next(struct redis_buffer *buffer, size_t words_n)
+{
+    redis_buffer_count(buffer, '*', words_n);
+}
+
 void redis_buffer_word(struct redis_buffer *buffer, const void *bytes, size_t n)
 {
     redis_buffer_count(buffer, '$', n);

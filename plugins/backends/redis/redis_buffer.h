@@ -20,6 +20,8 @@ struct redis_buffer {
 
 /* Begins a command of so many words. */
 void redis_buffer_begin(struct redis_buffer *buffer, size_t words_n);
+/* Begins another one: it is added, or left out, together with that before. */
+void redis_buffer_begin_next(struct redis_buffer *buffer, size_t words_n);
 void redis_buffer_word(struct redis_buffer *buffer, const void *bytes, size_t n);
 void redis_buffer_text(struct redis_buffer *buffer, const char *text);
 void redis_buffer_number(struct redis_buffer *buffer, int64_t number);

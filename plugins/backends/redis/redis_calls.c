@@ -3,6 +3,7 @@
 #include "redis_calls.h"
 
 #include "redis_answers.h"
+#include "redis_session.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,7 +29,13 @@ void redis_call_begin(struct redis_session *session, const char *function, size_
 {
     const struct redis_set *set = session->set;
     struct redis_buffer *outbox = &session->server->outbox;
-    redis_buffer_begin(outbox, 7 + arguments_n);
+    if (session->asks) {
+        redis_buffer_begin(outbox, 1);
+        redis_buffer_word(outbox, "ASKING", 6);
+        redis_buffer_begin_next(outbox, 7 + arguments_n);
+    } else {
+        redis_buffer_begin(outbox, 7 + arguments_n);
+    }
     redis_buffer_word(outbox, "FCALL", 5);
     redis_buffer_text(outbox, function);
     redis_buffer_word(outbox, "1", 1);
@@ -38,10 +45,11 @@ void redis_call_begin(struct redis_session *session, const char *function, size_
     redis_buffer_text(outbox, session->node);
 }
 
+/* Makes room for two calls. Returns 0, or -ENOMEM. */
 static int redis_calls_make_room(struct redis_server *server)
 {
     size_t room = server->calls_room ? 2 * server->calls_room : CALLS_FIRST;
-    if (server->calls_n < server->calls_room)
+    if (server->calls_n + 1 < server->calls_room)
         return 0;
     struct redis_call *calls = calloc(room, sizeof(*calls));
     if (!calls)
@@ -55,24 +63,31 @@ static int redis_calls_make_room(struct redis_server *server)
     return 0;
 }
 
+static void redis_calls_push(struct redis_server *server, const struct redis_call *call)
+{
+    size_t at = (server->calls_first + server->calls_n++) % server->calls_room;
+    server->calls[at] = *call;
+    server->urgent_n += call->is_urgent;
+}
+
 int redis_call_end(struct redis_server *server, const struct redis_call *call)
 {
+    struct redis_call sent = *call;
     if (redis_calls_make_room(server) < 0)
         server->outbox.failed = 1;
     if (redis_buffer_end(&server->outbox) < 0)
         return -ENOMEM;
-    size_t at = (server->calls_first + server->calls_n++) % server->calls_room;
-    struct redis_call *sent = &server->calls[at];
-    *sent = *call;
-    sent->sent_ns = redis_boot_ns();
-    if (sent->ticket)
-        sent->ticket->calls_n++;
-    if (sent->session) {
-        sent->session->calls_n++;
-        sent->incarnation = sent->session->incarnation;
-    }
-    server->urgent_n += sent->is_urgent != 0;
-    redis_calls_wake_by(server->connection, sent->sent_ns + server->connection->options.timeout_ns);
+    sent.sent_ns = redis_boot_ns();
+    sent.asks = sent.session->asks;
+    sent.incarnation = sent.session->incarnation;
+    sent.session->calls_n++;
+    if (sent.ticket)
+        sent.ticket->calls_n++;
+    if (sent.asks)
+        redis_calls_push(server,
+                         &(struct redis_call){.kind = REDIS_CALL_ASKING, .sent_ns = sent.sent_ns});
+    redis_calls_push(server, &sent);
+    redis_calls_wake_by(server->connection, sent.sent_ns + server->connection->options.timeout_ns);
     return 0;
 }
 
@@ -162,7 +177,7 @@ static struct redis_call redis_calls_pop(struct redis_server *server)
     struct redis_call call = server->calls[server->calls_first];
     server->calls_first = (server->calls_first + 1) % server->calls_room;
     server->calls_n--;
-    server->urgent_n -= call.is_urgent != 0;
+    server->urgent_n -= call.is_urgent;
     if (call.session)
         call.session->calls_n--;
     return call;
@@ -180,6 +195,8 @@ static void redis_calls_take(struct redis_server *server)
         }
         struct redis_call call = redis_calls_pop(server);
         redis_answers_take(server, &call, reply);
+        if (call.session)
+            redis_session_arrive(call.session);
     }
     if (server->ready && r < 0)
         redis_calls_break(server, "the server does not keep to the protocol");
@@ -260,13 +277,25 @@ static int redis_calls_enlist(struct redis_server *server, struct redis_waiter *
     return 0;
 }
 
+/* Takes a waiter off its list. If it was to read, another one is. */
+static void redis_calls_leave(struct redis_waiter *waiter)
+{
+    struct redis_server *server = waiter->server;
+    if (!server)
+        return;
+    redis_calls_wake_up(waiter);
+    if (!server->reading && server->ready && server->waiters)
+        pthread_cond_signal(&server->waiters->condition);
+    redis_calls_watch(server);
+}
+
 /* Sleeps until the waiter is answered or may read, or the time is over. */
 static void redis_calls_sleep(struct redis_server *server, struct redis_waiter *waiter,
                               uint64_t until_ns)
 {
     struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     if (waiter->server != server) {
-        redis_calls_wake_up(waiter);
+        redis_calls_leave(waiter);
         if (redis_calls_enlist(server, waiter) < 0)
             return;
     }
@@ -297,26 +326,40 @@ static void redis_calls_read(struct redis_server *server, const struct redis_wai
     redis_calls_hand_over(server);
 }
 
+void redis_calls_wake_waiters(struct redis_server *server)
+{
+    for (struct redis_waiter *waiter = server->waiters; waiter; waiter = waiter->next)
+        pthread_cond_signal(&waiter->condition);
+}
+
+int redis_calls_wait_to_send(struct redis_waiter *waiter, uint64_t until_ns)
+{
+    struct timespec left = redis_calls_left(until_ns);
+    if (left.tv_sec == 0 && left.tv_nsec == 0)
+        return 0;
+    redis_calls_wake_by(waiter->session->set->connection, waiter->session->server->retry_ns);
+    redis_calls_sleep(waiter->session->server, waiter, until_ns);
+    redis_calls_leave(waiter);
+    return 1;
+}
+
 int redis_calls_wait(struct redis_waiter *waiter, uint64_t until_ns)
 {
-    struct redis_server *server = NULL;
     while (!waiter->answered) {
         struct timespec left = redis_calls_left(until_ns);
+        struct redis_server *server = waiter->session->server;
         if (left.tv_sec == 0 && left.tv_nsec == 0)
             break;
-        server = waiter->session->server;
         if (!server->ready || server->reading) {
             redis_calls_sleep(server, waiter, until_ns);
             continue;
         }
-        redis_calls_wake_up(waiter);
+        if (waiter->server == server)
+            redis_calls_wake_up(waiter);
+        redis_calls_leave(waiter);
         redis_calls_read(server, waiter, until_ns);
     }
-    redis_calls_wake_up(waiter);
-    if (server && !server->reading && server->ready && server->waiters)
-        pthread_cond_signal(&server->waiters->condition);
-    if (server)
-        redis_calls_watch(server);
+    redis_calls_leave(waiter);
     return waiter->answered;
 }
 
@@ -348,6 +391,8 @@ void redis_calls_forget(struct redis_server *server)
     while (server->calls_n > 0) {
         struct redis_call call = redis_calls_pop(server);
         redis_answers_lose(&call);
+        if (call.session)
+            redis_session_arrive(call.session);
     }
 }
 

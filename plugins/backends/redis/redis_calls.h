@@ -16,7 +16,7 @@
 /* Returns 1 if nothing more should be sent for now. */
 int redis_calls_are_full(const struct redis_server *server);
 /* Begins a call about the session's key, with so many arguments after those that all calls have.
- * They are added to the outbox. */
+ * They are added to the outbox of its server. */
 void redis_call_begin(struct redis_session *session, const char *function, size_t arguments_n);
 /* Ends it, and counts it as sent now. Returns 0; or -ENOMEM: it was not made. */
 int redis_call_end(struct redis_server *server, const struct redis_call *call);
@@ -26,6 +26,10 @@ void redis_calls_flush(struct redis_server *server);
 /* Reads replies of the server at which the waiter's session is, and acts on them, until the waiter
  * is answered, or `until_ns` by CLOCK_MONOTONIC. Returns 1 if it is answered. */
 int redis_calls_wait(struct redis_waiter *waiter, uint64_t until_ns);
+/* Sleeps until the session may be able to send. Returns 0 if the time is over. */
+int redis_calls_wait_to_send(struct redis_waiter *waiter, uint64_t until_ns);
+/* Has the threads that wait look where they have to wait. */
+void redis_calls_wake_waiters(struct redis_server *server);
 /* Answers a waiter. */
 void redis_calls_answer(struct redis_waiter *waiter);
 /* In the thread of `run`: reads what has come, if no thread is in that role; sends what was held

@@ -5,7 +5,9 @@
  * - A connection has servers. A server has a link, and a second one, the inbox, for messages.
  * - A connection has sets, a set has sessions: one for each key that is in use, which is the set's
  * or, with subjects, one for each of these. A session has tickets: requests that wait or hold.
- * - A session is at one server. Calls that were sent stand in the order of their replies, there.
+ * - A session is at one server. Calls that were sent stand in the order of their replies, there. In
+ * a cluster it goes to another one when that server says so, or cannot be reached; it sends nothing
+ * until the last call on its way has its answer.
  *
  * Threads. A thread that asks writes to the link itself, unless another one is writing: that one
  * takes along what has come up meanwhile. A thread that waits reads for all of the server, unless
@@ -79,7 +81,7 @@ enum redis_session_state { REDIS_CLOSED, REDIS_OPENING, REDIS_OPEN };
 struct redis_session {
     struct redis_entry by_key;
     struct redis_set *set;
-    struct redis_server *server;
+    struct redis_server *server, *target;  /* target: where it goes; NULL: it stays */
     struct redis_session *previous, *next; /* of the set */
     struct redis_ticket *first, *last;     /* tickets, by serial numbers; then those never sent */
     struct redis_ticket **slots;
@@ -94,9 +96,16 @@ struct redis_session {
     uint64_t heartbeat_ns, expires_ns, pump_ns;
     uint64_t list, list_version; /* weir_list that is running, or 0; the version when it began */
     uint64_t lists_n;
+    uint64_t resume_ns;  /* until then it sends nothing; 0: it may */
+    uint64_t inbox;      /* number of the inbox that the server knows */
     uint32_t mismatches; /* heartbeats in a row that did not fit what is known here */
+    uint32_t redirects;  /* since the last answer */
+    uint16_t cluster_slot;
     uint8_t unsent, known, beating;
-    int complained; /* the last code that was logged */
+    uint8_t asks;        /* each call is preceded by ASKING */
+    uint8_t target_asks; /* as of its arrival */
+    uint8_t waits;       /* a request of it may wait: it needs an inbox */
+    int complained;      /* the last code that was logged */
     char node[REDIS_NODE_MAX];
     size_t key_size;
     char key[];
@@ -144,6 +153,7 @@ enum redis_call_kind {
     REDIS_CALL_ASSERT,
     REDIS_CALL_LIST,
     REDIS_CALL_ORPHAN, /* ends a ticket of the server that is not known here */
+    REDIS_CALL_ASKING,
     REDIS_CALL_SNAPSHOT
 };
 
@@ -154,15 +164,27 @@ struct redis_call {
     struct redis_ticket *ticket;   /* or NULL */
     struct redis_waiter *waiter;   /* of a snapshot; NULL: it waits no more */
     uint64_t serial, incarnation, version, sent_ns;
-    int is_urgent; /* a thread, or the wait queue, waits for the reply */
+    uint8_t asks;      /* it was preceded by ASKING */
+    uint8_t is_urgent; /* a thread, or the wait queue, waits for the reply */
 };
 
 struct redis_options {
-    struct redis_url url;
+    struct redis_url urls[REDIS_URLS_MAX];
+    uint32_t urls_n;
     struct redis_definition_options definition;
     uint64_t session_ns, timeout_ns;
     char *prefix, *password;
+    char *sentinel; /* the name of the master, which Sentinels know; NULL: there are none */
+    char *sentinel_password;
+    char sentinel_user[sizeof(((struct redis_url *)NULL)->user)];
     struct redis_tls_context *tls; /* NULL: none */
+};
+
+/* The Sentinels of the URL. */
+struct redis_sentinels {
+    struct addrinfo *addresses[REDIS_URLS_MAX];
+    uint8_t down[REDIS_URLS_MAX]; /* the last attempt has failed */
+    uint32_t first;               /* the one to be asked first */
 };
 
 /* A server, and what is on its way to it. */
@@ -170,6 +192,12 @@ struct redis_server {
     struct redis_connection *connection;
     struct redis_server *next;
     struct redis_url url;
+    uint32_t sessions_n; /* sessions that are at it, or go there */
+    uint64_t unused_ns;  /* when its links are to be taken down; 0: they are needed */
+    uint8_t is_seed;     /* the URL names it */
+    uint8_t is_known;    /* a slot names it, or the last description of the cluster */
+    uint8_t ask_failed;  /* it could not describe the cluster */
+    uint64_t asked_ns;   /* when it was asked to */
 
     /* The link, while it is `ready`: greeted, and not broken. */
     struct redis_link *link;
@@ -194,7 +222,12 @@ struct redis_server {
     struct redis_link *inbox;
     uint64_t inbox_retry_ns, inbox_heard_ns;
     uint32_t inbox_failures, inbox_calls_n;
-    char inbox_key[REDIS_PREFIX_MAX + 32];
+    uint64_t inbox_n;         /* number of the name of the key; grows with each */
+    uint64_t inbox_link_n;    /* the one that the link reads */
+    uint32_t inbox_redirects; /* in a row */
+    uint32_t inbox_tag;       /* the last hash tag that was tried */
+    uint8_t inbox_leaves;     /* the slot of the key is on its way elsewhere */
+    char inbox_key[REDIS_PREFIX_MAX + 48];
 };
 
 struct redis_connection {
@@ -202,15 +235,23 @@ struct redis_connection {
     struct redis_options options;
     pthread_mutex_t lock;
     struct redis_server *servers;
+    struct redis_server *home; /* where a session goes if the server of its key is not known */
+    struct redis_sentinels sentinels;
+    struct redis_server **slots; /* of a cluster; NULL: there is none, or it is not known */
     struct redis_set *sets;
     struct redis_table keys; /* sessions */
     char name[24];           /* of this process: random; empty before `run` */
     uint64_t sessions_n;     /* names that were used */
     uint64_t runs_n;         /* runs of servers that were seen */
     uint64_t random;
-    uint8_t stopping, unsent;
+    uint8_t stopping, unsent, is_cluster;
+    uint32_t servers_n;
 
     /* The thread of `run`. */
+    uint64_t describe_ns, described_ns; /* when a server is to be asked, and has been */
+    uint32_t describe_attempts;         /* in vain, in a row */
+    int describe_complained;            /* the last code that was logged */
+    uint64_t find_ns;                   /* when to ask Sentinels whether the master still is one */
     int epoll, event, timer;
     uint64_t sleeps_until_ns; /* 0: it is awake */
 };

@@ -3,13 +3,16 @@
 #include "redis_inbox.h"
 
 #include "redis_answers.h"
+#include "redis_cluster.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define CALLS_AHEAD 16
 #define LEAST_MS    100
+#define TAGS_MAX    (1u << 16) /* hash tags: each slot is that of some of them */
 
 /* How long a BLPOP blocks. A server that is silent for longer is gone. */
 static uint64_t redis_inbox_block_ms(const struct redis_server *server)
@@ -24,10 +27,37 @@ uint64_t redis_inbox_end_ns(const struct redis_server *server)
            server->connection->options.timeout_ns;
 }
 
+/* In a cluster: a key with a slot of this server. Returns 0 if there is none. */
+static int redis_inbox_find_key(struct redis_server *server)
+{
+    const struct redis_connection *connection = server->connection;
+    for (uint32_t i = 0; i < TAGS_MAX; i++) {
+        int n =
+            snprintf(server->inbox_key, sizeof(server->inbox_key), "%sinbox:%s:{%" PRIu32 "}",
+                     connection->options.prefix, connection->name, ++server->inbox_tag % TAGS_MAX);
+        if (connection->slots[redis_slot(server->inbox_key, (size_t)n)] == server)
+            return 1;
+    }
+    server->inbox_key[0] = '\0';
+    return 0;
+}
+
 void redis_inbox_name(struct redis_server *server)
 {
-    snprintf(server->inbox_key, sizeof(server->inbox_key), "%sinbox:%s",
-             server->connection->options.prefix, server->connection->name);
+    const struct redis_connection *connection = server->connection;
+    const char *key = server->inbox_key;
+    if (connection->is_cluster && key[0] && !server->inbox_leaves &&
+        connection->slots[redis_slot(key, strlen(key))] == server)
+        return;
+    int had_key = key[0] != '\0';
+    if (connection->is_cluster) {
+        server->inbox_n += (uint64_t)(redis_inbox_find_key(server) || had_key);
+        server->inbox_leaves = 0;
+    } else if (server->inbox_n == 0) {
+        snprintf(server->inbox_key, sizeof(server->inbox_key), "%sinbox:%s",
+                 connection->options.prefix, connection->name);
+        server->inbox_n++;
+    }
 }
 
 int redis_inbox_ask(struct redis_server *server)
@@ -54,16 +84,31 @@ int redis_inbox_ask(struct redis_server *server)
     return r;
 }
 
+/* The slot of the key is elsewhere, or on its way: the next link reads another key. */
+static int redis_inbox_redirect(struct redis_server *server, const struct redis_reply *reply)
+{
+    int has_moved = redis_reply_is_error(reply, "MOVED");
+    if (has_moved ? !redis_cluster_learn(server, reply) : redis_reply_is_error(reply, "ASK"))
+        server->inbox_leaves = 1;
+    server->inbox_redirects++;
+    return -EREMCHG;
+}
+
 static int redis_inbox_take(struct redis_server *server, const struct redis_reply *reply)
 {
     if (server->inbox_calls_n == 0)
         return -EPROTO;
     server->inbox_calls_n--;
-    if (reply->type == REDIS_NIL)
+    if (reply->type == REDIS_NIL) {
+        server->inbox_redirects = 0;
         return 0;
+    }
+    if (reply->type == REDIS_ERROR && server->connection->is_cluster)
+        return redis_inbox_redirect(server, reply);
     if (reply->type != REDIS_ARRAY || reply->elements_n != 2 ||
         reply->elements[1].type != REDIS_TEXT)
         return -EPROTO;
+    server->inbox_redirects = 0;
     redis_answers_message(server, reply->elements[1].text, reply->elements[1].size);
     return 0;
 }

@@ -31,6 +31,23 @@ static int redis_link_fail(struct redis_link_how *how, int code, const char *wha
     return code;
 }
 
+int redis_link_resolve(struct redis_link_how *how, struct addrinfo **addresses, int keeps)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    if (how->url->is_unix || (*addresses && keeps))
+        return 0;
+    int r = getaddrinfo(how->url->host, how->url->port, &hints, &found);
+    if (r != 0 && !*addresses) {
+        snprintf(how->why, sizeof(how->why), "cannot look up the host: %s", gai_strerror(r));
+        return -EHOSTUNREACH;
+    }
+    if (r == 0 && *addresses)
+        freeaddrinfo(*addresses);
+    if (r == 0)
+        *addresses = found;
+    return 0;
+}
+
 /* Connects a new socket to one address. Returns it, or an error. */
 static int redis_link_connect(struct redis_link_how *how, int family, const void *address,
                               socklen_t size)
@@ -98,7 +115,7 @@ static int redis_link_secure(struct redis_link *link, struct redis_link_how *how
 struct redis_link *redis_link_open(struct redis_link_how *how, int *reterr)
 {
     struct redis_link *link = malloc(sizeof(*link));
-    struct redis_replies *replies = redis_replies_new();
+    struct redis_replies *replies = redis_replies_new(how->is_large);
     int fd = link && replies ? redis_link_socket(how) : -ENOMEM;
     if (fd < 0) {
         free(link);
@@ -235,19 +252,21 @@ int redis_link_ask(struct redis_link *link, struct redis_link_how *how, struct r
     return (*ret)->type == REDIS_ERROR ? redis_link_refused(how, *ret, what) : 0;
 }
 
-static int redis_link_log_in(struct redis_link *link, struct redis_link_how *how,
-                             struct redis_buffer *buffer)
+int redis_link_log_in(struct redis_link *link, struct redis_link_how *how)
 {
+    struct redis_buffer buffer = {0};
     const struct redis_reply *reply;
     const char *user = how->url->user;
     if (!how->password)
         return 0;
-    redis_buffer_begin(buffer, user[0] ? 3 : 2);
-    redis_buffer_text(buffer, "AUTH");
+    redis_buffer_begin(&buffer, user[0] ? 3 : 2);
+    redis_buffer_text(&buffer, "AUTH");
     if (user[0])
-        redis_buffer_text(buffer, user);
-    redis_buffer_text(buffer, how->password);
-    return redis_link_ask(link, how, buffer, "AUTH", &reply);
+        redis_buffer_text(&buffer, user);
+    redis_buffer_text(&buffer, how->password);
+    int r = redis_link_ask(link, how, &buffer, "AUTH", &reply);
+    redis_buffer_free(&buffer);
+    return r;
 }
 
 static int redis_link_select(struct redis_link *link, struct redis_link_how *how,
@@ -262,7 +281,14 @@ static int redis_link_select(struct redis_link *link, struct redis_link_how *how
     return redis_link_ask(link, how, buffer, "SELECT", &reply);
 }
 
-/* Reads the run_id and the version out of the reply of INFO. */
+static enum redis_mode redis_link_mode(const char *info)
+{
+    if (strstr(info, "redis_mode:cluster") || strstr(info, "server_mode:cluster"))
+        return REDIS_MODE_CLUSTER;
+    return strstr(info, "redis_mode:sentinel") ? REDIS_MODE_SENTINEL : REDIS_MODE_ALONE;
+}
+
+/* Reads the run_id, the version and the mode out of the reply of INFO. */
 static int redis_link_identity(struct redis_link_how *how, const struct redis_reply *reply)
 {
     const char *text = reply->type == REDIS_TEXT ? reply->text : "";
@@ -272,17 +298,41 @@ static int redis_link_identity(struct redis_link_how *how, const struct redis_re
         return redis_link_refused(how, reply, "INFO");
     memcpy(how->run_id, run + 7, n);
     how->run_id[n] = '\0';
+    how->mode = redis_link_mode(text);
     if (strtol(version + 14, NULL, 10) >= VERSION_MIN)
         return 0;
     snprintf(how->why, sizeof(how->why), "the server is older than Redis 7.0: it has no functions");
     return -EPROTONOSUPPORT;
 }
 
+/* Sees that the server is a master, if it has to be. */
+static int redis_link_check_role(struct redis_link *link, struct redis_link_how *how,
+                                 struct redis_buffer *buffer)
+{
+    const struct redis_reply *reply;
+    if (!how->needs_master)
+        return 0;
+    redis_buffer_begin(buffer, 1);
+    redis_buffer_text(buffer, "ROLE");
+    int r = redis_link_ask(link, how, buffer, "ROLE", &reply);
+    if (r < 0)
+        return r;
+    if (reply->type != REDIS_ARRAY || reply->elements_n == 0 ||
+        reply->elements[0].type != REDIS_TEXT)
+        return redis_link_refused(how, reply, "ROLE");
+    if (!strcmp(reply->elements[0].text, "master"))
+        return 0;
+    snprintf(how->why, sizeof(how->why), "the server that the Sentinel names is no master");
+    return -EAGAIN;
+}
+
 int redis_link_greet(struct redis_link *link, struct redis_link_how *how)
 {
     struct redis_buffer buffer = {0};
     const struct redis_reply *reply;
-    int r = redis_link_log_in(link, how, &buffer);
+    int r = redis_link_log_in(link, how);
+    if (r == 0)
+        r = redis_link_check_role(link, how, &buffer);
     if (r == 0)
         r = redis_link_select(link, how, &buffer);
     if (r == 0) {

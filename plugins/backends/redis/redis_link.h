@@ -21,6 +21,9 @@ struct addrinfo;
 
 #define REDIS_RUN_ID_MAX 64
 
+/* What a server says it is. */
+enum redis_mode { REDIS_MODE_ALONE, REDIS_MODE_CLUSTER, REDIS_MODE_SENTINEL };
+
 struct redis_link {
     int fd;
     struct redis_tls *tls; /* NULL: none */
@@ -39,19 +42,27 @@ struct redis_link_how {
     const char *password;             /* NULL: none */
     const char *library;              /* the functions to be loaded; NULL: none */
     size_t library_size;
+    int needs_master;     /* ROLE has to say so */
+    int is_large;         /* replies may be large */
     uint64_t deadline_ns; /* by CLOCK_BOOTTIME */
     redis_link_wait wait;
     void *context;
     char run_id[REDIS_RUN_ID_MAX]; /* of the server that was greeted */
-    char why[160];                 /* what went wrong, without a password */
+    enum redis_mode mode;
+    char why[160]; /* what went wrong, without a password */
 };
 
+/* Looks up the addresses of the URL's host, unless they are known and to be kept. It may block for
+ * long. Returns 0; or a code, and `why`. */
+int redis_link_resolve(struct redis_link_how *how, struct addrinfo **addresses, int keeps);
 /* Connects. Returns the link, or NULL with *reterr a code and `why`. */
 struct redis_link *redis_link_open(struct redis_link_how *how, int *reterr);
+/* Logs in, if there is a password. Returns 0, or a code and `why`. */
+int redis_link_log_in(struct redis_link *link, struct redis_link_how *how);
 /*
- * Logs in, selects the database, reads the run_id and loads the library if there is one. Returns 0,
- * or a code and `why`: -EACCES the user may not, -EPROTONOSUPPORT the server is too old, -EAGAIN it
- * is not ready yet, others of the connection.
+ * Logs in, selects the database, reads what the server is, and loads the library if there is one.
+ * Returns 0, or a code and `why`: -EACCES the user may not, -EPROTONOSUPPORT the server is too old,
+ * -EAGAIN it is not ready yet, others of the connection.
  */
 int redis_link_greet(struct redis_link *link, struct redis_link_how *how);
 /* Sends the command in the buffer, and waits for its reply. Returns 0 if that is no error; `what`

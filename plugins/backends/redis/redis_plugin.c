@@ -5,6 +5,9 @@
  *     backends: { main: { type: redis, url: "redis://weir@cache.example:6379/0",
  *                         password_file: /etc/weir/redis-password } }
  *
+ *     backends: { main: { type: redis, url: "redis://sentinel-1,sentinel-2", sentinel: mymaster } }
+ *     backends: { main: { type: redis, url: "redis://node-1:7000,node-2:7000" } }      # a cluster
+ *
  * The server decides: by a library of functions, in Lua, which this plugin loads into it.
  * PROTOCOL.md has the calls; redis_connection.h says what this side consists of, and its threads.
  */
@@ -20,13 +23,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MS           UINT64_C(1000000)
-#define DAY          (86400 * 1000 * MS)
-#define SESSION      (5000 * MS)
-#define SESSION_MIN  (20 * MS)
-#define TIMEOUT      (1000 * MS)
-#define PREFIX       "weir:"
-#define PASSWORD_MAX 1024
+#define MS            UINT64_C(1000000)
+#define DAY           (86400 * 1000 * MS)
+#define SESSION       (5000 * MS)
+#define SESSION_MIN   (20 * MS)
+#define TIMEOUT       (1000 * MS)
+#define PREFIX        "weir:"
+#define PASSWORD_MAX  1024
+#define USER_MAX      127
+#define SERVER_PORT   6379
+#define SENTINEL_PORT 26379
 
 enum {
     URL,
@@ -38,7 +44,11 @@ enum {
     DRAINS,
     CA_FILE,
     CERT_FILE,
-    KEY_FILE
+    KEY_FILE,
+    SENTINEL,
+    SENTINEL_USER,
+    SENTINEL_PASSWORD_FILE,
+    SENTINEL_PASSWORD_ENV
 };
 
 #define PARAMETER_TEXT(name_, flags_, max_, doc_)                                                  \
@@ -50,7 +60,8 @@ enum {
 static const struct weir_parameter parameters[] = {
     [URL] = PARAMETER_TEXT(
         "url", WEIR_PARAMETER_REQUIRED, 512,
-        "redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or unix:///PATH[?db=N]"),
+        "redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or unix:///PATH[?db=N]; several hosts "
+        "of a cluster, or Sentinels, with commas"),
     [PASSWORD_FILE] = PARAMETER_TEXT("password_file", 0, 4096, "a file with the user's password"),
     [PASSWORD_ENV] =
         PARAMETER_TEXT("password_env", 0, 255, "an environment variable with the user's password"),
@@ -78,6 +89,15 @@ static const struct weir_parameter parameters[] = {
                                "TLS: certificates of authorities; default: those of the system"),
     [CERT_FILE] = PARAMETER_TEXT("cert_file", 0, 4096, "TLS: a certificate for the server to see"),
     [KEY_FILE] = PARAMETER_TEXT("key_file", 0, 4096, "TLS: the key of cert_file"),
+    [SENTINEL] =
+        PARAMETER_TEXT("sentinel", 0, 255,
+                       "the URL has Sentinels, which know the address of this master; port: 26379"),
+    [SENTINEL_USER] = PARAMETER_TEXT("sentinel_user", 0, USER_MAX, "a user of the Sentinels"),
+    [SENTINEL_PASSWORD_FILE] = PARAMETER_TEXT("sentinel_password_file", 0, 4096,
+                                              "a file with the password for the Sentinels"),
+    [SENTINEL_PASSWORD_ENV] =
+        PARAMETER_TEXT("sentinel_password_env", 0, 255,
+                       "an environment variable with the password for the Sentinels"),
 };
 
 static int plugin_refuse(struct weir_reason *reterr, uint32_t parameter, const char *what, int code)
@@ -94,51 +114,93 @@ static const char *plugin_text(const struct weir_value *value)
 }
 
 /* Reads a password up to the end of the line. Returns 0, or -EINVAL with the reason. */
-static int plugin_read_file(const char *path, char password[PASSWORD_MAX],
+static int plugin_read_file(const char *path, uint32_t parameter, char password[PASSWORD_MAX],
                             struct weir_reason *reterr)
 {
     size_t n = 0;
     ssize_t r = 1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return plugin_refuse(reterr, PASSWORD_FILE, "the file cannot be read", errno);
+        return plugin_refuse(reterr, parameter, "the file cannot be read", errno);
     while (n < PASSWORD_MAX && (r = read(fd, password + n, PASSWORD_MAX - n)) > 0)
         n += (size_t)r;
     int error = errno;
     close(fd);
     if (r < 0)
-        return plugin_refuse(reterr, PASSWORD_FILE, "the file cannot be read", error);
+        return plugin_refuse(reterr, parameter, "the file cannot be read", error);
     if (n == PASSWORD_MAX)
-        return plugin_refuse(reterr, PASSWORD_FILE, "a password has at most 1023 bytes", 0);
+        return plugin_refuse(reterr, parameter, "a password has at most 1023 bytes", 0);
     password[n] = '\0';
     password[strcspn(password, "\r\n")] = '\0';
     return 0;
 }
 
-static int plugin_read_password(const struct weir_value *const *values,
-                                struct redis_options *options, struct weir_reason *reterr)
+/* Reads the password out of the file or the environment variable that these parameters name, if one
+ * does. Returns 0, -ENOMEM, or -EINVAL with the reason. */
+static int plugin_read_password(const struct weir_value *const *values, uint32_t file_parameter,
+                                uint32_t env_parameter, char **ret, struct weir_reason *reterr)
 {
-    const char *file = plugin_text(values[PASSWORD_FILE]);
-    const char *name = plugin_text(values[PASSWORD_ENV]);
+    const char *file = plugin_text(values[file_parameter]);
+    const char *name = plugin_text(values[env_parameter]);
     const char *found = name ? getenv(name) : NULL;
     char password[PASSWORD_MAX];
     int r = 0;
     if (file && name)
-        return plugin_refuse(reterr, PASSWORD_ENV, "there is password_file already", 0);
+        return plugin_refuse(reterr, env_parameter, "a file with the password is named already", 0);
     if (name && !found)
-        return plugin_refuse(reterr, PASSWORD_ENV, "there is no such environment variable", 0);
+        return plugin_refuse(reterr, env_parameter, "there is no such environment variable", 0);
     if (!file && !name)
-        return options->url.user[0]
-                   ? plugin_refuse(reterr, URL, "a user needs password_file or password_env", 0)
-                   : 0;
+        return 0;
     if (file)
-        r = plugin_read_file(file, password, reterr);
+        r = plugin_read_file(file, file_parameter, password, reterr);
     if (r == 0) {
-        options->password = strdup(file ? password : found);
-        r = options->password ? 0 : -ENOMEM;
+        *ret = strdup(file ? password : found);
+        r = *ret ? 0 : -ENOMEM;
     }
     explicit_bzero(password, sizeof(password));
     return r;
+}
+
+static int plugin_read_passwords(const struct weir_value *const *values,
+                                 struct redis_options *options, struct weir_reason *reterr)
+{
+    int r = plugin_read_password(values, PASSWORD_FILE, PASSWORD_ENV, &options->password, reterr);
+    if (r == 0)
+        r = plugin_read_password(values, SENTINEL_PASSWORD_FILE, SENTINEL_PASSWORD_ENV,
+                                 &options->sentinel_password, reterr);
+    if (r < 0)
+        return r;
+    if (options->urls[0].user[0] && !options->password)
+        return plugin_refuse(reterr, URL, "a user needs password_file or password_env", 0);
+    if (options->sentinel_user[0] && !options->sentinel_password)
+        return plugin_refuse(reterr, SENTINEL_USER,
+                             "a user needs sentinel_password_file or sentinel_password_env", 0);
+    return 0;
+}
+
+/* Reads the addresses, of servers or Sentinels. */
+static int plugin_read_urls(const struct weir_value *const *values, struct redis_options *options,
+                            struct weir_reason *reterr)
+{
+    const char *name = plugin_text(values[SENTINEL]);
+    const char *user = plugin_text(values[SENTINEL_USER]);
+    reterr->parameter = URL;
+    int n = redis_url_read(values[URL]->text, name ? SENTINEL_PORT : SERVER_PORT, options->urls,
+                           reterr);
+    if (n < 0)
+        return n;
+    options->urls_n = (uint32_t)n;
+    if (!name && (user || plugin_text(values[SENTINEL_PASSWORD_FILE]) ||
+                  plugin_text(values[SENTINEL_PASSWORD_ENV])))
+        return plugin_refuse(reterr, SENTINEL, "it has to name the master", 0);
+    if (!name)
+        return 0;
+    if (options->urls[0].is_unix)
+        return plugin_refuse(reterr, SENTINEL, "Sentinels are named by redis:// or rediss://", 0);
+    if (user)
+        snprintf(options->sentinel_user, sizeof(options->sentinel_user), "%s", user);
+    options->sentinel = strdup(name);
+    return options->sentinel ? 0 : -ENOMEM;
 }
 
 static int plugin_read_tls(const struct weir_value *const *values, struct redis_options *options,
@@ -149,7 +211,7 @@ static int plugin_read_tls(const struct weir_value *const *values, struct redis_
     const char *key_file = plugin_text(values[KEY_FILE]);
     if (!cert_file != !key_file)
         return plugin_refuse(reterr, CERT_FILE, "cert_file and key_file go together", 0);
-    if (!options->url.has_tls)
+    if (!options->urls[0].has_tls)
         return ca_file || cert_file ? plugin_refuse(reterr, URL, "TLS needs rediss://", 0) : 0;
     return redis_tls_context_new(ca_file, cert_file, key_file, &options->tls, reterr);
 }
@@ -158,8 +220,7 @@ static int plugin_read_options(const struct weir_value *const *values,
                                struct redis_options *options, struct weir_reason *reterr)
 {
     const char *prefix = plugin_text(values[KEY_PREFIX]);
-    reterr->parameter = URL;
-    int r = redis_url_read(values[URL]->text, &options->url, reterr);
+    int r = plugin_read_urls(values, options, reterr);
     if (r < 0)
         return r;
     r = plugin_read_tls(values, options, reterr);
@@ -174,14 +235,35 @@ static int plugin_read_options(const struct weir_value *const *values,
     options->definition.session_us = options->session_ns / REDIS_US;
     options->definition.drains = values[DRAINS]->value != 0;
     options->prefix = strdup(prefix ? prefix : PREFIX);
-    return options->prefix ? plugin_read_password(values, options, reterr) : -ENOMEM;
+    return options->prefix ? plugin_read_passwords(values, options, reterr) : -ENOMEM;
+}
+
+static void plugin_wipe(char *password)
+{
+    if (password)
+        explicit_bzero(password, strlen(password));
+    free(password);
+}
+
+/* Makes the servers that the URL names; with Sentinels one, which they name. */
+static int plugin_make_servers(struct redis_connection *connection)
+{
+    const struct redis_options *options = &connection->options;
+    for (uint32_t i = 0; i < options->urls_n && (i == 0 || !options->sentinel); i++) {
+        struct redis_server *server = redis_server_new(connection, &options->urls[i]);
+        if (!server)
+            return -ENOMEM;
+        server->is_seed = 1;
+    }
+    connection->home = connection->servers;
+    return 0;
 }
 
 static void plugin_free(struct redis_connection *connection)
 {
-    if (connection->options.password)
-        explicit_bzero(connection->options.password, strlen(connection->options.password));
-    free(connection->options.password);
+    plugin_wipe(connection->options.password);
+    plugin_wipe(connection->options.sentinel_password);
+    free(connection->options.sentinel);
     free(connection->options.prefix);
     redis_tls_context_free(connection->options.tls);
     redis_table_free(&connection->keys);
@@ -197,8 +279,8 @@ static int plugin_open(const struct weir_setup *setup, const struct weir_backend
     connection->host = host;
     connection->epoll = connection->event = connection->timer = -1;
     int r = plugin_read_options(setup->values, &connection->options, reterr);
-    if (r == 0 && !redis_server_new(connection, &connection->options.url))
-        r = -ENOMEM;
+    if (r == 0)
+        r = plugin_make_servers(connection);
     if (r == 0 && pthread_mutex_init(&connection->lock, NULL))
         r = -ENOMEM;
     if (r < 0) {

@@ -7,23 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAX    2048         /* elements of one reply; weir_list has at most 602 */
-#define TEXT_MAX     (64u << 10)  /* bytes of all texts of one reply */
-#define UNREAD_MAX   (256u << 10) /* bytes of a reply that has not been received as a whole */
+#define NODES_MAX    2048        /* elements of one reply; weir_list has at most 602 */
+#define TEXT_MAX     (64u << 10) /* bytes of all texts of one reply */
+#define UNREAD       4  /* bytes of a reply that is not there as a whole, for each of text */
+#define LARGER       32 /* times as much for the description of a cluster */
 #define INTEGER_LAST (INT64_C(1) << 53)
 
 struct redis_replies {
     redisReader *reader;
     size_t unread; /* bytes fed since the last whole reply */
-    size_t nodes_n, text_n;
-    struct redis_reply nodes[NODES_MAX];
-    char text[TEXT_MAX];
+    size_t nodes_n, nodes_max, text_n, text_max;
+    char *text;
+    struct redis_reply nodes[];
 };
 
 /* Returns n nodes in a row, or NULL: the reader gives up then. */
 static struct redis_reply *redis_reply_nodes(struct redis_replies *replies, size_t n)
 {
-    if (n > NODES_MAX - replies->nodes_n)
+    if (n > replies->nodes_max - replies->nodes_n)
         return NULL;
     struct redis_reply *nodes = &replies->nodes[replies->nodes_n];
     replies->nodes_n += n;
@@ -49,7 +50,7 @@ static void *redis_reply_text(const redisReadTask *task, char *text, size_t size
     struct redis_replies *replies = task->privdata;
     int is_error = task->type == REDIS_REPLY_ERROR;
     struct redis_reply *node = redis_reply_place(task, is_error ? REDIS_ERROR : REDIS_TEXT);
-    if (!node || size >= TEXT_MAX - replies->text_n)
+    if (!node || size >= replies->text_max - replies->text_n)
         return NULL;
     char *copy = &replies->text[replies->text_n];
     replies->text_n += size + 1;
@@ -96,12 +97,17 @@ static redisReplyObjectFunctions reply_functions = {
     .freeObject = redis_reply_forget,
 };
 
-struct redis_replies *redis_replies_new(void)
+struct redis_replies *redis_replies_new(int is_large)
 {
-    struct redis_replies *replies = malloc(sizeof(*replies));
+    size_t times = is_large ? LARGER : 1;
+    size_t size = times * (NODES_MAX * sizeof(struct redis_reply) + TEXT_MAX);
+    struct redis_replies *replies = malloc(sizeof(*replies) + size);
     if (!replies)
         return NULL;
     replies->unread = replies->nodes_n = replies->text_n = 0;
+    replies->nodes_max = times * NODES_MAX;
+    replies->text_max = times * TEXT_MAX;
+    replies->text = (char *)(replies->nodes + replies->nodes_max);
     replies->reader = redisReaderCreateWithFunctions(&reply_functions);
     if (!replies->reader) {
         free(replies);
@@ -122,7 +128,7 @@ void redis_replies_free(struct redis_replies *replies)
 int redis_replies_feed(struct redis_replies *replies, const void *bytes, size_t n)
 {
     replies->unread += n;
-    if (replies->unread > UNREAD_MAX)
+    if (replies->unread > UNREAD * replies->text_max)
         return -EPROTO;
     return redisReaderFeed(replies->reader, bytes, n) == REDIS_OK ? 0 : -ENOMEM;
 }

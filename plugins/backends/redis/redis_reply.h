@@ -34,8 +34,8 @@ struct redis_reply {
 
 struct redis_replies;
 
-/* Returns NULL if there is no memory. */
-struct redis_replies *redis_replies_new(void);
+/* `is_large`: a reply may describe a cluster. Returns NULL if there is no memory. */
+struct redis_replies *redis_replies_new(int is_large);
 void redis_replies_free(struct redis_replies *replies);
 
 /* Adds bytes that were received. Returns 0, -ENOMEM, or -EPROTO: a reply is too long. */

@@ -3,6 +3,8 @@
 #include "redis_run.h"
 
 #include "redis_calls.h"
+#include "redis_cluster.h"
+#include "redis_sentinel.h"
 #include "redis_server.h"
 #include "redis_session.h"
 
@@ -10,6 +12,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -193,7 +196,8 @@ static uint64_t run_keep_links(struct redis_connection *connection)
     uint64_t next_ns = REDIS_NEVER;
     for (struct redis_server *server = connection->servers; server; server = server->next)
         next_ns = run_earlier(next_ns, redis_server_keep(server, run_wait));
-    return next_ns;
+    next_ns = run_earlier(next_ns, redis_server_verify(connection->home, run_wait));
+    return run_earlier(next_ns, redis_cluster_keep(connection, run_wait));
 }
 
 /* Reads and sends on all links. Returns 1 if something is on its way, or has to be sent. */
@@ -231,6 +235,8 @@ void redis_run_end(struct redis_connection *connection)
 {
     while (connection->servers)
         redis_server_free(connection->servers);
+    redis_sentinel_forget(&connection->sentinels);
+    free(connection->slots);
     run_close_waits(connection);
 }
 
@@ -244,16 +250,32 @@ static int run_check_wait(void *context, int fd, short events, uint64_t until_ns
     return r < 0 && errno != EINTR ? -errno : r != 0;
 }
 
+/* Checks the master that Sentinels name. */
+static int run_check_master(const struct redis_connection *connection, struct redis_link_how *how)
+{
+    struct redis_sentinels sentinels = {0};
+    struct redis_url url;
+    uint64_t deadline_ns = how->deadline_ns;
+    int r = redis_sentinel_find(&connection->options, &sentinels, how, &url);
+    redis_sentinel_forget(&sentinels);
+    how->deadline_ns = deadline_ns;
+    return r < 0 ? r : redis_server_check(connection, how, &url);
+}
+
 int redis_run_check(struct redis_connection *connection, uint64_t until_ns,
                     struct weir_reason *reterr)
 {
+    const struct redis_options *options = &connection->options;
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
     struct redis_link_how how = {.wait = run_check_wait,
+                                 .tls = options->tls,
                                  .deadline_ns =
                                      redis_boot_ns() + (until_ns > now_ns ? until_ns - now_ns : 0)};
-    int r = redis_server_check(connection->servers, &how);
+    int r = options->sentinel ? run_check_master(connection, &how) : -EHOSTUNREACH;
+    for (uint32_t i = 0; i < options->urls_n && r < 0 && !options->sentinel; i++)
+        r = redis_server_check(connection, &how, &options->urls[i]);
     if (r < 0) {
         reterr->parameter = UINT32_MAX;
         snprintf(reterr->message, sizeof(reterr->message), "%s", how.why);

@@ -3,8 +3,10 @@
 #include "redis_server.h"
 
 #include "redis_calls.h"
+#include "redis_cluster.h"
 #include "redis_inbox.h"
 #include "redis_library.h"
+#include "redis_sentinel.h"
 #include "redis_session.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@
 #define BACKOFF_FIRST (SECOND / 50)
 #define BACKOFF_LAST  SECOND
 #define BACKOFF_GROWS 6 /* times that it doubles */
+#define VERIFICATIONS 3 /* of the master, in a session */
 
 static uint64_t server_earlier(uint64_t a, uint64_t b)
 {
@@ -38,22 +41,22 @@ struct redis_server *redis_server_new(struct redis_connection *connection,
     while (*end)
         end = &(*end)->next;
     *end = server;
+    connection->servers_n++;
     return server;
 }
 
 /* A random number below n, for the jitter of retries: xorshift64. */
-static uint64_t server_random(struct redis_server *server, uint64_t n)
+static uint64_t server_random(struct redis_connection *connection, uint64_t n)
 {
-    uint64_t x = server->connection->random;
+    uint64_t x = connection->random;
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
-    server->connection->random = x;
+    connection->random = x;
     return x % n;
 }
 
-/* Returns when to try again after so many attempts: at once the first time. */
-static uint64_t server_retry_ns(struct redis_server *server, uint32_t attempts)
+uint64_t redis_server_retry_ns(struct redis_connection *connection, uint32_t attempts)
 {
     uint64_t wait = BACKOFF_LAST, now = redis_boot_ns();
     if (attempts <= 1)
@@ -61,7 +64,14 @@ static uint64_t server_retry_ns(struct redis_server *server, uint32_t attempts)
     if (attempts < BACKOFF_GROWS)
         wait = BACKOFF_FIRST << attempts;
     wait = server_earlier(wait, BACKOFF_LAST);
-    return now + wait / 2 + server_random(server, wait / 2);
+    return now + wait / 2 + server_random(connection, wait / 2);
+}
+
+/* Returns 1 if there have to be links to the server. */
+static int server_is_wanted(const struct redis_server *server)
+{
+    const struct redis_connection *connection = server->connection;
+    return connection->is_cluster ? server->sessions_n > 0 : server == connection->home;
 }
 
 static void server_drop_inbox(struct redis_server *server)
@@ -71,7 +81,8 @@ static void server_drop_inbox(struct redis_server *server)
     redis_link_close(server->inbox);
     server->inbox = NULL;
     server->inbox_calls_n = 0;
-    server->inbox_retry_ns = server_retry_ns(server, ++server->inbox_failures);
+    server->inbox_retry_ns = redis_server_retry_ns(server->connection, ++server->inbox_failures +
+                                                                           server->inbox_redirects);
 }
 
 /* Gives the link up if the server does not answer. Returns when to look again. */
@@ -93,7 +104,8 @@ static uint64_t server_check_link(struct redis_server *server, uint64_t now_ns)
 uint64_t redis_server_tick(struct redis_server *server, uint64_t now_ns)
 {
     uint64_t next_ns = server_check_link(server, now_ns);
-    if (server->inbox && redis_inbox_end_ns(server) <= now_ns)
+    if (server->inbox &&
+        (redis_inbox_end_ns(server) <= now_ns || server->inbox_link_n != server->inbox_n))
         server_drop_inbox(server);
     return server->inbox ? server_earlier(next_ns, redis_inbox_end_ns(server)) : next_ns;
 }
@@ -118,62 +130,61 @@ static int server_has_session(const struct redis_server *server)
     return 0;
 }
 
-/* Looks up the host's addresses: the first time, and after a failure while there is no session.
- * It may block for long, and nothing would see a session end meanwhile. */
-static int server_resolve(struct redis_server *server, struct addrinfo **addresses,
-                          struct redis_link_how *how)
+/* Looks up the host's addresses: the first time, and after a failure while there is no session:
+ * nothing would see a session end meanwhile. */
+static int server_resolve(struct redis_server *server, struct redis_link_how *how)
 {
-    const struct redis_url *url = &server->url;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     pthread_mutex_lock(&server->connection->lock);
-    int keep = *addresses && (!server->down || server_has_session(server));
+    int keeps = !server->down || server_has_session(server);
     pthread_mutex_unlock(&server->connection->lock);
-    if (url->is_unix || keep)
-        return 0;
-    int r = getaddrinfo(url->host, url->port, &hints, &found);
-    if (r != 0 && !*addresses) {
-        snprintf(how->why, sizeof(how->why), "cannot look up the host: %s", gai_strerror(r));
-        return -EHOSTUNREACH;
-    }
-    if (r == 0 && *addresses)
-        freeaddrinfo(*addresses);
-    if (r == 0)
-        *addresses = found;
-    return 0;
+    int r = redis_link_resolve(how, &server->addresses, keeps);
+    how->addresses = server->addresses;
+    return r;
 }
 
-/* Calls a function that changes nothing, about a set that is not there. */
-static int server_try_call(struct redis_server *server, struct redis_link *link,
-                           struct redis_link_how *how)
+/* Calls a function without a key: if it is there, it refuses that. */
+static int server_try_call(struct redis_link *link, struct redis_link_how *how)
 {
     struct redis_buffer buffer = {0};
     const struct redis_reply *reply = NULL;
-    char key[300];
-    snprintf(key, sizeof(key), "%.250s{}", server->connection->options.prefix);
-    redis_buffer_begin(&buffer, 7);
+    redis_buffer_begin(&buffer, 3);
     redis_buffer_text(&buffer, "FCALL");
     redis_buffer_text(&buffer, "weir_snapshot");
-    redis_buffer_text(&buffer, "1");
-    redis_buffer_text(&buffer, key);
-    redis_buffer_text(&buffer, how->run_id);
-    redis_buffer_text(&buffer, "0/-/0/10000/r,1");
-    redis_buffer_text(&buffer, "");
+    redis_buffer_text(&buffer, "0");
     int r = redis_link_ask(link, how, &buffer, "FCALL", &reply);
     redis_buffer_free(&buffer);
     if (r == 0 || !reply || reply->type != REDIS_ERROR)
         return r;
-    if (redis_reply_is_error(reply, "NOSET"))
+    if (redis_reply_is_error(reply, "BADARG"))
         return 0;
     return strncmp(reply->text, "ERR Function not found", 22) ? r : -ENOSYS;
 }
 
+/* Sees that the server is one that the configuration means. */
+static int server_check_mode(const struct redis_connection *connection, struct redis_link_how *how)
+{
+    int is_alone = connection->options.urls_n == 1 || connection->options.sentinel;
+    if (how->mode == REDIS_MODE_CLUSTER ? !connection->options.sentinel
+                                        : how->mode == REDIS_MODE_ALONE && is_alone)
+        return 0;
+    snprintf(how->why, sizeof(how->why), "%s",
+             how->mode == REDIS_MODE_SENTINEL
+                 ? "this is a Sentinel: `sentinel` has to name the master"
+             : how->mode == REDIS_MODE_CLUSTER
+                 ? "a master of Sentinels cannot be one of a cluster"
+                 : "the URL names several servers, and this one is in no cluster");
+    return -EPROTOTYPE;
+}
+
 /* Logs in, and has the server know the functions. */
-static int server_greet(struct redis_server *server, struct redis_link *link,
+static int server_greet(const struct redis_connection *connection, struct redis_link *link,
                         struct redis_link_how *how)
 {
     int r = redis_link_greet(link, how);
+    if (r == 0)
+        r = server_check_mode(connection, how);
     if (r == 0 && !how->library)
-        r = server_try_call(server, link, how);
+        r = server_try_call(link, how);
     if (r != -ENOSYS)
         return r;
     how->library = (const char *)redis_library;
@@ -181,34 +192,56 @@ static int server_greet(struct redis_server *server, struct redis_link *link,
     return redis_link_greet(link, how);
 }
 
+struct redis_link *redis_server_dial(struct redis_server *server, struct redis_link_how *how,
+                                     int *reterr)
+{
+    *reterr = server_resolve(server, how);
+    how->deadline_ns = redis_boot_ns() + server->connection->options.timeout_ns;
+    return *reterr == 0 ? redis_link_open(how, reterr) : NULL;
+}
+
+struct redis_link_how redis_server_how(const struct redis_server *server, redis_link_wait wait)
+{
+    const struct redis_options *options = &server->connection->options;
+    return (struct redis_link_how){.url = &server->url,
+                                   .tls = options->tls,
+                                   .password = options->password,
+                                   .needs_master = options->sentinel != NULL,
+                                   .wait = wait,
+                                   .context = server->connection};
+}
+
+/* Asks the Sentinels which one the server is. */
+static int server_find(struct redis_server *server, struct redis_link_how *how)
+{
+    struct redis_connection *connection = server->connection;
+    struct redis_url url;
+    int r = redis_sentinel_find(&connection->options, &connection->sentinels, how, &url);
+    if (r < 0 || (!strcmp(url.host, server->url.host) && !strcmp(url.port, server->url.port)))
+        return r;
+    pthread_mutex_lock(&connection->lock);
+    server->url = url;
+    pthread_mutex_unlock(&connection->lock);
+    if (server->addresses)
+        freeaddrinfo(server->addresses);
+    server->addresses = NULL;
+    return 0;
+}
+
 /* Makes a link, without the lock. Returns it, or NULL with the code. */
 static struct redis_link *server_connect(struct redis_server *server, struct redis_link_how *how,
                                          int *reterr)
 {
-    struct redis_link *link = NULL;
-    int r = server_resolve(server, &server->addresses, how);
-    how->addresses = server->addresses;
-    how->deadline_ns = redis_boot_ns() + server->connection->options.timeout_ns;
-    if (r == 0)
-        link = redis_link_open(how, &r);
-    if (link) {
-        how->deadline_ns = redis_boot_ns() + server->connection->options.timeout_ns;
-        r = server_greet(server, link, how);
-    }
-    if (r == 0)
+    const struct redis_connection *connection = server->connection;
+    struct redis_link *link = redis_server_dial(server, how, reterr);
+    if (!link)
+        return NULL;
+    how->deadline_ns = redis_boot_ns() + connection->options.timeout_ns;
+    *reterr = server_greet(connection, link, how);
+    if (*reterr == 0)
         return link;
     redis_link_close(link);
-    *reterr = r;
     return NULL;
-}
-
-static struct redis_link_how server_how(const struct redis_server *server, redis_link_wait wait)
-{
-    return (struct redis_link_how){.url = &server->url,
-                                   .tls = server->connection->options.tls,
-                                   .password = server->connection->options.password,
-                                   .wait = wait,
-                                   .context = server->connection};
 }
 
 /* The server can be called again: goes on where the last link has ended. */
@@ -222,6 +255,8 @@ static void server_resume(struct redis_server *server, struct redis_link *link,
     if (server->complained)
         redis_log(server, WEIR_LOG_INFO, "the server is there again");
     server->complained = 0;
+    server->connection->find_ns =
+        redis_boot_ns() + server->connection->options.session_ns / VERIFICATIONS;
     redis_inbox_name(server);
     server->link = link;
     server->ready = 1;
@@ -229,13 +264,12 @@ static void server_resume(struct redis_server *server, struct redis_link *link,
     server->watched = 0;
     for (struct redis_set *set = server->connection->sets; set; set = set->next) {
         for (struct redis_session *session = set->sessions; session; session = session->next) {
-            if (session->server == server)
+            if (session->server == server && redis_session_can_send(session))
                 redis_session_resume(session);
         }
     }
     redis_calls_flush(server);
-    if (server->waiters)
-        pthread_cond_signal(&server->waiters->condition);
+    redis_calls_wake_waiters(server);
 }
 
 void redis_server_complain(struct redis_server *server, const char *why, int code)
@@ -245,46 +279,76 @@ void redis_server_complain(struct redis_server *server, const char *why, int cod
     server->complained = code;
 }
 
+/* While it is not known whether there is a cluster, the servers of the URL are tried in turn. */
+static void server_give_way(struct redis_server *server)
+{
+    struct redis_connection *connection = server->connection;
+    struct redis_server *next = server->next ? server->next : connection->servers;
+    if (connection->is_cluster || server != connection->home || server == next)
+        return;
+    connection->home = next;
+    for (struct redis_set *set = connection->sets; set; set = set->next) {
+        for (struct redis_session *session = set->sessions; session; session = session->next)
+            redis_session_move(session, next, 0);
+    }
+}
+
+/* Watches a new link. Returns it, or NULL with the code. */
+static struct redis_link *server_watch(struct redis_server *server, struct redis_link *link,
+                                       uint32_t events, int *reterr)
+{
+    struct epoll_event event = {.events = events, .data.ptr = link};
+    if (!link || epoll_ctl(server->connection->epoll, EPOLL_CTL_ADD, link->fd, &event) == 0)
+        return link;
+    *reterr = -errno;
+    redis_link_close(link);
+    return NULL;
+}
+
 static void server_connect_link(struct redis_server *server, redis_link_wait wait)
 {
-    struct redis_link_how how = server_how(server, wait);
+    struct redis_connection *connection = server->connection;
+    struct redis_link_how how = redis_server_how(server, wait);
+    struct redis_link *link = NULL;
     int r = 0;
     how.library = server->needs_library ? (const char *)redis_library : NULL;
     how.library_size = redis_library_size;
-    server->retry_ns = server_retry_ns(server, ++server->failures);
-    pthread_mutex_unlock(&server->connection->lock);
-    struct redis_link *link = server_connect(server, &how, &r);
-    struct epoll_event event = {.events = 0, .data.ptr = link};
-    if (link && epoll_ctl(server->connection->epoll, EPOLL_CTL_ADD, link->fd, &event) < 0) {
-        r = -errno;
-        redis_link_close(link);
-        link = NULL;
-    }
-    pthread_mutex_lock(&server->connection->lock);
-    if (link) {
+    server->retry_ns = redis_server_retry_ns(connection, ++server->failures);
+    pthread_mutex_unlock(&connection->lock);
+    if (connection->options.sentinel)
+        r = server_find(server, &how);
+    if (r == 0)
+        link = server_watch(server, server_connect(server, &how, &r), 0, &r);
+    pthread_mutex_lock(&connection->lock);
+    if (link && how.mode == REDIS_MODE_CLUSTER && (r = redis_cluster_begin(connection)) < 0)
+        snprintf(how.why, sizeof(how.why), "there is no memory");
+    if (link && r == 0) {
         server->needs_library &= !how.library;
         server_resume(server, link, &how);
         return;
     }
+    redis_link_close(link);
     server->down = 1;
     redis_server_complain(server, how.why, r);
+    redis_calls_wake_waiters(server);
+    redis_cluster_miss(server);
+    server_give_way(server);
 }
 
 static void server_connect_inbox(struct redis_server *server, redis_link_wait wait)
 {
-    struct redis_link_how how = server_how(server, wait);
+    struct redis_link_how how = redis_server_how(server, wait);
     int r = 0;
-    server->inbox_retry_ns = server_retry_ns(server, ++server->inbox_failures);
+    server->inbox_retry_ns = redis_server_retry_ns(server->connection, ++server->inbox_failures);
+    redis_inbox_name(server);
+    if (!server->inbox_key[0])
+        return;
     pthread_mutex_unlock(&server->connection->lock);
-    struct redis_link *link = server_connect(server, &how, &r);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
-    if (link && epoll_ctl(server->connection->epoll, EPOLL_CTL_ADD, link->fd, &event) < 0) {
-        redis_link_close(link);
-        link = NULL;
-    }
+    struct redis_link *link = server_watch(server, server_connect(server, &how, &r), EPOLLIN, &r);
     pthread_mutex_lock(&server->connection->lock);
     server->inbox = link;
     server->inbox_calls_n = 0;
+    server->inbox_link_n = server->inbox_n;
     server->inbox_heard_ns = redis_boot_ns();
     if (link && redis_inbox_ask(server) < 0)
         server_drop_inbox(server);
@@ -303,8 +367,34 @@ static void server_retire(struct redis_server *server)
     server->broken = 0;
 }
 
+/* Takes down the links of a server that no session has needed for as long as one lasts. Returns
+ * when to look again. */
+static uint64_t server_shut(struct redis_server *server)
+{
+    uint64_t now_ns = redis_boot_ns();
+    if (server->unused_ns == 0)
+        server->unused_ns = now_ns + server->connection->options.session_ns;
+    if (!server->link && !server->inbox)
+        return REDIS_NEVER;
+    if (now_ns < server->unused_ns)
+        return server->unused_ns;
+    if (server->ready && server->calls_n == 0 && !server->waiters)
+        redis_calls_break(server, NULL);
+    server_retire(server);
+    if (server->link) /* woken when the last reply has come, or the last thread leaves it */
+        return REDIS_NEVER;
+    server_drop_inbox(server);
+    server->inbox_wanted = server->down = 0;
+    server->failures = server->inbox_failures = 0;
+    server->retry_ns = server->inbox_retry_ns = 0;
+    return REDIS_NEVER;
+}
+
 uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait)
 {
+    if (!server_is_wanted(server))
+        return server_shut(server);
+    server->unused_ns = 0;
     server_retire(server);
     if (!server->ready && !server->broken && server->retry_ns <= redis_boot_ns())
         server_connect_link(server, wait);
@@ -314,8 +404,28 @@ uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait)
     if (server->broken)
         return REDIS_NEVER; /* woken when the last thread leaves it */
     if (!server->ready)
-        return server->retry_ns;
+        return server_is_wanted(server) ? server->retry_ns : REDIS_NEVER;
     return server->inbox_wanted && !server->inbox ? server->inbox_retry_ns : REDIS_NEVER;
+}
+
+/* Another master grants nothing for a session: by its end all have left this one. */
+uint64_t redis_server_verify(struct redis_server *server, redis_link_wait wait)
+{
+    struct redis_connection *connection = server->connection;
+    struct redis_link_how how = redis_server_how(server, wait);
+    struct redis_url url = server->url;
+    if (!connection->options.sentinel || !server->ready)
+        return REDIS_NEVER;
+    if (connection->find_ns > redis_boot_ns())
+        return connection->find_ns;
+    pthread_mutex_unlock(&connection->lock);
+    int r = redis_sentinel_find(&connection->options, &connection->sentinels, &how, &url);
+    pthread_mutex_lock(&connection->lock);
+    if (r == 0 && server->ready &&
+        (strcmp(url.host, server->url.host) || strcmp(url.port, server->url.port)))
+        redis_calls_break(server, "the Sentinels name another master");
+    connection->find_ns = redis_boot_ns() + connection->options.session_ns / VERIFICATIONS;
+    return connection->find_ns;
 }
 
 /* Has the server read all that was sent: a socket that is closed with replies unread may lose it.
@@ -339,6 +449,7 @@ void redis_server_free(struct redis_server *server)
     while (*at != server)
         at = &(*at)->next;
     *at = server->next;
+    server->connection->servers_n--;
     if (server->link && server->ready)
         server_drain(server->link);
     redis_link_close(server->link);
@@ -351,17 +462,19 @@ void redis_server_free(struct redis_server *server)
     free(server);
 }
 
-int redis_server_check(struct redis_server *server, struct redis_link_how *how)
+int redis_server_check(const struct redis_connection *connection, struct redis_link_how *how,
+                       const struct redis_url *url)
 {
     struct addrinfo *addresses = NULL;
-    int r = server_resolve(server, &addresses, how);
-    how->url = &server->url;
-    how->tls = server->connection->options.tls;
-    how->password = server->connection->options.password;
+    how->url = url;
+    how->tls = connection->options.tls;
+    how->password = connection->options.password;
+    how->needs_master = connection->options.sentinel != NULL;
+    int r = redis_link_resolve(how, &addresses, 1);
     how->addresses = addresses;
     struct redis_link *link = r == 0 ? redis_link_open(how, &r) : NULL;
     if (link)
-        r = server_greet(server, link, how);
+        r = server_greet(connection, link, how);
     redis_link_close(link);
     if (addresses)
         freeaddrinfo(addresses);

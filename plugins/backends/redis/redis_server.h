@@ -31,7 +31,21 @@ void redis_server_serve(struct redis_server *server, const struct epoll_event *e
 /* Logs what went wrong, once until something else does. The caller has the lock. */
 void redis_server_complain(struct redis_server *server, const char *why, int code);
 
-/* Connects apart from all else, and sees whether the functions can be called. */
-int redis_server_check(struct redis_server *server, struct redis_link_how *how);
+/* With Sentinels: asks them now and then whether the master still is one; a master that was
+ * replaced may go on for a while. Returns when it is to be called again. The caller has the lock.
+ */
+uint64_t redis_server_verify(struct redis_server *server, redis_link_wait wait);
+/* Returns how a link to the server is made. */
+struct redis_link_how redis_server_how(const struct redis_server *server, redis_link_wait wait);
+/* Connects, without the lock, for another purpose. Returns the link, or NULL with the code. */
+struct redis_link *redis_server_dial(struct redis_server *server, struct redis_link_how *how,
+                                     int *reterr);
+/* Returns when to try again after so many attempts: at once the first time. */
+uint64_t redis_server_retry_ns(struct redis_connection *connection, uint32_t attempts);
+
+/* Connects apart from all else, and sees whether the functions can be called. `how` has the waiting
+ * and the deadline. */
+int redis_server_check(const struct redis_connection *connection, struct redis_link_how *how,
+                       const struct redis_url *url);
 
 #endif

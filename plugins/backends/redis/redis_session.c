@@ -3,6 +3,7 @@
 #include "redis_session.h"
 
 #include "redis_calls.h"
+#include "redis_cluster.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ static struct redis_session *redis_session_new(struct redis_set *set, const char
     if (!session)
         return NULL;
     session->set = set;
-    session->server = set->connection->servers;
+    session->cluster_slot = redis_slot(key, size);
+    session->server = redis_cluster_route(set->connection, session->cluster_slot);
     session->key_size = size;
     memcpy(session->key, key, size);
     session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
@@ -44,6 +46,7 @@ static struct redis_session *redis_session_new(struct redis_set *set, const char
         free(session);
         return NULL;
     }
+    session->server->sessions_n++;
     session->next = set->sessions;
     if (session->next)
         session->next->previous = session;
@@ -88,6 +91,9 @@ void redis_session_free(struct redis_session *session)
         free(ticket);
     }
     redis_table_remove(&set->connection->keys, &session->by_key);
+    session->server->sessions_n--;
+    if (session->target)
+        session->target->sessions_n--;
     if (session->next)
         session->next->previous = session->previous;
     if (session->previous)
@@ -113,6 +119,7 @@ static int redis_session_call_open(struct redis_session *session)
     redis_call_begin(session, "weir_open", 2);
     redis_buffer_text(outbox, session->server->inbox_key);
     redis_buffer_text(outbox, session->known ? "1" : "0");
+    session->inbox = session->server->inbox_n;
     return redis_session_call(session, REDIS_CALL_OPEN);
 }
 
@@ -133,7 +140,7 @@ int redis_session_open(struct redis_session *session)
 
 void redis_session_leave(struct redis_session *session)
 {
-    if (session->state != REDIS_CLOSED && session->server->ready) {
+    if (session->state != REDIS_CLOSED && redis_session_can_send(session)) {
         redis_call_begin(session, "weir_leave", 0);
         (void)redis_session_call(session, REDIS_CALL_LEAVE); /* otherwise it runs out */
     }
@@ -181,10 +188,23 @@ int redis_session_is_alive(struct redis_session *session)
     return 0;
 }
 
-static int redis_session_call_heartbeat(struct redis_session *session)
+/* Sends a heartbeat: without ASKING it finds out whether the slot has arrived. */
+static int redis_session_call_heartbeat(struct redis_session *session, int asks)
 {
+    uint8_t before = session->asks;
+    session->asks &= (uint8_t)asks;
     redis_call_begin(session, "weir_heartbeat", 0);
-    return redis_session_call(session, REDIS_CALL_HEARTBEAT);
+    int r = redis_session_call(session, REDIS_CALL_HEARTBEAT);
+    session->asks = before;
+    session->beating = r == 0;
+    return r;
+}
+
+void redis_session_beat_asking(struct redis_session *session)
+{
+    session->beating = 0;
+    if (session->state == REDIS_OPEN && redis_session_can_send(session))
+        (void)redis_session_call_heartbeat(session, 1); /* otherwise the next one is due soon */
 }
 
 /* Tells the server about up to ASSERT_MAX grants, from this one on. Returns the one after them. */
@@ -199,6 +219,7 @@ static struct redis_ticket *redis_session_assert(struct redis_session *session,
         n += ticket->state == REDIS_HELD;
     redis_call_begin(session, "weir_assert", 1 + n * (4 + set->limits_n));
     redis_buffer_text(outbox, session->server->inbox_key);
+    session->inbox = session->server->inbox_n;
     for (; from != ticket; from = from->next) {
         if (from->state != REDIS_HELD)
             continue;
@@ -216,6 +237,10 @@ static struct redis_ticket *redis_session_assert(struct redis_session *session,
 
 void redis_session_list(struct redis_session *session, int64_t cursor)
 {
+    if (!redis_session_can_send(session)) {
+        session->list = 0;
+        return;
+    }
     if (cursor == 0) {
         session->list = ++session->lists_n;
         session->list_version = session->version;
@@ -230,7 +255,7 @@ static void redis_session_send_unsent(struct redis_session *session)
 {
     struct redis_ticket *last = session->last, *ticket = session->first, *next;
     session->unsent = 0;
-    for (; ticket && session->server->ready; ticket = next) {
+    for (; ticket && redis_session_can_send(session); ticket = next) {
         next = ticket != last ? ticket->next : NULL;
         if (ticket->unsent)
             redis_ticket_send(ticket);
@@ -239,22 +264,72 @@ static void redis_session_send_unsent(struct redis_session *session)
     }
 }
 
-void redis_session_resume(struct redis_session *session)
+/* Tells the server all that is held, and asks what it has. */
+static void redis_session_tell(struct redis_session *session)
 {
     struct redis_ticket *ticket = session->first;
+    do {
+        ticket = redis_session_assert(session, ticket);
+    } while (ticket);
+    redis_session_list(session, 0);
+}
+
+int redis_session_can_send(const struct redis_session *session)
+{
+    return session->server->ready && !session->target && session->resume_ns == 0;
+}
+
+void redis_session_want_inbox(struct redis_session *session)
+{
+    session->waits = 1;
+    if (session->server->inbox_wanted)
+        return;
+    session->server->inbox_wanted = 1;
+    redis_calls_wake_by(session->set->connection, 0);
+}
+
+void redis_session_move(struct redis_session *session, struct redis_server *target, int asks)
+{
+    if (session->target)
+        session->target->sessions_n--;
+    session->target = target;
+    session->target_asks = asks != 0;
+    target->sessions_n++;
+    redis_session_arrive(session);
+}
+
+/* What the server has of the session is not known: so its inbox is named again. */
+void redis_session_arrive(struct redis_session *session)
+{
+    struct redis_server *from = session->server;
+    if (!session->target || session->calls_n > 0)
+        return;
+    session->server = session->target;
+    session->asks = session->target_asks;
+    session->target = NULL;
+    session->inbox = 0;
+    session->beating = 0;
+    from->sessions_n--;
+    redis_calls_wake_waiters(from);
+    if (session->waits)
+        redis_session_want_inbox(session);
+    if (redis_session_can_send(session))
+        redis_session_resume(session);
+    redis_calls_wake_by(session->set->connection, 0);
+}
+
+void redis_session_resume(struct redis_session *session)
+{
     int r = 0;
     session->list = 0;
     session->mismatches = session->beating = 0;
     if (session->state == REDIS_OPENING)
         r = redis_session_call_open(session);
-    else if (session->state == REDIS_OPEN && session->run == session->server->run)
-        r = redis_session_call_heartbeat(session);
-    else if (session->state == REDIS_OPEN) {
-        do {
-            ticket = redis_session_assert(session, ticket);
-        } while (ticket);
-        redis_session_list(session, 0);
-    }
+    else if (session->state == REDIS_OPEN && session->run == session->server->run &&
+             session->inbox == session->server->inbox_n)
+        r = redis_session_call_heartbeat(session, 0);
+    else if (session->state == REDIS_OPEN)
+        redis_session_tell(session);
     if (r < 0)
         redis_calls_break(session->server, "there is no memory");
     redis_session_send_unsent(session);
@@ -298,9 +373,8 @@ static void redis_session_beat(struct redis_session *session, uint64_t now_ns)
         redis_session_leave(session);
         return;
     }
-    if (session->heartbeat_ns <= now_ns && !session->beating &&
-        redis_session_call_heartbeat(session) == 0)
-        session->beating = 1;
+    if (session->heartbeat_ns <= now_ns && !session->beating)
+        (void)redis_session_call_heartbeat(session, 0); /* otherwise the next one */
     if (session->heartbeat_ns <= now_ns)
         session->heartbeat_ns = now_ns + connection->options.session_ns / HEARTBEATS;
     if (session->pump_ns <= now_ns) {
@@ -317,20 +391,33 @@ static uint64_t redis_session_earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Sends what is due. Returns when there will be something again. */
+static uint64_t redis_session_send(struct redis_session *session, uint64_t now_ns)
+{
+    if (session->unsent)
+        redis_session_send_unsent(session);
+    if (session->state != REDIS_OPEN)
+        return REDIS_NEVER;
+    if (session->waits && session->inbox != session->server->inbox_n)
+        redis_session_tell(session);
+    redis_session_beat(session, now_ns);
+    return redis_session_earlier(session->heartbeat_ns, session->pump_ns);
+}
+
 uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)
 {
-    uint64_t next_ns = REDIS_NEVER;
+    uint64_t next_ns = session->resume_ns ? session->resume_ns : REDIS_NEVER;
     if (session->expires_ns <= now_ns)
         redis_session_lose(session);
-    if (session->server->ready && session->unsent)
-        redis_session_send_unsent(session);
-    if (session->server->ready && session->state == REDIS_OPEN)
-        redis_session_beat(session, now_ns);
-    if (!session->server->ready)
-        next_ns = redis_session_expire(session, now_ns);
-    next_ns = redis_session_earlier(next_ns, session->expires_ns);
-    if (session->server->ready && session->state == REDIS_OPEN)
-        next_ns = redis_session_earlier(
-            next_ns, redis_session_earlier(session->heartbeat_ns, session->pump_ns));
-    return next_ns;
+    if (session->resume_ns && session->resume_ns <= now_ns) {
+        session->resume_ns = 0;
+        redis_calls_wake_waiters(session->server);
+        if (redis_session_can_send(session))
+            redis_session_resume(session);
+    }
+    if (redis_session_can_send(session))
+        next_ns = redis_session_send(session, now_ns);
+    else
+        next_ns = redis_session_earlier(next_ns, redis_session_expire(session, now_ns));
+    return redis_session_earlier(next_ns, session->expires_ns);
 }

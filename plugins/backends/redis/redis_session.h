@@ -32,6 +32,18 @@ void redis_session_renew(struct redis_session *session, uint64_t sent_ns);
 /* Returns 1 if the session has not run out. If it has, it is lost. */
 int redis_session_is_alive(struct redis_session *session);
 
+/* Returns 1 if calls about the session can be sent now. */
+int redis_session_can_send(const struct redis_session *session);
+/* Has it go on at a server, be it the same, once nothing is on its way; `asks`: as one with a slot
+ * that is on its way there. Not before `resume_ns` of the session, if that is not 0. */
+void redis_session_move(struct redis_session *session, struct redis_server *target, int asks);
+/* Ends a move, if there is one and nothing is on its way. */
+void redis_session_arrive(struct redis_session *session);
+/* Sends the heartbeat again, preceded by ASKING. */
+void redis_session_beat_asking(struct redis_session *session);
+/* A request of the session may wait: messages have to come. */
+void redis_session_want_inbox(struct redis_session *session);
+
 /* Goes on over a new link: tells the server what is held, and sends what it may not have. */
 void redis_session_resume(struct redis_session *session);
 /* Asks the server what it has of this session. */

@@ -132,15 +132,15 @@ static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
     int r = redis_ticket_new(session, ask, &ticket);
     if (r < 0)
         return r;
-    if (ask->mode == WEIR_BACKEND_WAIT && !server->inbox_wanted) {
-        server->inbox_wanted = 1;
-        redis_calls_wake_by(connection, 0);
-    }
+    if (ask->mode == WEIR_BACKEND_WAIT && !session->waits)
+        redis_session_want_inbox(session);
     if (server->down && ask->mode != WEIR_BACKEND_WAIT) {
         redis_ticket_fail(ticket, -ENOTCONN);
-    } else if (session->unsent || !server->ready) {
+    } else if (session->unsent || !redis_session_can_send(session)) {
         redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
-        redis_calls_wake_by(connection, ticket->asked_ns + connection->options.timeout_ns);
+        redis_calls_wake_by(connection, server->link
+                                            ? ticket->asked_ns + connection->options.timeout_ns
+                                            : server->retry_ns);
     } else {
         redis_ticket_send(ticket);
     }
@@ -233,33 +233,45 @@ int redis_set_is_held(void *of, uint64_t hold)
     return r;
 }
 
-static int set_call_snapshot(struct redis_waiter *waiter)
+/* Asks for a snapshot, and waits for it. Returns 0, -EAGAIN: ask again, or another code. With the
+ * lock. */
+static int set_call_snapshot(struct redis_waiter *waiter, uint64_t until_ns)
 {
     struct redis_session *session = waiter->session;
-    if (!session->server->ready)
-        return -ENOTCONN;
     redis_call_begin(session, "weir_snapshot", 0);
-    return redis_call_end(session->server, &(struct redis_call){.kind = REDIS_CALL_SNAPSHOT,
-                                                                .session = session,
-                                                                .waiter = waiter,
-                                                                .is_urgent = 1});
+    int r = redis_call_end(session->server, &(struct redis_call){.kind = REDIS_CALL_SNAPSHOT,
+                                                                 .session = session,
+                                                                 .waiter = waiter,
+                                                                 .is_urgent = 1});
+    if (r < 0)
+        return r;
+    waiter->answered = 0;
+    waiter->result = -ETIMEDOUT;
+    redis_calls_flush(session->server);
+    if (!redis_calls_wait(waiter, until_ns))
+        redis_calls_forget_waiter(waiter->session->server, waiter);
+    return waiter->result;
 }
 
+/* A session may end while a thread waits to send: so it is looked for each time. */
 int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint64_t until_ns,
                        struct weir_backend_snapshot *ret)
 {
     struct redis_set *set = of;
-    struct redis_connection *connection = set->connection;
-    struct redis_waiter waiter = {.snapshot = ret, .result = -ETIMEDOUT};
-    pthread_mutex_lock(&connection->lock);
-    waiter.session = redis_session_get(set, subject, subject_size);
-    int r = waiter.session ? set_call_snapshot(&waiter) : -ENOMEM;
-    if (r == 0) {
-        redis_calls_flush(waiter.session->server);
-        if (!redis_calls_wait(&waiter, until_ns))
-            redis_calls_forget_waiter(waiter.session->server, &waiter);
-        r = waiter.result;
+    struct redis_waiter waiter = {.snapshot = ret};
+    int r = -EAGAIN;
+    pthread_mutex_lock(&set->connection->lock);
+    while (r == -EAGAIN) {
+        waiter.session = redis_session_get(set, subject, subject_size);
+        if (!waiter.session)
+            r = -ENOMEM;
+        else if (redis_session_can_send(waiter.session))
+            r = set_call_snapshot(&waiter, until_ns);
+        else if (waiter.session->server->down)
+            r = -ENOTCONN;
+        else if (!redis_calls_wait_to_send(&waiter, until_ns))
+            r = -ETIMEDOUT;
     }
-    pthread_mutex_unlock(&connection->lock);
+    pthread_mutex_unlock(&set->connection->lock);
     return r;
 }

@@ -206,7 +206,7 @@ void redis_ticket_set_unsent(struct redis_ticket *ticket)
 {
     struct redis_connection *connection = ticket->session->set->connection;
     ticket->unsent = ticket->session->unsent = connection->unsent = 1;
-    if (ticket->session->server->ready)
+    if (redis_session_can_send(ticket->session))
         redis_calls_wake_by(connection, 0);
 }
 
@@ -327,8 +327,9 @@ static int redis_ticket_call_next(struct redis_ticket *ticket)
 
 void redis_ticket_send(struct redis_ticket *ticket)
 {
-    const struct redis_server *server = ticket->session->server;
-    if (!server->ready || redis_calls_are_full(server) || redis_ticket_call_next(ticket) < 0)
+    const struct redis_session *session = ticket->session;
+    if (!redis_session_can_send(session) || redis_calls_are_full(session->server) ||
+        redis_ticket_call_next(ticket) < 0)
         redis_ticket_set_unsent(ticket);
     else
         ticket->unsent = 0;

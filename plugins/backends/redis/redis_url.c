@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DB_MAX 65535
+#define DB_MAX   65535
+#define PORT_MAX 65535
 /* The path of a socket's address, struct sockaddr_un, and its end. */
 #define PATH_MAX_UNIX 108
 
@@ -84,12 +85,25 @@ static int redis_url_unix(const char *text, struct redis_url *ret, struct weir_r
     return 0;
 }
 
+int redis_url_set_host(struct redis_url *url, const char *host, size_t size, uint64_t port)
+{
+    if (size == 0 || size >= sizeof(url->host) || port == 0 || port > PORT_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)host[i] <= ' ' || host[i] == 0x7f || strchr("?[]/,@", host[i]))
+            return -EINVAL;
+    }
+    memcpy(url->host, host, size);
+    url->host[size] = '\0';
+    snprintf(url->port, sizeof(url->port), "%u", (unsigned)port);
+    return 0;
+}
+
 /* Reads HOST[:PORT] up to `end`. */
-static int redis_url_host(const char *text, const char *end, struct redis_url *ret,
+static int redis_url_host(const char *text, const char *end, unsigned port, struct redis_url *ret,
                           struct weir_reason *reterr)
 {
     const char *colon, *host_end;
-    unsigned port = 6379;
     if (*text == '[') {
         host_end = memchr(text, ']', (size_t)(end - text));
         if (!host_end)
@@ -100,32 +114,49 @@ static int redis_url_host(const char *text, const char *end, struct redis_url *r
         colon = memchr(text, ':', (size_t)(end - text));
         colon = host_end = colon ? colon : end;
     }
-    if (redis_url_copy(ret->host, sizeof(ret->host), text, host_end) < 0 || !ret->host[0])
-        return redis_url_refuse(reterr, "a host has 1 to 255 bytes");
     if (colon != end) {
         char number[8];
         if (*colon != ':' || redis_url_copy(number, sizeof(number), colon + 1, end) < 0 ||
-            redis_url_number(number, 65535, &port) < 0 || port == 0)
+            redis_url_number(number, PORT_MAX, &port) < 0 || port == 0)
             return redis_url_refuse(reterr, "a port is a number from 1 to 65535");
     }
-    snprintf(ret->port, sizeof(ret->port), "%u", port);
+    if (redis_url_set_host(ret, text, (size_t)(host_end - text), port) < 0)
+        return redis_url_refuse(reterr, "a host has 1 to 255 bytes, none of them one of ?[]/,@");
     return 0;
 }
 
-static int redis_url_net(const char *text, struct redis_url *ret, struct weir_reason *reterr)
+/* Reads HOST[:PORT],… up to `end`, for servers that are alike in all else. Returns how many. */
+static int redis_url_hosts(const char *text, const char *end, unsigned port,
+                           struct redis_url ret[REDIS_URLS_MAX], struct weir_reason *reterr)
+{
+    for (int n = 0; n < REDIS_URLS_MAX; n++) {
+        const char *comma = memchr(text, ',', (size_t)(end - text));
+        ret[n] = ret[0];
+        if (redis_url_host(text, comma ? comma : end, port, &ret[n], reterr) < 0)
+            return -EINVAL;
+        if (!comma)
+            return n + 1;
+        text = comma + 1;
+    }
+    return redis_url_refuse(reterr, "there are more than 16 hosts");
+}
+
+static int redis_url_net(const char *text, unsigned port, struct redis_url ret[REDIS_URLS_MAX],
+                         struct weir_reason *reterr)
 {
     const char *end = text + strcspn(text, "/?");
     const char *host = redis_url_user(text, end, ret, reterr);
-    if (!host || redis_url_host(host, end, ret, reterr) < 0)
+    if (!host)
         return -EINVAL;
     if (*end == '/' && end[1] && redis_url_number(end + 1, DB_MAX, &ret->db) < 0)
         return redis_url_refuse(reterr, "a database is a number up to 65535: redis://host:6379/0");
     if (*end == '?')
         return redis_url_refuse(reterr, "the database is written as redis://host:6379/0");
-    return 0;
+    return redis_url_hosts(host, end, port, ret, reterr);
 }
 
-int redis_url_read(const char *text, struct redis_url *ret, struct weir_reason *reterr)
+int redis_url_read(const char *text, unsigned port, struct redis_url ret[REDIS_URLS_MAX],
+                   struct weir_reason *reterr)
 {
     memset(ret, 0, sizeof(*ret));
     for (const char *c = text; *c; c++) {
@@ -133,12 +164,12 @@ int redis_url_read(const char *text, struct redis_url *ret, struct weir_reason *
             return redis_url_refuse(reterr, "there is a space or a control character in it");
     }
     if (!strncmp(text, "unix://", 7))
-        return redis_url_unix(text + 7, ret, reterr);
+        return redis_url_unix(text + 7, ret, reterr) < 0 ? -EINVAL : 1;
     if (!strncmp(text, "redis://", 8))
-        return redis_url_net(text + 8, ret, reterr);
+        return redis_url_net(text + 8, port, ret, reterr);
     if (!strncmp(text, "rediss://", 9)) {
         ret->has_tls = 1;
-        return redis_url_net(text + 9, ret, reterr);
+        return redis_url_net(text + 9, port, ret, reterr);
     }
     return redis_url_refuse(reterr, "use redis://HOST:PORT/DB, rediss://HOST:PORT/DB for TLS, or "
                                     "unix:///PATH?db=N");

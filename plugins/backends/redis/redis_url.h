@@ -2,7 +2,8 @@
 /*
  * Addresses of Redis servers:
  *
- *     redis://[USER@]HOST[:PORT][/DB]        rediss://…: by TLS        unix://[USER@]/PATH[?db=N]
+ *     redis://[USER@]HOST[:PORT][,HOST[:PORT]]…[/DB]      rediss://…: by TLS
+ *     unix://[USER@]/PATH[?db=N]
  *
  * A host that has colons in it is written in brackets. A password is refused: it would be read in
  * the configuration, and in messages.
@@ -12,6 +13,9 @@
 
 #include <weir/plugin.h>
 
+#define REDIS_URLS_MAX 16
+
+/* One server, out of an address that may name several. */
 struct redis_url {
     int is_unix, has_tls;
     char user[128]; /* empty: none */
@@ -20,7 +24,12 @@ struct redis_url {
     unsigned db;
 };
 
-/* Reads an address. Returns 0, or -EINVAL with the reason. */
-int redis_url_read(const char *text, struct redis_url *ret, struct weir_reason *reterr);
+/* Reads an address, with this port where none is written. Returns how many servers it names, or
+ * -EINVAL with the reason. */
+int redis_url_read(const char *text, unsigned port, struct redis_url ret[REDIS_URLS_MAX],
+                   struct weir_reason *reterr);
+/* Sets the host and the port as a server has named them. Returns 0, or -EINVAL: they are nonsense.
+ */
+int redis_url_set_host(struct redis_url *url, const char *host, size_t size, uint64_t port);
 
 #endif

@@ -13,21 +13,27 @@ local function guarded(call)
   end
 end
 
-redis.register_function('weir_acquire', guarded(weir_acquire))
-redis.register_function('weir_take', guarded(weir_take))
-redis.register_function('weir_reserve', guarded(weir_reserve))
-redis.register_function('weir_release', guarded(weir_release))
-redis.register_function('weir_return', guarded(weir_return))
-redis.register_function('weir_cancel', guarded(weir_cancel))
-redis.register_function('weir_open', guarded(weir_open))
-redis.register_function('weir_heartbeat', guarded(weir_heartbeat))
-redis.register_function('weir_pump', guarded(weir_pump))
-redis.register_function('weir_leave', guarded(weir_leave))
-redis.register_function('weir_assert', guarded(weir_assert))
-redis.register_function('weir_list', guarded(weir_list))
-redis.register_function('weir_commit', guarded(weir_commit))
-redis.register_function('weir_batch', guarded(weir_batch))
-redis.register_function('weir_unbatch', guarded(weir_unbatch))
+-- An inbox is in a cluster on the server of the set, and may have another slot.
+local function register(name, call)
+  redis.register_function({function_name = name, callback = guarded(call),
+                           flags = {'allow-cross-slot-keys'}})
+end
+
+register('weir_acquire', weir_acquire)
+register('weir_take', weir_take)
+register('weir_reserve', weir_reserve)
+register('weir_release', weir_release)
+register('weir_return', weir_return)
+register('weir_cancel', weir_cancel)
+register('weir_open', weir_open)
+register('weir_heartbeat', weir_heartbeat)
+register('weir_pump', weir_pump)
+register('weir_leave', weir_leave)
+register('weir_assert', weir_assert)
+register('weir_list', weir_list)
+register('weir_commit', weir_commit)
+register('weir_batch', weir_batch)
+register('weir_unbatch', weir_unbatch)
 redis.register_function({function_name = 'weir_snapshot', callback = guarded(weir_snapshot),
                          flags = {'no-writes'}})
 redis.register_function({function_name = 'weir_fetch', callback = guarded(weir_fetch),

@@ -42,6 +42,12 @@ local function sessions_names(c)
   return names
 end
 
+function sessions.set_inbox(c, node, inbox)
+  if state.get(c, 'i' .. node) ~= inbox then
+    state.put(c, 'i' .. node, inbox)
+  end
+end
+
 -- Opens a session, or renews it.
 function sessions.open(c, node, inbox)
   local session = sessions.find(c, node)
@@ -49,9 +55,7 @@ function sessions.open(c, node, inbox)
     session = {0, 0, 0, 0, 0, 0, 0}
     state.put(c, 'S', (state.get(c, 'S') or '') .. node .. '\n')
   end
-  if state.get(c, 'i' .. node) ~= inbox then
-    state.put(c, 'i' .. node, inbox)
-  end
+  sessions.set_inbox(c, node, inbox)
   session[EXPIRY] = c.now + c.plan.lease
   c.v[head.EXPIRY] = math.min(c.v[head.EXPIRY], session[EXPIRY])
   sessions.write(c, node, session)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""The plugin for Redis with Sentinels: it finds the master by them, and the next one after that has been killed.
+
+    test_redis_sentinel.py PLUGIN CROWD [NAME]...
+"""
+import os
+import random
+import sys
+import time
+
+from redis_cluster import eventually, free_ports
+from redis_crowd import GRANTED, KEY, Crowd, balanced, expect, finish
+from redis_server import Server, need_server
+
+NAME, SENTINEL_PASSWORD, PASSWORD = "the-master", "for-sentinels", "for-servers"
+
+
+class TcpServer(Server):
+    """A server with a port, and a user that may do no more than the plugin has to."""
+
+    def __init__(self, port, *options):
+        self.port = port
+        super().__init__("--bind", "127.0.0.1", "--port", str(port), "--repl-diskless-sync-delay", "0", *options)
+        self.call("ACL", "SETUSER", "weir", "on", f">{PASSWORD}", "~weir:*", "+fcall", "+function|load", "+blpop", "+hmget",
+                  "+hget", "+hset", "+hdel", "+pexpire", "+persist", "+rpush", "+time", "+info", "+role")
+
+
+class Sentinel(Server):
+    """It watches a master. The process needs a file that it can write."""
+
+    def __init__(self, port, master):
+        self.port, self.master = port, master
+        super().__init__()
+
+    def command(self):
+        path = os.path.join(self.directory, "sentinel.conf")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"""port {self.port}
+bind 127.0.0.1
+unixsocket {self.path}
+dir {self.directory}
+logfile {self.directory}/log
+user default on nopass ~* &* +@all
+user me on >{SENTINEL_PASSWORD} ~* &* +@all
+sentinel monitor {NAME} 127.0.0.1 {self.master.port} 1
+sentinel down-after-milliseconds {NAME} 700
+sentinel failover-timeout {NAME} 3000
+""")
+        return ["redis-server", path, "--sentinel"]
+
+    def master_port(self):
+        return int(self.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])
+
+
+class Watched:
+    """A master with its replica, and a Sentinel."""
+
+    def __init__(self):
+        self.ports = free_ports(4)
+        self.servers = [TcpServer(self.ports[0])]
+        self.servers.append(TcpServer(self.ports[1], "--replicaof", f"127.0.0.1 {self.ports[0]}"))
+        eventually(lambda: "master_link_status:up" in self.servers[1].call("INFO", "replication"), "the replica is there")
+        self.sentinel = Sentinel(self.ports[2], self.servers[0])
+        self.hosts = f"127.0.0.1:{self.ports[3]},127.0.0.1:{self.ports[2]}"  # nothing listens at the first one
+
+    def stop(self):
+        for server in (*self.servers, self.sentinel):
+            server.stop()
+
+    def master(self):
+        port = self.sentinel.master_port()
+        return next(server for server in self.servers if server.port == port)
+
+
+class World(Crowd):
+    def __init__(self, capacity):
+        self.watched = Watched()
+        super().__init__(crowd_program, plugin, self.watched, capacity)
+        self.password_file = os.path.join(self.watched.sentinel.directory, "password")
+        with open(self.password_file, "w", encoding="ascii") as file:
+            file.write(PASSWORD + "\n")
+
+    def crowd(self, slot, ms, sentinel=NAME):
+        return self.start(f"redis://weir@{self.watched.hosts}", slot, ms, sentinel=sentinel, sentinel_user="me",
+                          sentinel_password_env="SENTINEL_PASSWORD", password_file=self.password_file)
+
+    def check(self, processes):
+        counts = [finish(process) for process in processes]
+        expect(all(each["granted"] > 0 for each in counts), f"{counts}")
+        return counts, self.quiet(self.watched.master)
+
+
+def found():
+    """The master is found by the second one of two Sentinels; under another name none is."""
+    with World(2) as world:
+        right, wrong = world.crowd(0, 4000), world.crowd(1, 4000, sentinel="another")
+        counts = finish(right)
+        expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+        counts = finish(wrong)
+        expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
+        balanced(world.quiet(world.watched.master))
+
+
+def refused():
+    """A wrong password for Sentinels is refused, and not logged."""
+    os.environ["SENTINEL_PASSWORD"] = "not-this-one"
+    with World(2) as world:
+        process = world.crowd(0, 1000)
+        counts = finish(process)
+        expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
+
+
+def changed():
+    """The Sentinel makes the replica the master while the first one runs on, and takes calls for a while. The
+    processes ask the Sentinel now and then; no session is lost."""
+    with World(2) as world:
+        processes = [world.crowd(slot, 12000) for slot in range(2)]
+        time.sleep(3)
+        world.watched.sentinel.call("SENTINEL", "FAILOVER", NAME)
+        eventually(lambda: world.watched.master() is world.watched.servers[1], "the replica takes over")
+        before = world.look(world.watched.servers[1], KEY)
+        counts, after = world.check(processes)
+        expect(after[GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after}")
+        expect(all(each["losses"] == 0 for each in counts), f"{counts}")
+
+
+def killed():
+    """The master is killed: the Sentinel makes the replica the master. Nothing is granted twice."""
+    with World(2) as world:
+        processes = [world.crowd(slot, 14000) for slot in range(2)]
+        time.sleep(3)
+        world.watched.servers[0].kill()
+        eventually(lambda: world.watched.master() is world.watched.servers[1], "the replica takes over")
+        before = world.look(world.watched.servers[1], KEY)
+        _, after = world.check(processes)
+        expect(after[GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after}")
+
+
+SCENARIOS = [found, refused, changed, killed]
+
+need_server()
+plugin, crowd_program = sys.argv[1:3]
+seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+random.seed(seed)
+print("seed", seed)
+for each in SCENARIOS:
+    if not sys.argv[3:] or each.__name__ in sys.argv[3:]:
+        print(each.__name__, flush=True)
+        os.environ["SENTINEL_PASSWORD"] = SENTINEL_PASSWORD
+        began = time.monotonic()
+        each()
+        print(f"{each.__name__}: {time.monotonic() - began:.1f} s", flush=True)
