@@ -311,6 +311,12 @@ class Repeated(Behavior):
             heapq.heappush(self.later, (time.monotonic() + delay, frame))
             self.lock.notify()
 
+    def receive(self, link):
+        data = link.recv(RECEIVED)
+        if not data:
+            raise OSError("the server has closed the connection")
+        return data
+
     def repeat(self):
         link, frames = None, Frames()
         while not self.stopped:
@@ -323,7 +329,7 @@ class Repeated(Behavior):
             try:
                 link = link or socket.create_connection(self.target, timeout=5)
                 link.sendall(frame)
-                while not frames.take(link.recv(RECEIVED)):
+                while not frames.take(self.receive(link)):
                     pass
             except OSError:
                 link, frames = None, Frames()
