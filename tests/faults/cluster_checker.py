@@ -9,7 +9,7 @@ Servers are judged by the state after each call.
 import bisect
 import collections
 
-from cluster_logs import (ENDED, FENCE, GRACE, GRANTED, HELD, IS_HELD, IS_WAITING, LIMITS, NEXT, QUEUE, REAPED, RELEASED, SETS, TAKE,
+from cluster_logs import (ENDED, FENCE, GRACE, GRANTED, HELD, IS_HELD, IS_WAITING, LIMITS, LIMITS_OF, NEXT, QUEUE, REAPED, RELEASED, SETS, TAKE,
                           TRY, Server)
 
 MS, SECOND = 10**6, 10**9
@@ -18,6 +18,7 @@ PUMP_US = 64  # grants of one call follow each other by 1 us in their fences
 PATIENCE_NS = 3 * SECOND  # beyond which a wait has not ended in time on a machine that ran
 NOTICE_NS = 0  # after it goes on, for a process that was stopped to learn what it lost
 EXCERPT = 12
+CAPACITIES = {("api", "slots"): 4, ("api", "seats"): 7, **{(name, "slots"): 1 for name in SETS[2:]}}
 OWNERDEAD, TIMED_OUT = -130, -110
 
 
@@ -51,7 +52,7 @@ class Run:
     def __init__(self, requests=(), processes=(), histories=(), **known):
         self.requests, self.histories = list(requests), list(histories)
         self.processes = {process.name: process for process in processes}
-        self.capacities = known.get("capacities", {"slots": 4, "seats": 7})
+        self.capacities = known.get("capacities", CAPACITIES)  # of resources, by set and limit
         self.rates = known.get("rates", {})  # of a set: units per us, burst
         self.session_ns = known.get("session_ns", SECOND)
         self.clock_ns = known.get("clock_ns", 0)  # the server's clock less CLOCK_MONOTONIC
@@ -72,10 +73,10 @@ def describe(invariant, message, events=()):
 
 def held_by_nodes(run):
     """At every instant the units that nodes hold of a resource are at most its capacity."""
-    for limit, capacity in run.capacities.items():
-        index, edges = LIMITS.index(limit), []
+    for (name, limit), capacity in run.capacities.items():
+        number, index, edges = SETS.index(name), LIMITS.index(limit), []
         for request in run.requests:
-            if request.set == 0 and request.has_fence and request.amounts[index] and \
+            if request.set == number and request.has_fence and request.amounts[index] and \
                     request.held_ns > request.granted_ns:
                 edges += [(request.granted_ns, 1, request), (request.held_ns, 0, request)]
         edges.sort(key=lambda edge: edge[:2])
@@ -87,7 +88,7 @@ def held_by_nodes(run):
             else:
                 del holders[id(request)]
             if held > capacity:
-                yield describe("held", f"{held} of {capacity} {limit} are held at {at}", holders.values())
+                yield describe("held", f"{name}: {held} of {capacity} {limit} are held at {at}", holders.values())
                 break
 
 
@@ -398,7 +399,7 @@ def servers_agree(run, servers):
         if not request.has_fence:
             continue
         ticket = servers.granted.get((SETS[request.set], request.fence))
-        amounts = request.amounts if request.set == 0 else request.amounts[2:]
+        amounts = tuple(request.amounts[i] for i in LIMITS_OF[request.set])
         if not ticket:
             yield describe("granted by a server", "no server has granted this", [request])
             return
@@ -432,9 +433,10 @@ def quiet(run):
         waiting, granted, released, reaped, limits = (snapshot[i] for i in (3, 4, 5, 6, 10))
         if waiting or granted != released + reaped:
             yield describe("quiet", f"{name}: {waiting} wait, {granted} granted, {released} released, {reaped} reaped")
-        for limit, (available, waits, _) in zip(LIMITS, limits):
-            if name == "api" and limit in run.capacities and (available != run.capacities[limit] or waits):
-                yield describe("quiet", f"{name}: {available} of {run.capacities[limit]} {limit} are available, {waits} wait")
+        for i, (available, waits, _) in zip(LIMITS_OF[SETS.index(name)], limits):
+            capacity = run.capacities.get((name, LIMITS[i]))
+            if capacity and (available != capacity or waits):
+                yield describe("quiet", f"{name}: {available} of {capacity} {LIMITS[i]} are available, {waits} wait")
 
 
 def recovered(run, servers):

@@ -15,8 +15,11 @@ OPERATIONS = ["", "block", "try", "descriptor", "queue", "take"]
 UNUSED, ASKED, HELD, RELEASING, ENDED = range(5)
 STATES = ["unused", "asked", "held", "releasing", "ended"]
 RECORD = struct.Struct("<3Q3Q2Qq6Qq")
-SETS = ["api", "quota"]
 LIMITS = ["slots", "seats", "tokens"]
+SUBJECTS = 4
+SETS = ["api", "quota", *(f"user{i}" for i in range(SUBJECTS))]  # by the numbers that nodes give them
+LIMITS_OF = [(0, 1, 2), (2,), *[(0,)] * SUBJECTS]  # which of the limits each has, in this order
+KEYS = {"weir:{api}": "api", "weir:{quota}": "quota", **{f"weir:{{users:{i}}}": f"user{i}" for i in range(SUBJECTS)}}
 
 # Numbers of a set's head, and of a ticket, from 0: see plugins/backends/redis/{state,sessions}.lua.
 LAST, FENCE, GRACE, NEXT, WAITING, GRANTED, RELEASED, REAPED = 1, 3, 4, 7, 8, 13, 14, 15

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node of the chaos runner (`cluster`): threads that use two sets on a Redis server through the
+ * A node of the chaos runner (`cluster`): threads that use three sets on a Redis server through the
  * library, in all ways in which a program can, until SIGTERM. Each writes down what it asked for,
  * what it was told and when, into a file that it maps: so nothing of that is lost by SIGKILL. It
  * judges nothing: cluster_checker.py does.
  *
  *     cluster_node CONFIG LOGS THREADS SEED
  *
- * CONFIG is a configuration with the sets `api`, of two resources and a rate, and `quota`, of a
- * rate. LOGS begins the names of the files: LOGS.N of thread N, and LOGS.late.
+ * CONFIG is a configuration with the sets `api`, of two resources and a rate, `quota`, of a rate,
+ * and `users`, of a resource for each subject. LOGS begins the names of the files: LOGS.N of thread
+ * N, and LOGS.late.
  */
 #include "lib/random.h"
 #include "lib/require.h"
@@ -23,6 +24,7 @@
 #include <weir/weir.h>
 
 enum { THREADS_MAX = 16, RECORDS_MAX = 1 << 19, LIMITS = 3, SLOTS = 0, SEATS = 1, TOKENS = 2 };
+enum { API, QUOTA, USERS, SETS, SUBJECTS = 4 }; /* subject N of `users` has the number USERS + N */
 enum operation { BLOCK = 1, TRY, DESCRIPTOR, QUEUE, TAKE };
 enum state { UNUSED, ASKED, HELD, RELEASING, ENDED };
 
@@ -52,7 +54,7 @@ struct asker {
 };
 
 static weir *instance;
-static weir_pool *api, *quota;
+static weir_pool *pools[SETS];
 static weir_queue *queue;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct asker askers[THREADS_MAX];
@@ -80,8 +82,8 @@ static void become(struct record *record, enum state state)
 
 static uint64_t hold_ns(uint64_t *random, const struct record *record)
 {
-    if (record->amounts[SLOTS] == 1 && random_below(random, 60) == 0)
-        return 100 * MS + random_below(random, 800 * MS);
+    if (record->amounts[SLOTS] == 1 && random_below(random, 100) == 0)
+        return 100 * MS + random_below(random, random_below(random, 3) ? 800 * MS : 3 * SECOND);
     return random_below(random, random_below(random, 8) == 0 ? 30 * MS : 2 * MS);
 }
 
@@ -142,15 +144,19 @@ static void hold_and_release(struct asker *asker, weir_acquisition *acquisition,
 /* ---- asking ---- */
 
 static const char *const keys[LIMITS] = {"slots", "seats", "tokens"};
+static const char *const subjects[SUBJECTS] = {"0", "1", "2", "3"};
 
 static struct weir_request request_of(const struct record *record, struct weir_amount *amounts)
 {
     size_t n = 0;
 
     for (int i = 0; i < LIMITS; i++)
-        if (record->set == 0 || i == TOKENS)
+        if (record->set == API || i == (record->set == QUOTA ? TOKENS : SLOTS))
             amounts[n++] = (struct weir_amount){keys[i], record->amounts[i]};
-    return (struct weir_request){.size = sizeof(struct weir_request),
+    return (struct weir_request){.subject =
+                                     record->set >= USERS ? subjects[record->set - USERS] : NULL,
+                                 .subject_size = record->set >= USERS,
+                                 .size = sizeof(struct weir_request),
                                  .amounts = amounts,
                                  .amounts_n = n,
                                  .timeout_ns = record->timeout_ns};
@@ -161,9 +167,14 @@ static void choose(struct asker *asker, struct record *record)
 {
     uint64_t *random = &asker->random;
 
-    record->set = random_below(random, 4) == 0;
+    record->set = random_below(random, 5);
+    record->set = record->set == QUOTA   ? (uint64_t)QUOTA
+                  : record->set == USERS ? USERS + random_below(random, SUBJECTS)
+                                         : (uint64_t)API;
     record->operation = BLOCK + random_below(random, 4);
-    if (record->set == 1) {
+    if (record->set >= USERS) {
+        record->amounts[SLOTS] = 1;
+    } else if (record->set == QUOTA) {
         record->operation = random_below(random, 2) ? (uint64_t)TAKE : record->operation;
         record->amounts[TOKENS] = 1 + random_below(random, 3);
     } else {
@@ -225,7 +236,7 @@ static int ask_by_queue(weir_pool *pool, const struct weir_request *request, wei
 
 static int ask(struct asker *asker, struct record *record, weir_acquisition **ret)
 {
-    weir_pool *pool = record->set ? quota : api;
+    weir_pool *pool = pools[record->set < USERS ? record->set : (uint64_t)USERS];
     struct weir_amount amounts[LIMITS];
     const struct weir_request request = request_of(record, amounts);
 
@@ -278,6 +289,7 @@ static void *run(void *argument)
 
 static void open_sets(const char *config)
 {
+    static const char *const sets[SETS] = {"api", "quota", "users"};
     const struct weir_options options = {.size = sizeof(options), .file = config};
     struct weir_error error;
 
@@ -285,8 +297,8 @@ static void open_sets(const char *config)
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    require(weir_pool_open(&api, instance, "api", 0, NULL) == 0);
-    require(weir_pool_open(&quota, instance, "quota", 0, NULL) == 0);
+    for (int i = 0; i < SETS; i++)
+        require(weir_pool_open(&pools[i], instance, sets[i], 0, NULL) == 0);
     require(weir_queue_open(&queue, instance, 8) == 0);
 }
 
@@ -335,8 +347,8 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < threads; i++)
         require(pthread_join(askers[i].thread, NULL) == 0);
     weir_queue_close(queue);
-    weir_pool_close(quota);
-    weir_pool_close(api);
+    for (int i = 0; i < SETS; i++)
+        weir_pool_close(pools[i]);
     weir_close(instance);
     return 0;
 }
