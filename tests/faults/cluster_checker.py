@@ -482,4 +482,4 @@ def histories_of(keys, segments):
 def history_of(server, segment):
     for path, is_base in segment:
         for commit in server.commits(path):
-            yield commit, not is_base
+            yield commit, not is_base and not commit.has_moved

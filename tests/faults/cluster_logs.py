@@ -123,6 +123,42 @@ def numbers_of(blob):
     return [int(n) for n in struct.unpack(f"<{len(blob) // 8}d", blob)]
 
 
+class Dump:
+    """A hash as a server hands it to another one: that of DUMP, of strings that are not compressed."""
+
+    HASH = 4
+    INTEGERS = {0: "<b", 1: "<h", 2: "<i"}
+
+    def __init__(self, data):
+        if data[0] != self.HASH:
+            raise ValueError(f"a value of type {data[0]} and not a hash")
+        self.data, self.at = data, 1
+        self.fields = dict((self.string(), self.string()) for _ in range(self.length()[0]))
+
+    def take(self, layout):
+        [number] = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        return number
+
+    def length(self):
+        """A length, and whether it is the kind of an integer instead."""
+        first = self.take("B")
+        if first >> 6 == 0:
+            return first, False
+        if first >> 6 == 1:
+            return (first & 63) << 8 | self.take("B"), False
+        if first >> 6 == 2:
+            return self.take(">Q" if first & 1 else ">I"), False
+        return first & 63, True
+
+    def string(self):
+        n, is_integer = self.length()
+        if is_integer:
+            return b"%d" % self.take(self.INTEGERS[n])
+        self.at += n
+        return bytes(self.data[self.at - n:self.at])
+
+
 class Ticket:
     """What a session waits for or holds. The place is that in the wait queue."""
 
@@ -157,12 +193,13 @@ class Definition:
 
 
 class Commit:
-    """The state of a set after a transaction, and what that has changed: tickets before and after."""
+    """The state of a set after a transaction, and what that has changed: tickets before and after. It has
+    come from another server if it `has_moved`."""
 
-    __slots__ = ("set", "number", "head", "definition", "tickets", "sessions", "changes")
+    __slots__ = ("set", "number", "head", "definition", "tickets", "sessions", "changes", "has_moved")
 
-    def __init__(self, state, number, changes):
-        self.set, self.number, self.changes = state.set, number, changes
+    def __init__(self, state, number, changes, has_moved):
+        self.set, self.number, self.changes, self.has_moved = state.set, number, changes, has_moved
         self.head, self.definition, self.tickets = state.head, state.definition, state.tickets
         self.sessions = state.sessions
 
@@ -204,9 +241,17 @@ class Server:
     def __init__(self, keys):
         self.keys, self.states, self.number = keys, {}, 0
 
+    def restore(self, key, dump):
+        self.states[key] = SetState(self.keys[key])
+        for field, value in Dump(dump).fields.items():
+            self.states[key].put(field.decode("latin-1"), value, [])
+
     def apply(self, words, changes):
         name = words[0].upper()
-        if name in (b"HSET", b"HMSET", b"HDEL", b"DEL", b"UNLINK") and words[1].decode("latin-1") in self.keys:
+        if name in (b"RESTORE", b"RESTORE-ASKING") and words[1].decode("latin-1") in self.keys:
+            self.restore(words[1].decode("latin-1"), words[3])
+            changes[words[1].decode("latin-1")] = None
+        elif name in (b"HSET", b"HMSET", b"HDEL", b"DEL", b"UNLINK") and words[1].decode("latin-1") in self.keys:
             key = words[1].decode("latin-1")
             state = self.states.setdefault(key, SetState(self.keys[key]))
             changed = changes.setdefault(key, [])
@@ -238,7 +283,7 @@ class Server:
                 state = self.states.get(key)
                 if state and state.head and state.definition:
                     self.number += 1
-                    yield Commit(state, self.number, changed)
+                    yield Commit(state, self.number, changed or [], changed is None)
 
 
 def append_only_files(directory):

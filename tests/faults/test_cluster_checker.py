@@ -169,6 +169,38 @@ class Clean(unittest.TestCase):
         self.assertEqual(found_in(models=[before, after], losses_expected=True), [])
 
 
+    def test_moved(self):
+        """A set that another server has handed over goes on there."""
+        before, after = busy_model(), Model()
+        after.add(b"RESTORE-ASKING", b"weir:{api}", b"0", dump_of(before), b"REPLACE")
+        after.__dict__.update({name: value for name, value in before.__dict__.items() if name != "file"})
+        after.commit()
+        self.assertEqual(found_in(models=[before, after]), [])
+        after.grant("x-1", 1, 2)  # before another waiter
+        after.commit()
+        self.assertEqual(found_in(models=[before, after]), ["order"])
+
+
+def dump_of(model):
+    """What the server of a model hands over: a hash of strings, with lengths of each kind."""
+    fields = {}
+    for transaction in logs.read_transactions(bytes(model.file)):
+        for words in transaction:
+            fields.update(zip(words[2::2], words[3::2]))
+
+    def string(data, i):
+        size = len(data)
+        head = (bytes([size]) if size < 64 and i % 3 == 0 else struct.pack(">H", 1 << 14 | size) if i % 3 == 1 else
+                b"\x80" + struct.pack(">I", size))
+        return head + data
+
+    fields[b"X"] = None
+    parts = [bytes([4, len(fields)])]
+    for i, (field, value) in enumerate(fields.items()):
+        parts += [string(field, i), b"\xc1" + struct.pack("<h", -300) if value is None else string(value, i + 1)]
+    return b"".join(parts) + bytes(10)
+
+
 class OfNodes(unittest.TestCase):
     def test_held(self):
         requests = [request(T0 + i * MS, (2, 0, 0)) for i in range(3)]
@@ -176,6 +208,12 @@ class OfNodes(unittest.TestCase):
         requests[2].amounts = (0, 7, 0)
         self.assertEqual(found_in(requests), [])
         requests[1].amounts = (2, 1, 0)
+        self.assertEqual(found_in(requests), ["held"])
+
+    def test_held_by_a_subject(self):
+        requests = [request(T0 + i * 5 * MS, set=2 + i) for i in range(2)]
+        self.assertEqual(found_in(requests), [])
+        requests[1].set = 2
         self.assertEqual(found_in(requests), ["held"])
 
     def test_held_by_a_process_that_is_killed(self):
