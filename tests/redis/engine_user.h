@@ -88,18 +88,24 @@ static inline void *user_run(void *of)
     return NULL;
 }
 
-/* Opens a connection with parameters: pairs of name and text, then NULL. Durations are in ms. */
-static inline int user_open(struct user *user, const char *path, struct weir_reason *reason,
-                            const char *const *parameters)
+/* Returns the plugin in a file. */
+static inline const struct weir_plugin *user_load(const char *path)
 {
-    struct weir_value values[64] = {{0}};
-    const struct weir_value *addresses[64];
-    struct weir_setup setup = {sizeof(setup), WEIR_PLUGIN_ABI_MINOR, 0, 0, 0, addresses};
     void *file = dlopen(path, RTLD_NOW);
     require(file);
     const struct weir_plugin_table *table = dlsym(file, WEIR_PLUGIN_SYMBOL);
     require(table);
-    user->plugin = table->plugins[0];
+    return table->plugins[0];
+}
+
+/* Opens a connection with parameters: pairs of name and text, then NULL. Durations are in ms. */
+static inline int user_open_plugin(struct user *user, const struct weir_plugin *plugin,
+                                   struct weir_reason *reason, const char *const *parameters)
+{
+    struct weir_value values[64] = {{0}};
+    const struct weir_value *addresses[64];
+    struct weir_setup setup = {sizeof(setup), WEIR_PLUGIN_ABI_MINOR, 0, 0, 0, addresses};
+    user->plugin = plugin;
     user->backend = user->plugin->ops;
     setup.values_n = user->plugin->parameters_n;
     for (uint32_t i = 0; i < user->plugin->parameters_n; i++) {
@@ -125,6 +131,12 @@ static inline int user_open(struct user *user, const char *path, struct weir_rea
                                             .lost = user_lost,
                                             .log = user_log};
     return user->backend->open(&setup, &user->host, &user->connection, reason);
+}
+
+static inline int user_open(struct user *user, const char *path, struct weir_reason *reason,
+                            const char *const *parameters)
+{
+    return user_open_plugin(user, user_load(path), reason, parameters);
 }
 
 static inline void user_start(struct user *user)
@@ -204,15 +216,14 @@ struct request_args {
     uint32_t index; /* of the request */
 };
 
-/* Asks, and waits until it is decided, or withdraws it. Returns the result. */
-static inline int user_acquire(struct user *user, void *set, const struct request_args *args,
-                               struct weir_backend_verdict *ret)
+/* Asks by a request that has begun, and waits until it is decided, or withdraws it. Returns the
+ * result. */
+static inline int user_acquire_by(struct user *user, void *set, struct request *request,
+                                  const struct request_args *args, struct weir_backend_verdict *ret)
 {
-    struct request request;
-    request_begin(&request);
-    request.index = args->index;
+    request->index = args->index;
     const struct weir_backend_ask ask = {.size = sizeof(ask),
-                                         .token = (uintptr_t)&request,
+                                         .token = (uintptr_t)request,
                                          .mode = args->mode,
                                          .flags = args->flags,
                                          .timeout_ns = args->timeout_ns,
@@ -225,15 +236,23 @@ static inline int user_acquire(struct user *user, void *set, const struct reques
     if (r < 0)
         return r;
     user->backend->wait(set, ask.token, until);
-    request_wait(&request, until);
-    if (atomic_compare_exchange_strong(&request.state, &state, ABANDONED)) {
+    request_wait(request, until);
+    if (atomic_compare_exchange_strong(&request->state, &state, ABANDONED)) {
         user->backend->cancel(set, ask.token);
-        request.verdict.result = -ETIMEDOUT;
+        request->verdict.result = -ETIMEDOUT;
     }
-    pthread_mutex_lock(&request.lock); /* the last call of `decided` is through */
-    *ret = request.verdict;
-    pthread_mutex_unlock(&request.lock);
+    pthread_mutex_lock(&request->lock); /* the last call of `decided` is through */
+    *ret = request->verdict;
+    pthread_mutex_unlock(&request->lock);
     return ret->result;
+}
+
+static inline int user_acquire(struct user *user, void *set, const struct request_args *args,
+                               struct weir_backend_verdict *ret)
+{
+    struct request request;
+    request_begin(&request);
+    return user_acquire_by(user, set, &request, args, ret);
 }
 
 static inline void user_release(struct user *user, void *set, uint64_t hold, const uint64_t *used)
