@@ -20,7 +20,9 @@ enum backend_ability {
     HAS_OTHER_ALGORITHMS = 1u << 4, /* those of plugins of any kind */
     HAS_SUMS = 1u << 5,          /* counters of a set are those of all instances; and of subjects */
     HAS_LONG_SESSIONS = 1u << 6, /* more than a day may pass between two calls */
-    HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock, steps and time of day included */
+    HAS_THREAD_LEASES = 1u << 8, /* lease: N */
+    HAS_ANSWERS_AT_ONCE = 1u << 9, /* what is decided is known, and acted on, when a call returns */
+    HAS_OWN_CLOCK = 1u << 7,       /* the instance's is the clock, steps and time of day included */
 };
 
 struct test_backend {

@@ -62,8 +62,7 @@ void world_twin_close(struct twin *twin);
 
 weir_pool *pool_open(const char *name, uint32_t worker);
 
-/* Moves the clock on and does what is due. Returns how many waiters were decided, which an engine
- * does not tell. */
+/* Moves the clock on and does what is due. Returns how many waiters were decided. */
 int advance(uint64_t ns);
 /* Waits until everything is known here that an engine has decided; and back. What the calls below
  * do they do with that; a test that calls the library itself does it before it looks at others. */

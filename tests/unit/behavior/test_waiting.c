@@ -98,7 +98,8 @@ static void no_request_overtakes_even_if_the_keys_are_disjoint(void **state)
     holder = granted(ASK({"a", 1}, {"b", 0}));
     a = pending(ASK({"a", 1}, {"b", 0}));
     assert_int_equal(try_acquire(ASK({"a", 0}, {"b", 1}), &c), -EAGAIN);
-    assert_string_equal(refusal.key, "a"); /* what holds up the others */
+    if (backend->has & HAS_EXACT_FORECASTS)
+        assert_string_equal(refusal.key, "a"); /* what holds up the others */
     assert_int_equal(take(ASK({"a", 0}, {"b", 0}, {"tokens", 1})), -EAGAIN);
     b = pending(ASK({"a", 0}, {"b", 1}));
     release(holder);
@@ -176,6 +177,7 @@ static void the_waiters_behind_a_leaving_head_are_rechecked(void **state)
             assert_int_equal(weir_release(&head), 0);
         else
             assert_int_equal(advance(SECOND), 2);
+        settle();
         assert_int_equal(result(next), 0);
         assert_int_equal(result(last), -EINPROGRESS);
         assert_int_equal(stats().waiting, 1);
@@ -241,6 +243,7 @@ static void a_thread_with_an_earlier_instant_puts_the_hand_over_off(void **state
     static const char *const sets[] = {A, A "," B, A "," RATE};
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
         weir_acquisition *holder, *waiter;
 
@@ -372,6 +375,7 @@ static void without_a_timeout_a_waiter_waits_forever(void **state)
     weir_acquisition *holder, *a;
 
     (void)state;
+    needs(HAS_LONG_SESSIONS);
     world_limits(A);
     holder = one_a();
     a = pending(ASK({"a", 1}));
@@ -453,10 +457,10 @@ static void of_timeout_and_max_wait_the_shorter_decides(void **state)
     (void)state;
     world_limits(A);
     holder = one_a();
-    a = pending(with_max_wait(with_timeout(ASK({"a", 1}), 5), 7));
-    b = pending(with_max_wait(with_timeout(ASK({"a", 1}), 7), 5));
-    c = pending(with_max_wait(with_timeout(ASK({"a", 1}), 5), 5));
-    advance(5);
+    a = pending(with_max_wait(with_timeout(ASK({"a", 1}), 5 * TICK), 7 * TICK));
+    b = pending(with_max_wait(with_timeout(ASK({"a", 1}), 7 * TICK), 5 * TICK));
+    c = pending(with_max_wait(with_timeout(ASK({"a", 1}), 5 * TICK), 5 * TICK));
+    advance(5 * TICK);
     assert_int_equal(result(a), -ETIMEDOUT);
     assert_int_equal(result(b), -EAGAIN);
     assert_int_equal(result(c), -ETIMEDOUT);
@@ -661,6 +665,7 @@ static void retry_after_is_the_latest_of_all_limits(void **state)
     weir_acquisition *holder, *a = NULL;
 
     (void)state;
+    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE ","
                       "{ type: call, algorithm: gcra, capacity: 2, window: 1s }," A);
     holder = granted(ASK({"tokens", 10}, {"call_count", 2}, {"a", 1}));
@@ -696,15 +701,15 @@ static void retry_after_is_exact_for_a_caller_that_is_alone(void **state)
         for (uint64_t n = 1; n <= 200; n++) {
             uint64_t wait;
 
-            world.now += n * n * 1000003 % SECOND;
+            world.now += n * n * 1000003 % SECOND / TICK * TICK;
             if (take(ASK({"k", 1 + n % 6})) == 0)
                 continue;
             wait = refusal.retry_after_ns;
             assert_true(wait > 0);
-            world.now += wait - 1;
+            world.now += wait - TICK;
             assert_int_equal(take(ASK({"k", 1 + n % 6})), -EAGAIN);
-            assert_int_equal(refusal.retry_after_ns, 1);
-            world.now += 1;
+            assert_int_equal(refusal.retry_after_ns, TICK);
+            world.now += TICK;
             assert_int_equal(take(ASK({"k", 1 + n % 6})), 0);
         }
         world_close();
@@ -717,6 +722,7 @@ static void a_pending_acquisition_that_was_refused_tells_why(void **state)
     weir_acquisition *holder, *a, *b, *c;
 
     (void)state;
+    needs(HAS_EXACT_FORECASTS);
     world_limits(A "," RATE);
     holder = granted(ASK({"a", 1}, {"tokens", 10}));
     a = pending(with_timeout(ASK({"a", 1}, {"tokens", 3}), SECOND));
@@ -752,6 +758,7 @@ static void no_permit_expires_while_its_holder_lives(void **state)
     weir_acquisition *a, *b = NULL;
 
     (void)state;
+    needs(HAS_LONG_SESSIONS);
     world_limits(A);
     a = one_a();
     advance(UINT64_C(200) * 365 * 86400 * SECOND);
@@ -806,6 +813,7 @@ static void a_blocked_caller_is_granted_in_time(void **state)
     struct blocked blocked;
 
     (void)state;
+    needs(HAS_ANSWERS_AT_ONCE);
     world_limits(RATE);
     assert_int_equal(take(ASK({"tokens", 10})), 0);
     blocked_enqueue(&blocked, ASK({"tokens", 3}), 1);
@@ -823,6 +831,7 @@ static void a_blocked_caller_times_out_and_learns_why(void **state)
     weir_acquisition *holder;
 
     (void)state;
+    needs(HAS_ANSWERS_AT_ONCE);
     world_limits(A);
     holder = one_a();
     blocked_enqueue(&blocked, with_timeout(ASK({"a", 1}), 5), 1);
@@ -860,6 +869,7 @@ static void expect_grants_in_order(void)
 static void a_releaser_wakes_the_blocked_one_by_one(void **state)
 {
     (void)state;
+    needs(HAS_ANSWERS_AT_ONCE);
     world_limits(A);
     expect_grants_in_order();
 }
@@ -880,6 +890,7 @@ static void on_the_real_clock_a_blocked_caller_gets_its_grant(void **state)
     uint64_t began;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 100, window: 1s } ]");
     began = real_now();
     assert_int_equal(take(ASK({"k", 100})), 0);
@@ -898,6 +909,7 @@ static void on_the_real_clock_a_blocked_caller_times_out(void **state)
     uint64_t began;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ " A " ]");
     holder = one_a();
     began = real_now();
@@ -914,6 +926,7 @@ static void on_the_real_clock_a_blocked_caller_times_out(void **state)
 static void on_the_real_clock_a_release_wakes_blocked_callers_in_order(void **state)
 {
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ " A " ]");
     expect_grants_in_order();
 }
@@ -924,6 +937,7 @@ static void on_the_real_clock_a_new_head_keeps_its_own_time(void **state)
     struct blocked first, second;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s } ]");
     assert_int_equal(take(ASK({"k", 10})), 0);
     blocked_start(&first, ASK({"k", 3}));
@@ -944,6 +958,7 @@ static void on_the_real_clock_one_instant_may_serve_many(void **state)
     struct blocked blocked[3];
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: rate, key: k, algorithm: fixed_window, capacity: 3,"
                " window: 300ms } ]");
     assert_int_equal(take(ASK({"k", 3})), 0);
@@ -966,6 +981,7 @@ static void on_the_real_clock_blocked_and_submitted_waiters_share_a_wait_queue(v
     weir_acquisition *second = NULL;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: rate, key: k, algorithm: gcra, capacity: 10, window: 1s } ]");
     assert_int_equal(take(ASK({"k", 10})), 0);
     blocked_start(&first, with_timeout(ASK({"k", 2}), 5 * SECOND));
@@ -1063,7 +1079,7 @@ static void the_head_is_notified_though_another_request_barged(void **state)
     close_barging();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(waiters_are_granted_in_order),
@@ -1112,5 +1128,6 @@ int main(void)
         leak_checked_test(on_the_real_clock_blocked_and_submitted_waiters_share_a_wait_queue),
     };
 
+    backend_choose(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
