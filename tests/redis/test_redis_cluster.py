@@ -2,18 +2,21 @@
 """The plugin for Redis in a cluster of the test's own: keys on several masters, slots and keys that move, masters
 that change with their replicas, and servers that send on to nowhere.
 
-    test_redis_cluster.py PLUGIN CROWD [NAME]...
+    test_redis_cluster.py PLUGIN CROWD WAITERS [NAME]...
 
 The program CROWD fails by itself as soon as more is held than there is, or a fencing token does not grow; here is
-checked what is left at the end.
+checked what is left at the end. The program WAITERS has waiters that are granted in their order.
 """
 import os
 import random
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
+from redis_certificates import make_certificates, need_openssl, tls_options
 from redis_cluster import Cluster, eventually, free_ports
 from redis_crowd import Crowd, balanced, expect, finish
 from redis_server import need_server
@@ -22,8 +25,8 @@ SEEDS = 2  # servers of the cluster that the URL names
 
 
 class World(Crowd):
-    def __init__(self, capacity, replicas=0):
-        self.cluster = Cluster(3, replicas)
+    def __init__(self, capacity, replicas=0, **options):
+        self.cluster = Cluster(3, replicas, **options)
         super().__init__(crowd_program, plugin, self.cluster, capacity)
         self.subjects = [self.cluster.subject_at(node) for node in self.cluster.masters]
 
@@ -76,6 +79,50 @@ def moving():
             balanced(state)
 
 
+def secure():
+    """By TLS, with a user that may do no more than it has to, in all servers. A key moves, and its slot."""
+    need_openssl()
+    with tempfile.TemporaryDirectory() as directory:
+        make_certificates(directory)
+        with World(2, options=lambda port: ["--port", "0", "--tls-cluster", "yes", *tls_options(directory, port)]) as world:
+            for node in world.cluster.nodes:
+                node.call("ACL", "SETUSER", "weir", "on", ">secret", "~weir:*", "+fcall", "+function|load", "+blpop", "+hmget",
+                          "+hget", "+hset", "+hdel", "+pexpire", "+persist", "+rpush", "+time", "+info", "+asking",
+                          "+cluster|slots")
+            os.environ["PASSWORD"] = "secret"
+            process = world.start(f"rediss://weir@127.0.0.1:{world.cluster.nodes[0].port}", 0, 5000,
+                                  *world.subjects, password_env="PASSWORD", ca_file=os.path.join(directory, "ca.crt"))
+            time.sleep(2)
+            source, target = world.cluster.masters[:2]
+            slot = world.cluster.slot(f"weir:{{crowd:{world.subjects[0]}}}")
+            world.cluster.begin_migration(slot, source, target)
+            world.cluster.move_keys(slot, source, target)
+            time.sleep(0.7)
+            world.cluster.end_migration(slot, source, target)
+            counts = finish(process)
+            expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+            for state in world.states():
+                balanced(state)
+
+
+def left():
+    """Links to a master that has no key any more are taken down."""
+    with World(2) as world:
+        process = world.crowd(0, 60000, subjects=world.subjects[:1])
+        source, target = world.cluster.masters[:2]
+        slot = world.cluster.slot(f"weir:{{crowd:{world.subjects[0]}}}")
+
+        def clients(node):
+            return node.call("CLIENT", "LIST").count("fcall") + node.call("CLIENT", "LIST").count("blpop")
+
+        eventually(lambda: clients(source) >= 2, "the first master is used")
+        world.cluster.begin_migration(slot, source, target)
+        world.cluster.end_migration(slot, source, target)
+        eventually(lambda: clients(target) >= 2, "the second master is used")
+        eventually(lambda: clients(source) == 0, "the first master is left")
+        expect(process.poll() is None, "the process has ended")
+
+
 def migrated():
     """All keys go round the masters, over and over, and are half on their way for a while: at first at the old
     place, then at the new one. No session is lost."""
@@ -99,6 +146,33 @@ def migrated():
             expect(counts["granted"] > 0 and counts["losses"] == 0, f"{counts}")
         for state in world.states():
             balanced(state)
+
+
+def waiters():
+    """What is held stays held, and waiters keep their order, while a slot moves in which they wait, the key first;
+    while it moves after they have been told; and when a replica takes over."""
+    key = "weir:{waiters}"
+    with World(2, replicas=3) as world:
+        cluster = world.cluster
+        for step in range(3):
+            process = subprocess.Popen([waiters_program, plugin, f"redis://127.0.0.1:{cluster.masters[0].port}"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            world.processes.append(process)
+            expect(process.stdout.readline() == "ready\n", "the waiters do not wait")
+            owner, slot = cluster.owner(key), cluster.slot(key)
+            target = next(node for node in cluster.masters if node is not owner)
+            if step < 2:
+                cluster.begin_migration(slot, owner, target)
+                cluster.move_keys(slot, owner, target)
+            if step == 1:
+                cluster.end_migration(slot, owner, target)
+            if step == 2:
+                cluster.replicas[cluster.masters.index(owner)].call("CLUSTER", "FAILOVER")
+                eventually(lambda: cluster.owner(key) in cluster.replicas, "the replica takes over")
+            process.communicate("go on\n", timeout=120)
+            expect(process.returncode == 0, f"exit status {process.returncode}")
+            if step == 0:
+                cluster.end_migration(slot, owner, target)
 
 
 def killed():
@@ -208,15 +282,15 @@ def nonsense():
     send_on(lambda ports: random.choice([*errors, f"MOVED 1 127.0.0.1:{ports[0]}", f"ASK 1 :{ports[0]}"]))
 
 
-SCENARIOS = [spread, moving, migrated, killed, changed, circle, asked, nonsense]
+SCENARIOS = [spread, moving, secure, left, waiters, migrated, killed, changed, circle, asked, nonsense]
 
 need_server()
-plugin, crowd_program = sys.argv[1:3]
+plugin, crowd_program, waiters_program = sys.argv[1:4]
 seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
 random.seed(seed)
 print("seed", seed)
 for each in SCENARIOS:
-    if not sys.argv[3:] or each.__name__ in sys.argv[3:]:
+    if not sys.argv[4:] or each.__name__ in sys.argv[4:]:
         print(each.__name__, flush=True)
         began = time.monotonic()
         each()

@@ -10,17 +10,18 @@ than there is, or a fencing token does not grow; here is checked what is left at
 import os
 import random
 import select
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+from redis_certificates import make_certificates, need_openssl, tls_options
+from redis_cluster import free_ports
 from redis_crowd import KEY, Crowd, balanced, expect, finish
 from redis_server import Client, PATIENCE, Server, need_server
+
 
 class World(Crowd):
     """A server, and processes that use it."""
@@ -211,38 +212,15 @@ def garble(data):
     return bytes(data)
 
 
-def make_certificates(directory):
-    """An authority, and a certificate of it for 127.0.0.1, which it lacks for any other name."""
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
-
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca",
-            "-days", "2")
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server")
-    with open(os.path.join(directory, "names"), "w", encoding="utf-8") as file:
-        file.write("subjectAltName=IP:127.0.0.1\n")
-    openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out",
-            "server.crt", "-days", "2", "-extfile", "names")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def tls():
     """By TLS, with links that are cut; a server for which the certificate is not is refused."""
-    if not shutil.which("openssl"):
-        print("there is no openssl")
-        return
+    need_openssl()
     with tempfile.TemporaryDirectory() as directory:
         make_certificates(directory)
-        port, file = free_port(), lambda name: os.path.join(directory, name)
-        with World(3, "--tls-port", str(port), "--tls-cert-file", file("server.crt"), "--tls-key-file",
-                   file("server.key"), "--tls-ca-cert-file", file("ca.crt"), "--tls-auth-clients", "no") as world:
-            right = world.crowd(0, 5000, url=f"rediss://127.0.0.1:{port}", ca_file=file("ca.crt"))
-            wrong = world.crowd(1, 5000, url=f"rediss://localhost:{port}", ca_file=file("ca.crt"))
+        port, ca_file = free_ports(1)[0], os.path.join(directory, "ca.crt")
+        with World(3, *tls_options(directory, port)) as world:
+            right = world.crowd(0, 5000, url=f"rediss://127.0.0.1:{port}", ca_file=ca_file)
+            wrong = world.crowd(1, 5000, url=f"rediss://localhost:{port}", ca_file=ca_file)
             client = Client(world.server.path)
             while right.poll() is None:
                 time.sleep(0.5)

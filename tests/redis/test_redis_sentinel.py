@@ -5,7 +5,9 @@
 """
 import os
 import random
+import socket
 import sys
+import threading
 import time
 
 from redis_cluster import eventually, free_ports
@@ -110,6 +112,34 @@ def refused():
         expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
 
 
+class FakeSentinel:
+    """It names the replica."""
+
+    def __init__(self, port, master_port):
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.reply = f"*2\r\n$9\r\n127.0.0.1\r\n${len(str(master_port))}\r\n{master_port}\r\n".encode()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            threading.Thread(target=self.answer, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def answer(self, client):
+        while data := client.recv(4096):
+            client.sendall(b"+OK\r\n" if b"AUTH" in data else self.reply)
+
+
+def replica():
+    """A Sentinel that names a replica is not believed."""
+    with World(2) as world:
+        FakeSentinel(world.watched.ports[3], world.watched.servers[1].port)
+        process = world.crowd(0, 1000)
+        counts = finish(process)
+        expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
+        stats = world.watched.servers[1].call("INFO", "commandstats")
+        expect("cmdstat_role:" in stats and "cmdstat_fcall:" not in stats, "the replica was called")
+
+
 def changed():
     """The Sentinel makes the replica the master while the first one runs on, and takes calls for a while. The
     processes ask the Sentinel now and then; no session is lost."""
@@ -136,7 +166,7 @@ def killed():
         expect(after[GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after}")
 
 
-SCENARIOS = [found, refused, changed, killed]
+SCENARIOS = [found, refused, replica, changed, killed]
 
 need_server()
 plugin, crowd_program = sys.argv[1:3]

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <weir/error.h>
 
+#define ATTEMPTS_SOON  8 /* to read the table while all servers are there */
+#define LATER          (30 * SECOND)
 #define SECOND         UINT64_C(1000000000)
 #define SERVERS_MAX    1024 /* that a cluster may name */
 #define REDIRECTS_FREE 2    /* that are followed at once */
@@ -306,10 +308,13 @@ uint64_t redis_cluster_keep(struct redis_connection *connection, redis_link_wait
     connection->describe_ns = REDIS_NEVER;
     int is_described = cluster_describe(connection, wait);
     cluster_prune(connection);
-    if (!is_described || cluster_misses(connection))
+    int is_urgent = cluster_misses(connection);
+    if (!is_urgent && is_described)
+        connection->describe_attempts = 0;
+    else if (!is_urgent && connection->describe_attempts >= ATTEMPTS_SOON)
+        connection->describe_ns = redis_boot_ns() + LATER;
+    else
         connection->describe_ns =
             redis_server_retry_ns(connection, ++connection->describe_attempts);
-    else
-        connection->describe_attempts = 0;
     return connection->describe_ns;
 }

@@ -251,7 +251,8 @@ struct redis_connection {
     uint64_t describe_ns, described_ns; /* when a server is to be asked, and has been */
     uint32_t describe_attempts;         /* in vain, in a row */
     int describe_complained;            /* the last code that was logged */
-    uint64_t find_ns;                   /* when to ask Sentinels whether the master still is one */
+    int find_complained;
+    uint64_t find_ns; /* when to ask Sentinels whether the master still is one */
     int epoll, event, timer;
     uint64_t sleeps_until_ns; /* 0: it is awake */
 };

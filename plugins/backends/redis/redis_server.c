@@ -421,6 +421,9 @@ uint64_t redis_server_verify(struct redis_server *server, redis_link_wait wait)
     pthread_mutex_unlock(&connection->lock);
     int r = redis_sentinel_find(&connection->options, &connection->sentinels, &how, &url);
     pthread_mutex_lock(&connection->lock);
+    if (r < 0 && r != -ECANCELED && r != connection->find_complained)
+        redis_log(server, WEIR_LOG_WARNING, "the Sentinels cannot be asked: %s", how.why);
+    connection->find_complained = r;
     if (r == 0 && server->ready &&
         (strcmp(url.host, server->url.host) || strcmp(url.port, server->url.port)))
         redis_calls_break(server, "the Sentinels name another master");
