@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const struct server_clock *shared;
+static struct server_clock *shared;
 
 __attribute__((constructor)) static void map_clock(void)
 {
@@ -28,8 +28,13 @@ __attribute__((constructor)) static void map_clock(void)
 
 static uint64_t now_us(void)
 {
-    return atomic_load_explicit(&((struct server_clock *)(uintptr_t)shared)->us,
-                                memory_order_acquire);
+    uint64_t since_ns = atomic_load(&shared->since_ns), us = atomic_load(&shared->us);
+    struct timespec now;
+
+    if (since_ns == 0)
+        return us;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return us + ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - since_ns) / 1000;
 }
 
 int gettimeofday(struct timeval *restrict ret, void *restrict zone)

@@ -169,14 +169,23 @@ void redis_world_open(uint64_t now_ns)
 {
     server.server_us = atomic_load(&server.clock->us) + 3 * LONGEST_US;
     server.world_ns = now_ns;
+    atomic_store(&server.clock->since_ns, 0);
     atomic_store(&server.clock->us, server.server_us);
     freeReplyObject(ASK_SERVER("FLUSHALL"));
+}
+
+void redis_world_open_real(void)
+{
+    redis_world_open(0);
+    atomic_store(&server.clock->since_ns, clock_now());
 }
 
 void redis_world_set_clock(uint64_t now_ns)
 {
     uint64_t us = server.server_us;
 
+    if (atomic_load(&server.clock->since_ns))
+        return;
     if (now_ns > server.world_ns)
         us += (now_ns - server.world_ns) / 1000;
     if (us > atomic_load(&server.clock->us))

@@ -12,7 +12,8 @@
 #define SERVER_CLOCK_FILE "WEIR_TEST_CLOCK" /* environment: its path */
 
 struct server_clock {
-    _Atomic uint64_t us; /* since 1970 */
+    _Atomic uint64_t us;       /* since 1970 */
+    _Atomic uint64_t since_ns; /* it goes on from here, of CLOCK_MONOTONIC; 0: it stands */
 };
 
 #endif

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#define PATIENCE  (60 * SECOND)
+#define PATIENCE  (20 * SECOND)
 #define TWINS_MAX 4
 
 struct world world;
@@ -86,8 +86,10 @@ static void open_with(const struct weir_options *options, const char *name)
 {
     world = (struct world){.now = world_start - world_start % backend->tick_ns};
     main_thread = pthread_self();
-    if (backend->is_remote)
+    if (backend->is_remote && options->clock)
         redis_world_open(world.now);
+    else if (backend->is_remote)
+        redis_world_open_real();
     world.w = open_instance(options);
     world.pool = pool_open(name, 0);
     world.set = weir_pool_set(world.pool, 0);

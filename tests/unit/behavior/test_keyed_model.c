@@ -94,12 +94,11 @@ static void open_sets(void)
     run.limits = limits_of[below(KINDS)];
     snprintf(fields, sizeof(fields), "max_waiters: %u, fair: %s, limits: [ %s ]",
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
-    n = (size_t)snprintf(
-        text, sizeof(text),
-        "version: 1\nsets:\n  main: { %ssubjects: { max: %u%s%s }, %s }\n",
-        run.shared ? backend->fields : "", chance(2) ? 4 : 1,
-        backend->is_remote ? "" : ", evict: none",
-        chance(3) && !backend->is_remote ? ", memory: 64KiB" : "", fields);
+    n = (size_t)snprintf(text, sizeof(text),
+                         "version: 1\nsets:\n  main: { %ssubjects: { max: %u%s%s }, %s }\n",
+                         run.shared ? backend->fields : "", chance(2) ? 4 : 1,
+                         backend->is_remote ? "" : ", evict: none",
+                         chance(3) && !backend->is_remote ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
         n += (size_t)snprintf(text + n, sizeof(text) - n, "  own%u: { %s }\n", i, fields);
     world_open(text, "main");
