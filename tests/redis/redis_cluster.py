@@ -37,23 +37,23 @@ def eventually(condition, what):
 class Node(Server):
     """A server of a cluster."""
 
-    def __init__(self, port, bus_port, options):
+    def __init__(self, port, bus_port, *options):
         self.port, self.bus_port = port, bus_port
         super().__init__("--cluster-enabled", "yes", "--bind", "127.0.0.1", "--port", str(port), "--cluster-port",
-                         str(bus_port), "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
-                         *options(port))
+                         str(bus_port), "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0",
+                         "--repl-diskless-sync-delay", "0", *options)
         self.id = self.call("CLUSTER", "MYID")
 
 
 class Cluster:
-    """`options` returns more options for a node, by its port."""
+    """Nodes have these options, and those that `of_port` returns for their ports."""
 
-    def __init__(self, masters=3, replicas=0, options=lambda port: ()):
+    def __init__(self, masters=3, replicas=0, options=(), of_port=lambda port: ()):
         ports = free_ports(2 * (masters + replicas))
         self.nodes = []
         try:
             for i in range(masters + replicas):
-                self.nodes.append(Node(*ports[2 * i:2 * i + 2], options))
+                self.nodes.append(Node(*ports[2 * i:2 * i + 2], *options, *of_port(ports[2 * i])))
             self.masters, self.replicas = self.nodes[:masters], self.nodes[masters:]
             self.unite()
         except BaseException:

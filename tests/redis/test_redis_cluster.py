@@ -84,7 +84,7 @@ def secure():
     need_openssl()
     with tempfile.TemporaryDirectory() as directory:
         make_certificates(directory)
-        with World(2, options=lambda port: ["--port", "0", "--tls-cluster", "yes", *tls_options(directory, port)]) as world:
+        with World(2, of_port=lambda port: ["--port", "0", "--tls-cluster", "yes", *tls_options(directory, port)]) as world:
             for node in world.cluster.nodes:
                 node.call("ACL", "SETUSER", "weir", "on", ">secret", "~weir:*", "+fcall", "+function|load", "+blpop", "+hmget",
                           "+hget", "+hset", "+hdel", "+pexpire", "+persist", "+rpush", "+time", "+info", "+asking",
