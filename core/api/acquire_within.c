@@ -89,26 +89,44 @@ static uint32_t acquire_within_distance(const struct acquire_op *op, uint32_t re
     return i;
 }
 
+/* Returns whether a held record is nested in another one, directly or not. */
+static bool acquire_within_is_inside(const weir_set *set, uint32_t record, uint32_t outer)
+{
+    for (int level = 0; record && level < ANCESTRY_MAX; level++) {
+        record = record_held_within(set_record(set, record), record);
+        if (record == outer)
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether a held record was granted after another one of the same process. Instants may be
+ * those of the last tick: what is nested in the other one is later, whatever they say. */
+static bool acquire_within_is_later(const weir_set *set, uint32_t record, uint32_t other)
+{
+    if (acquire_within_is_inside(set, record, other))
+        return true;
+    return !acquire_within_is_inside(set, other, record) &&
+           record_load(&set_record(set, record)->granted_ns) >=
+               record_load(&set_record(set, other)->granted_ns);
+}
+
 /* Finds the last grant of the nearest process that holds a resource of the set and subject. */
 static void acquire_within_process(struct acquire_op *op)
 {
     const weir_set *set = op->set;
     uint32_t ancestry[ANCESTRY_MAX], record = 0;
     uint32_t n = acquire_within_ancestry(op->request->within_process, ancestry), nearest = n;
-    uint64_t latest_ns = 0;
 
     while ((record = region_next_record(set->region, record)) != 0) {
         uint32_t distance = acquire_within_distance(op, record, ancestry, n);
-        uint64_t granted_ns;
 
         if (distance > nearest || distance == n)
             continue;
-        granted_ns = record_load(&set_record(set, record)->granted_ns);
-        if (distance == nearest && granted_ns < latest_ns)
+        if (distance == nearest && !acquire_within_is_later(set, record, op->within))
             continue;
         op->within = record;
         nearest = distance;
-        latest_ns = granted_ns;
     }
 }
 

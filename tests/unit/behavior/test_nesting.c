@@ -709,6 +709,32 @@ static void the_last_grant_with_a_resource_counts(void **state)
     world_close();
 }
 
+/* Instants may be those of the last tick, and records are used again in any order: the last grant
+ * is the one that is nested in the others. */
+static void the_last_of_nested_grants_counts(void **state)
+{
+    weir_acquisition *grants[3], *others[3];
+
+    (void)state;
+    for (int order = 0; order < 6; order++) {
+        const int first = order % 3, second = (first + 1 + order / 3) % 3;
+
+        world_set("backend: process, lifetime: users, "
+                  "limits: [ { type: resource, key: slot, capacity: 3 } ]");
+        for (int i = 0; i < 3; i++)
+            others[i] = granted(ASK({"slot", 1}));
+        release(others[first]);
+        release(others[second]);
+        release(others[3 - first - second]);
+        for (int i = 0; i < 3; i++)
+            grants[i] = granted(within_process(ASK({"slot", 1}), getpid()));
+        would_wait_for_ever(within_process(ASK({"slot", 1}), getpid()));
+        for (int i = 0; i < 3; i++)
+            release(grants[i]);
+        world_close();
+    }
+}
+
 /* A process that is gone has no ancestors that the kernel knows. */
 static void the_kernel_need_not_tell_the_ancestors(void **state)
 {
@@ -779,6 +805,7 @@ int main(void)
         leak_checked_test(circles_per_limit),
         leak_checked_test(a_process_is_nested_in_what_it_or_its_ancestors_hold),
         leak_checked_test(the_last_grant_with_a_resource_counts),
+        leak_checked_test(the_last_of_nested_grants_counts),
         leak_checked_test(the_kernel_need_not_tell_the_ancestors),
         leak_checked_test(what_another_subject_holds_does_not_count),
         leak_checked_test(other_sets_ignore_processes),
