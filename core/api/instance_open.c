@@ -246,6 +246,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
     w->leaves_sigbus = (options->flags & WEIR_OPEN_NO_HANDLER) != 0;
     w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;
+    w->is_offline = (options->flags & WEIR_OPEN_OFFLINE) != 0;
     if (options->clock)
         w->clock.injected = *options->clock;
     w->clock.reads_system = !options->clock;
@@ -265,7 +266,7 @@ static int instance_build(weir *w, const struct weir_options *options)
 static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
     const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER |
-                           WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS;
+                           WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS | WEIR_OPEN_OFFLINE;
 
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,

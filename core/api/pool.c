@@ -16,16 +16,15 @@ static int pool_fill_views(weir_pool *pool, const struct weir_request *request)
 {
     for (uint32_t i = 0; pool->views && i < pool->definition->sets_n; i++) {
         weir_set *set = pool->definition->sets[i];
-        struct weir_set_stats stats = {.size = sizeof(stats)};
-        uint64_t ready_at_ns = WEIR_FOREVER;
-        int r = weir_set_stats(set, &stats, NULL, 0);
+        struct weir_set_view *view = &pool->views[i];
+        int r = stats_view(set, view);
 
         if (r < 0)
             return r;
+        view->ready_at_ns = WEIR_FOREVER;
         /* A set that can never grant the request, or does not understand it, is never ready. */
-        if (weir_set_ready_at(set, request, &ready_at_ns) == -ENOMEM)
+        if (weir_set_ready_at(set, request, &view->ready_at_ns) == -ENOMEM)
             return -ENOMEM;
-        pool->views[i] = (struct weir_set_view){stats.held, stats.waiting, ready_at_ns};
     }
     return 0;
 }

@@ -36,6 +36,14 @@ int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_st
 bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
 void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 
+/* ---- stats.c ---- */
+
+struct weir_set_view;
+
+/* Fills `held` and `waiting` of a view; an engine is not asked. Returns 0 or an error of
+ * weir_set_stats(). */
+int stats_view(weir_set *set, struct weir_set_view *ret);
+
 /* ---- set_holders.c ---- */
 
 /* Returns how many acquisitions of a shared set are held and not empty. Its counters cannot tell: a

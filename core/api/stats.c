@@ -3,6 +3,7 @@
 #include "api/acquire.h"
 #include "api/set_object.h"
 #include "config/plan.h"
+#include "keyed/keyed.h"
 #include "limit/counters.h"
 #include "peer/peer.h"
 #include "remote/remote_lease.h"
@@ -78,6 +79,9 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .lifetime = !shared           ? NULL
                     : set->while_used ? "users"
                                       : "boot",
+        .subjects_max = set->backend == BACKEND_REMOTE ? remote_subjects_max(set)
+                        : set->is_keyed                ? keyed_of(set)->max_keys
+                                                       : 0,
     };
     return 0;
 }
@@ -126,6 +130,17 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
     totals->held = totals->granted > ended ? totals->granted - ended : 0;
 }
 
+static void stats_describe_limits(const weir_set *set, struct weir_limit_stats *ret, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = (struct weir_limit_stats){
+            .type = set->limits.items[i].type,
+            .key = set->limits.items[i].key,
+            .algorithm = set->limits.items[i].algorithm_name,
+            .capacity = set->limits.items[i].capacity,
+        };
+}
+
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                    size_t limits_n)
 {
@@ -146,19 +161,29 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set_is_shared(set))
         peer_reap_all(ctx, set); /* grants of dead peers are not held */
-    for (uint32_t i = 0; i < n; i++)
-        retlimits[i] = (struct weir_limit_stats){
-            .type = set->limits.items[i].type,
-            .key = set->limits.items[i].key,
-            .algorithm = set->limits.items[i].algorithm_name,
-            .capacity = set->limits.items[i].capacity,
-        };
+    stats_describe_limits(set, retlimits, n);
     if (set->limits.n)
         r = set->ops->snapshot(ctx, set, ret, retlimits, n);
-    if (r < 0)
+    if (r < 0 && set_is_shared(set))
         return r;
     stats_add_counters(set, ret, retlimits, n);
-    return (int)set->limits.n;
+    return r < 0 ? r : (int)set->limits.n;
+}
+
+int stats_view(weir_set *set, struct weir_set_view *ret)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    int r = 0;
+
+    if (set->ops->own_waiting) {
+        stats_add_counters(set, &stats, NULL, 0);
+        stats.waiting = set->ops->own_waiting(set);
+    } else {
+        r = weir_set_stats(set, &stats, NULL, 0);
+    }
+    ret->held = stats.held;
+    ret->waiting = stats.waiting;
+    return r < 0 ? r : 0;
 }
 
 int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret)

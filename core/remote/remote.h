@@ -36,10 +36,11 @@ struct remote_set {
     struct remote_engine *engine;
     void *handle; /* the set, to the backend; NULL: none yet */
     enum on_failure on_failure;
-    bool has_subjects;
+    uint64_t subjects_max;         /* 0: the set has no subjects */
     struct remote_lease *leases;   /* one for each limit; NULL: none is leased (remote_lease.h) */
     _Atomic uint64_t batches_n;    /* that have come into use */
     _Atomic bool failure_reported; /* since the engine answered last */
+    _Atomic uint64_t waiting;      /* records that wait by WEIR_BACKEND_WAIT */
 };
 
 /* Words of a record behind its amounts. */
@@ -78,8 +79,15 @@ void remote_engines_free(weir *w);
 struct remote_engine *remote_engine_find(const weir *w, const char *name);
 /* Returns the name of the backend of a remote set. */
 const char *remote_engine_name(const weir_set *set);
-/* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno. */
+/* Returns how many subjects a remote set may have; 0: it has none. */
+uint64_t remote_subjects_max(const weir_set *set);
+/* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno: -EHOSTUNREACH if
+ * the instance asks no engine. */
 int remote_engine_start(struct remote_engine *engine);
+/* Sees whether the engine can be used, in so long. Returns 0 or a negative errno, with the reason
+ * or a word about the engine in `*ret`. */
+int remote_engine_check(const struct remote_engine *engine, uint64_t timeout_ns,
+                        struct weir_error *ret);
 
 /* The host's calls about a set (remote_decide.c). */
 int remote_decided(void *context, void *set, uint64_t token,

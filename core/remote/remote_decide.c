@@ -123,6 +123,13 @@ static const char *remote_failure_text(int result)
     }
 }
 
+/* Counts a record that leaves WAITING; the engine's lock is held. */
+static void remote_leave(struct remote_set *remote, uint32_t record)
+{
+    if (record_load(&set_record(&remote->set, record)->enqueued_ns) != WEIR_NEVER)
+        atomic_fetch_sub_explicit(&remote->waiting, 1, memory_order_seq_cst);
+}
+
 /* Reports once that the engine does not answer, and again after it has. */
 static void remote_note_failure(struct remote_set *remote, int result)
 {
@@ -164,6 +171,7 @@ int remote_decided(void *context, void *argument, uint64_t token,
             remote_store_refusal(set, record, verdict, now_ns);
         if (record_load(&r->enqueued_ns) != WEIR_NEVER)
             remote_count(remote, record, state, verdict, now_ns);
+        remote_leave(remote, record);
         next = record_next_word(word, state);
         shm_store_release(&r->word, next);
     }
@@ -234,10 +242,12 @@ uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t ex
 
     pthread_mutex_lock(&remote->engine->lock);
     word = record_load(&r->word);
-    if (record_state(word) != RECORD_WAITING || (expected && word != expected))
+    if (record_state(word) != RECORD_WAITING || (expected && word != expected)) {
         word = 0;
-    else
+    } else {
+        remote_leave(remote, record);
         shm_store_release(&r->word, record_next_word(word, state));
+    }
     pthread_mutex_unlock(&remote->engine->lock);
     return word;
 }

@@ -59,6 +59,8 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
 
 int remote_engines_add(weir *w, struct plan *plan, struct weir_error *reterr)
 {
+    struct remote_engine **end = &w->engines;
+
     for (size_t i = 0; i < plan->backends_n; i++) {
         struct remote_engine *engine = os_alloc(1, sizeof(*engine));
         int r;
@@ -68,8 +70,8 @@ int remote_engines_add(weir *w, struct plan *plan, struct weir_error *reterr)
         engine->w = w;
         pthread_mutex_init(&engine->lock, NULL);
         pthread_mutex_init(&engine->start_lock, NULL);
-        engine->next = w->engines;
-        w->engines = engine;
+        *end = engine;
+        end = &engine->next;
         r = remote_engine_open(engine, &plan->backends[i], reterr);
         if (r < 0)
             return r;
@@ -120,11 +122,26 @@ static void remote_engine_main(void *argument)
     engine->backend->run(engine->connection);
 }
 
+int remote_engine_check(const struct remote_engine *engine, uint64_t timeout_ns,
+                        struct weir_error *ret)
+{
+    struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
+    uint64_t now_ns = os_now_ns();
+    uint64_t most_ns = WEIR_INSTANT_MAX - now_ns;
+    int r = engine->backend->check(engine->connection,
+                                   now_ns + (timeout_ns < most_ns ? timeout_ns : most_ns), &reason);
+
+    reason.message[sizeof(reason.message) - 1] = '\0';
+    return error_set(ret, r < 0 ? r : 0, "%s", reason.message);
+}
+
 /* Not when the instance is opened: a program may fork before its first request. */
 int remote_engine_start(struct remote_engine *engine)
 {
     int r = 0;
 
+    if (engine->w->is_offline)
+        return -EHOSTUNREACH;
     pthread_mutex_lock(&engine->start_lock);
     if (!engine->thread)
         r = os_thread_start(&engine->thread, remote_engine_main, engine, "weir-backend");

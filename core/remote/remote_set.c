@@ -93,7 +93,7 @@ static int remote_set_open(weir_set *set, const struct set_plan *plan, struct we
 
     remote->engine = remote_engine_find(set->w, plan->engine);
     remote->on_failure = plan->on_failure;
-    remote->has_subjects = plan->keyed.max_keys != 0;
+    remote->subjects_max = plan->keyed.max_keys;
     if (!set->limits.n)
         return 0;
     if (!remote->engine) /* of another instance's configuration */
@@ -123,7 +123,7 @@ static int remote_identify(struct acquire_op *op)
 {
     size_t size;
 
-    return !remote_of(op->set)->has_subjects || request_subject(op->request, &size) ? 0 : -EINVAL;
+    return !remote_of(op->set)->subjects_max || request_subject(op->request, &size) ? 0 : -EINVAL;
 }
 
 static void remote_fill_record(const struct acquire_op *op, struct acq_record *r)
@@ -151,7 +151,7 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     struct acq_record *r = set_record(op->set, record);
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
     size_t subject_size = 0;
-    const void *subject = remote->has_subjects ? request_subject(op->request, &subject_size) : NULL;
+    const void *subject = remote->subjects_max ? request_subject(op->request, &subject_size) : NULL;
     const struct weir_backend_ask ask = {
         .size = sizeof(ask),
         .token = remote_token(record, word),
@@ -167,6 +167,8 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     if (code < 0)
         return code;
     record_store(&r->enqueued_ns, mode == WEIR_BACKEND_WAIT ? op->decision.now_ns : WEIR_NEVER);
+    if (mode == WEIR_BACKEND_WAIT)
+        atomic_fetch_add_explicit(&remote->waiting, 1, memory_order_seq_cst);
     shm_store_release(&r->word, word);
     code = remote->engine->backend->ask(remote->handle, &ask);
     if (code < 0)
@@ -462,7 +464,7 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     int r;
 
     (void)ctx;
-    if (remote->has_subjects) /* each subject has its own */
+    if (remote->subjects_max) /* each subject has its own */
         return 0;
     r = remote_engine_start(remote->engine);
     if (r == 0)
@@ -470,13 +472,27 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
                                               os_now_ns() + REMOTE_SNAPSHOT_NS, &snapshot);
     if (r < 0)
         return r == -ENOMEM || r == -EEXIST || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
-    ret->waiting = (uint32_t)snapshot.waiting;
+    ret->waiting = snapshot.waiting;
+    ret->engine_held = snapshot.held;
+    ret->engine_granted = snapshot.granted;
     for (uint32_t i = 0; i < n; i++) {
         limits[i].available = all[i].available;
         limits[i].held = all[i].held;
         limits[i].leased = remote_leases_ready(remote, i);
     }
     return 0;
+}
+
+uint64_t remote_subjects_max(const weir_set *set)
+{
+    return ((const struct remote_set *)set)->subjects_max;
+}
+
+static uint64_t remote_own_waiting(const weir_set *set)
+{
+    const struct remote_set *remote = (const struct remote_set *)set;
+
+    return atomic_load_explicit(&remote->waiting, memory_order_seq_cst);
 }
 
 static bool remote_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
@@ -505,5 +521,6 @@ const struct set_ops remote_set_ops = {
     .shut_down = remote_shut_down,
     .forecast = remote_forecast,
     .snapshot = remote_snapshot,
+    .own_waiting = remote_own_waiting,
     .view_queue = remote_view_queue,
 };

@@ -38,6 +38,7 @@ struct weir {
     bool private_only;            /* sets of backend process are private */
     _Atomic bool has_shared_sets; /* there is, or was, a shared set */
     bool observer_only;           /* opens existing segments only */
+    bool is_offline;              /* asks no engine */
     bool leaves_sigbus;           /* installs no handler for its segments */
     char *process_dir;            /* segment directory, owned; NULL: the user's default */
 

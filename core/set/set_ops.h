@@ -97,10 +97,12 @@ struct set_ops {
     /* Forecasts into op->decision, as set_forecast(), for op->amounts and the subject of `record`,
      * or op->key if that is 0. Changes nothing. */
     void (*forecast)(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
-    /* Fills in `waiting` and, of the first `n` limits, `available` and `held`. Returns 0 or
-     * -EUCLEAN. */
+    /* Fills in `waiting` and, of the first `n` limits, `available` and `held`; an engine also says
+     * `engine_held` and `engine_granted`. Returns 0, -EUCLEAN or -EHOSTUNREACH. */
     int (*snapshot)(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                     struct weir_limit_stats *limits, uint32_t n);
+    /* Returns how many requests of this process wait. NULL: `snapshot` costs no more. */
+    uint64_t (*own_waiting)(const weir_set *set);
     /* Views wait queue number `i`. False: there are fewer. Its links are those of the records. */
     bool (*view_queue)(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
 };

@@ -166,6 +166,8 @@ struct weir_backend_snapshot {
     size_t size;
     uint64_t waiting;
     struct weir_backend_limit_stats *limits; /* room for all limits of the set */
+    uint64_t held;                           /* grants that are held now, of all processes */
+    uint64_t granted; /* grants so far, of all processes; those of TAKE may be left out */
 };
 
 struct weir_backend {
@@ -216,12 +218,13 @@ struct weir_backend {
     /* Looks at the clock: returns 1 if a grant is held at this moment; 0 if its session has ended,
      * which `lost` reports then if it has not yet. Never blocks. */
     int (*is_held)(void *set, uint64_t hold);
-    /* Fills a snapshot; blocks, until `until_ns` at most. Returns 0, -ETIMEDOUT, or a code as in a
-     * verdict. */
+    /* Fills a snapshot; blocks, until `until_ns` at most: also for a connection that is being made,
+     * but not for one that could not be made. Returns 0, -ETIMEDOUT, or a code as in a verdict. */
     int (*snapshot)(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
                     struct weir_backend_snapshot *ret);
     /* Sees whether the engine can be reached and used, for `weir check --connect`: blocks, until
-     * `until_ns` at most. Returns 0, or a code with the reason. */
+     * `until_ns` at most. Returns 0, maybe with a word about the engine in place of a reason, as
+     * its version; or a code with the reason, never with a password. */
     int (*check)(void *connection, uint64_t until_ns, struct weir_reason *reterr);
 
     /* These two may be missing: then no limit can be leased. */

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* A set as a balancer sees it. Live, but only a snapshot. It may grow: step by `view_size`. */
+/* A set as a balancer sees it. Live, but only a snapshot. It may grow: step by `view_size`. Of a
+ * set that an engine keeps it is what this process has there: no pick asks an engine. */
 struct weir_set_view {
     uint64_t held;        /* acquisitions held now */
     uint64_t waiting;     /* waiters now */

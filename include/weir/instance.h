@@ -90,11 +90,13 @@ enum {
     WEIR_OPEN_REQUIRE_CONFIG = 1u << 3, /* without a configuration weir_open is -ENOENT. So it is
                                            with the environment variable WEIR_REQUIRE_CONFIG=1 (0 or
                                            empty: no effect; ignored in a privileged process) */
-    WEIR_OPEN_WARNINGS = 1u << 4        /* `complaint` also receives warnings: what is right and
+    WEIR_OPEN_WARNINGS = 1u << 4,       /* `complaint` also receives warnings: what is right and
                                            probably not meant, as a set without limits. Their
                                            `code` is 0. There are none if the configuration is
                                            wrong; what fails later (a shared set that others
                                            define otherwise) is a complaint behind them */
+    WEIR_OPEN_OFFLINE = 1u << 5         /* no engine is asked: requests of sets that one keeps
+                                           are -EHOSTUNREACH, whatever `on_failure` says */
 };
 
 /*
@@ -138,6 +140,27 @@ WEIR_PUBLIC weir *weir_close(weir *w);
  */
 WEIR_PUBLIC int weir_sets(weir *w, const char **ret, size_t n);
 WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
+
+/* A backend of the configuration: a connection to an engine. Everything lives as long as the call
+ * to `found`. */
+struct weir_backend_info {
+    size_t size;         /* sizeof(struct weir_backend_info), as the library knows it */
+    const char *name;    /* in the configuration */
+    const char *type;    /* the plugin */
+    int result;          /* 0: the engine can be used; or a negative errno */
+    const char *message; /* why it cannot be used, or a word about it, as its version; may be "" */
+};
+
+/*
+ * Sees of each backend of the configuration whether its engine can be reached and used. Calls
+ * `found` for each one, in the order of the configuration, and blocks for `timeout_ns` at most
+ * before each call. It uses connections of its own. `found` returns 0 to go on. Any thread. Returns
+ * the number of calls; -EINVAL (`w` or `found` is NULL) or -ECHILD.
+ */
+WEIR_PUBLIC int weir_check_backends(weir *w, uint64_t timeout_ns,
+                                    int (*found)(void *userdata,
+                                                 const struct weir_backend_info *info),
+                                    void *userdata);
 
 /* Returns the library's version. It is a string such as "0.1.0", for ever. Any thread. */
 WEIR_PUBLIC const char *weir_version(void);

@@ -175,6 +175,10 @@ struct weir_set_stats {
                           processes which come later make another one, and the limits hold in each;
                           0 if all is well (docs/processes.md) */
     uint64_t refused_deadlock; /* -EDEADLK */
+    uint64_t engine_held; /* now, of a set that an engine keeps: acquisitions of all processes that
+                             hold something there; else 0 */
+    uint64_t engine_granted; /* of such a set: requests that the engine granted, of all processes,
+                                without those of weir_take; else 0 */
 };
 
 /* One acquisition that is held or waits. */
@@ -219,14 +223,15 @@ WEIR_PUBLIC int weir_set_limit_find(const weir_set *set, const char *key, size_t
 
 /* The definition of a set, without its limits. */
 struct weir_set_info {
-    size_t size;          /* in: sizeof(struct weir_set_info) */
-    uint64_t timeout_ns;  /* default of requests; WEIR_FOREVER: none */
-    uint64_t max_wait_ns; /* default of requests; WEIR_FOREVER: none */
-    uint32_t max_waiters; /* 0: no bound */
-    uint32_t flags;       /* WEIR_SET_* */
-    const char *backend;  /* "thread", "process", or the name of the backend that keeps the set; as
-                             long as the set */
-    const char *lifetime; /* "boot" or "users", static; NULL: the backend is "thread" */
+    size_t size;           /* in: sizeof(struct weir_set_info) */
+    uint64_t timeout_ns;   /* default of requests; WEIR_FOREVER: none */
+    uint64_t max_wait_ns;  /* default of requests; WEIR_FOREVER: none */
+    uint32_t max_waiters;  /* 0: no bound */
+    uint32_t flags;        /* WEIR_SET_* */
+    const char *backend;   /* "thread", "process", or the name of the backend that keeps the set; as
+                              long as the set */
+    const char *lifetime;  /* "boot" or "users", static; NULL: the backend is another */
+    uint64_t subjects_max; /* of a per-subject set, as configured; else 0 */
 };
 
 /* Tells how a set is defined. Its limits are told by weir_set_stats and weir_set_limit_settings.
@@ -269,9 +274,10 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  * in `retlimits`, which may be NULL if that is 0. Of a shared set they cover all processes; of a
  * per-subject set all subjects, and `available` is that of a new subject. Any thread. Returns the
  * number of limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is
- * damaged) or -ECHILD. Of a set that an engine keeps, what is available, held and waits is asked of
- * it, in a second at most, or -EHOSTUNREACH, -EEXIST or -EACCES (as weir_acquire); of one with
- * subjects it is left 0. The counters are of this process.
+ * damaged) or -ECHILD. Of a set that an engine keeps, what waits and what is available and held of
+ * each limit is asked of it, in a second at most; of one with subjects it is left 0. The other
+ * counters are of this process. If it could not be asked all else is filled: -EHOSTUNREACH,
+ * -EEXIST, -EACCES or -EUCLEAN (as weir_acquire).
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);

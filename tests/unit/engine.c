@@ -299,8 +299,14 @@ static void engine_stop(void *connection)
 __attribute__((unused)) static int engine_check(void *connection, uint64_t until_ns,
                                                 struct weir_reason *reterr)
 {
-    (void)until_ns, (void)reterr;
-    return ((struct engine *)connection)->control->fails_check;
+    struct engine_control *control = ((struct engine *)connection)->control;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    control->checked_ns = until_ns - ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+    if (control->says)
+        snprintf(reterr->message, sizeof(reterr->message), "%s", control->says);
+    return control->fails_check;
 }
 
 /* ---- batches ---- */
@@ -632,8 +638,11 @@ static int engine_snapshot(void *handle, const void *subject, size_t subject_siz
 
     (void)subject, (void)subject_size, (void)until_ns;
     pthread_mutex_lock(&set->engine->lock);
+    set->engine->control->snapshots++;
     r = set->engine->control->away;
     ret->waiting = set->queue_n;
+    ret->held = set->holds_n;
+    ret->granted = set->engine->holds_n;
     for (uint32_t i = 0; i < set->limits_n; i++)
         ret->limits[i] = (struct weir_backend_limit_stats){
             set->capacity[i] - set->engine->control->held[i], set->engine->control->held[i]};

@@ -40,13 +40,14 @@ struct engine_spare {
 struct engine_control {
     /* Set by the test. */
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
-    int away;        /* negative errno that requests fail with, or 0 */
-    int refuses;     /* negative errno that every request is refused with, or 0 */
-    bool is_slow;    /* requests are decided in `wait`, or by the engine's thread */
-    bool is_stuck;   /* requests are not decided */
-    bool is_deaf;    /* cancellations are lost */
-    bool is_over;    /* the session has ended, which was not reported */
-    bool is_hostile; /* verdicts about other tokens, and of impossible values */
+    const char *says; /* word about the engine for `check`, or why it fails */
+    int away;         /* negative errno that requests fail with, or 0 */
+    int refuses;      /* negative errno that every request is refused with, or 0 */
+    bool is_slow;     /* requests are decided in `wait`, or by the engine's thread */
+    bool is_stuck;    /* requests are not decided */
+    bool is_deaf;     /* cancellations are lost */
+    bool is_over;     /* the session has ended, which was not reported */
+    bool is_hostile;  /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */
     int fails_batch;
@@ -57,8 +58,9 @@ struct engine_control {
 
     /* Seen by the test. */
     unsigned connections, sets, threads; /* open now */
-    unsigned asked, patient, undone, waits, unwanted;
-    unsigned holds; /* grants that were not released */
+    unsigned asked, patient, undone, waits, unwanted, snapshots;
+    unsigned holds;      /* grants that were not released */
+    uint64_t checked_ns; /* how long the last check was allowed to take */
     uint64_t waiting, held[ENGINE_LIMITS], used[ENGINE_LIMITS];
     uint64_t fingerprint;
     char last_subject[16];

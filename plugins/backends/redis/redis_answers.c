@@ -25,7 +25,13 @@ enum {
     SESSION_WAITS_SUM,
     SESSION_TIMER
 };
-enum { SNAPSHOT_WAITING = 3, SNAPSHOT_LIMITS = 10 };
+enum {
+    SNAPSHOT_WAITING = 3,
+    SNAPSHOT_GRANTED,
+    SNAPSHOT_RELEASED,
+    SNAPSHOT_REAPED,
+    SNAPSHOT_LIMITS = 10
+};
 
 /* Errors after which the connection is made anew: the server cannot answer for now, or is another
  * one. What was asked is asked again. */
@@ -303,12 +309,17 @@ static int answers_fill(const struct redis_set *set, const struct redis_reply *r
                         struct weir_backend_snapshot *ret)
 {
     int64_t waiting = redis_reply_integer(reply, SNAPSHOT_WAITING, 0);
-    if (waiting < 0 || reply->elements_n <= SNAPSHOT_LIMITS)
+    int64_t granted = redis_reply_integer(reply, SNAPSHOT_GRANTED, 0);
+    int64_t ended = redis_reply_integer(reply, SNAPSHOT_RELEASED, 0) +
+                    redis_reply_integer(reply, SNAPSHOT_REAPED, 0);
+    if (waiting < 0 || ended < 0 || granted < 0 || reply->elements_n <= SNAPSHOT_LIMITS)
         return -EPROTO;
     const struct redis_reply *limits = &reply->elements[SNAPSHOT_LIMITS];
     if (limits->type != REDIS_ARRAY || limits->elements_n != set->limits_n)
         return -EPROTO;
     ret->waiting = (uint64_t)waiting;
+    ret->granted = (uint64_t)granted;
+    ret->held = granted > ended ? (uint64_t)(granted - ended) : 0;
     for (uint32_t i = 0; i < set->limits_n; i++) {
         int64_t available = redis_reply_integer(&limits->elements[i], 0, 0);
         if (available < 0)
@@ -323,7 +334,7 @@ static int answers_fill(const struct redis_set *set, const struct redis_reply *r
 
 static void answers_fill_new(const struct redis_set *set, struct weir_backend_snapshot *ret)
 {
-    ret->waiting = 0;
+    ret->waiting = ret->granted = ret->held = 0;
     for (uint32_t i = 0; i < set->limits_n; i++) {
         ret->limits[i].available = set->initial[i];
         ret->limits[i].held = 0;

@@ -299,6 +299,8 @@ static int redis_link_identity(struct redis_link_how *how, const struct redis_re
     memcpy(how->run_id, run + 7, n);
     how->run_id[n] = '\0';
     how->mode = redis_link_mode(text);
+    snprintf(how->version, sizeof(how->version), "%.*s", (int)strspn(version + 14, "0123456789."),
+             version + 14);
     if (strtol(version + 14, NULL, 10) >= VERSION_MIN)
         return 0;
     snprintf(how->why, sizeof(how->why), "the server is older than Redis 7.0: it has no functions");

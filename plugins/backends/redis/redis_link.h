@@ -49,6 +49,7 @@ struct redis_link_how {
     void *context;
     char run_id[REDIS_RUN_ID_MAX]; /* of the server that was greeted */
     enum redis_mode mode;
+    char version[32];
     char why[160]; /* what went wrong, without a password */
 };
 

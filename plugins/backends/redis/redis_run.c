@@ -166,6 +166,7 @@ static void run_set_down(struct redis_connection *connection, const char *why, i
 {
     for (struct redis_server *server = connection->servers; server; server = server->next) {
         server->down = code < 0;
+        redis_calls_wake_waiters(server);
         if (code < 0)
             redis_server_complain(server, why, code);
     }
@@ -276,9 +277,11 @@ int redis_run_check(struct redis_connection *connection, uint64_t until_ns,
     int r = options->sentinel ? run_check_master(connection, &how) : -EHOSTUNREACH;
     for (uint32_t i = 0; i < options->urls_n && r < 0 && !options->sentinel; i++)
         r = redis_server_check(connection, &how, &options->urls[i]);
-    if (r < 0) {
-        reterr->parameter = UINT32_MAX;
+    reterr->parameter = UINT32_MAX;
+    if (r < 0)
         snprintf(reterr->message, sizeof(reterr->message), "%s", how.why);
-    }
+    else
+        snprintf(reterr->message, sizeof(reterr->message), "Redis %s, with the functions of weir",
+                 how.version);
     return r;
 }

@@ -62,6 +62,13 @@ static int stop_at_dir(void *userdata, const char *dir)
     return 1;
 }
 
+static int stop_at_backend(void *userdata, const struct weir_backend_info *info)
+{
+    (void)userdata;
+    assert_non_null(info);
+    return 1;
+}
+
 static int stop_at_segment(void *userdata, const struct weir_segment *segment)
 {
     (void)userdata;
@@ -122,6 +129,8 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_plugin_dirs,                                                                         \
          (P(0, &right.options), P(1, stop_at_dir), P(2, &right), P(3, &right.error)), 0, -EINVAL,  \
          0, 0)                                                                                     \
+    CALL(weir_check_backends, (P(0, world.w), 1, P(1, stop_at_backend), P(2, &right)), -EINVAL,    \
+         -EINVAL, 0)                                                                               \
     CALL(weir_pool_open, (P(0, &made.pool), P(1, world.w), P(2, "main"), 0, P(3, &right.error)),   \
          -EINVAL, -EINVAL, -EINVAL, 0)                                                             \
     CALL(weir_pool_new, (P(0, &made.pool), P(1, world.w), P(2, &right.spec), P(3, &right.error)),  \

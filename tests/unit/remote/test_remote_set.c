@@ -641,6 +641,148 @@ static void a_set_says_which_backend_keeps_it(void **state)
     close_far();
 }
 
+static void what_all_processes_hold_is_asked_of_the_engine(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(3)));
+    a = slots(2);
+    b = pending(ASK({"slot", 2}));
+    control.held[0]++; /* another process */
+    assert_int_equal(stats().engine_granted, 1);
+    assert_int_equal(stats().engine_held, 1);
+    assert_int_equal(stats().waiting, 1);
+    assert_int_equal(limit_stats(0).held, 3);
+    assert_int_equal(limit_stats(0).available, 0);
+    control.held[0]--;
+    release(b);
+    release(a);
+    assert_int_equal(stats().engine_granted, 1);
+    assert_int_equal(stats().engine_held, 0);
+    close_far();
+}
+
+/* ---- a pool of such sets ---- */
+
+static void a_balancer_asks_no_engine(void **state)
+{
+    weir_acquisition *held[4];
+    char text[1024];
+
+    (void)state;
+    control = (struct engine_control){0};
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { far: { type: engine, control: \"%p\" } }\n"
+             "sets: { a: { backend: far, " LIMITS(SLOTS(2)) " }, b: { backend: far, " LIMITS(
+                 SLOTS(2)) " } }\n"
+                           "pools: { p: { balancer: emptiest, sets: [a, b] } }\n",
+             (void *)&control);
+    world_open(text, "p");
+    held[0] = granted(NULL); /* a holds 1 */
+    held[1] = granted(NULL); /* b holds 1, and the engine has no more */
+    held[2] = pending(NULL); /* one waits in a */
+    held[3] = pending(NULL); /* one waits in b */
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(weir_acquisition_set(held[i]), i % 2 ? "b" : "a");
+    release(held[2]); /* canceled: it waits no more */
+    assert_string_equal(weir_acquisition_set(held[2] = pending(NULL)), "a");
+    release(held[1]);
+    release(held[3]);
+    control.away = -ECONNREFUSED;
+    assert_int_equal(submit(NULL, &held[3]), 1);
+    assert_string_equal(weir_acquisition_set(held[3]), "b");
+    assert_int_equal(result_of(held[3]), -EHOSTUNREACH);
+    release(held[3]);
+    assert_int_equal(control.snapshots, 0);
+    release(held[0]);
+    release(held[2]);
+    close_far();
+}
+
+/* ---- whether engines can be used ---- */
+
+struct checked {
+    int n;
+    struct weir_backend_info info[3];
+    char name[3][16], message[3][300];
+    int stops_after;
+};
+
+static int note_backend(void *userdata, const struct weir_backend_info *info)
+{
+    struct checked *checked = userdata;
+    int i = checked->n++;
+
+    assert_int_equal(info->size, sizeof(*info));
+    checked->info[i] = *info;
+    snprintf(checked->name[i], sizeof(checked->name[i]), "%s", info->name);
+    snprintf(checked->message[i], sizeof(checked->message[i]), "%s", info->message);
+    assert_string_equal(info->type, "engine");
+    return checked->n == checked->stops_after;
+}
+
+static void backends_are_checked(void **state)
+{
+    struct checked checked = {0};
+    char text[1024];
+
+    (void)state;
+    control = (struct engine_control){.says = "engine 7\n"};
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { far: { type: engine, control: \"%p\" },"
+             " further: { type: engine, control: \"%p\" } }\nsets: { main: { } }\n",
+             (void *)&control, (void *)&control);
+    world_open(text, "main");
+    assert_int_equal(weir_check_backends(world.w, 3 * SECOND, note_backend, &checked), 2);
+    assert_string_equal(checked.name[0], "far");
+    assert_string_equal(checked.name[1], "further");
+    assert_int_equal(checked.info[1].result, 0);
+    assert_string_equal(checked.message[1], "engine 7?");
+    assert_in_range(control.checked_ns, 1, 3 * SECOND);
+    assert_int_equal(weir_check_backends(world.w, WEIR_FOREVER, note_backend, &checked), 2);
+    assert_true(control.checked_ns > 1000 * SECOND);
+    control.fails_check = -ECONNREFUSED;
+    control.says = "refused";
+    checked = (struct checked){.stops_after = 1};
+    assert_int_equal(weir_check_backends(world.w, 0, note_backend, &checked), 1);
+    assert_int_equal(checked.info[0].result, -ECONNREFUSED);
+    assert_string_equal(checked.message[0], "refused");
+    world_close();
+    world_limits(SLOTS(1));
+    assert_int_equal(weir_check_backends(world.w, 0, note_backend, &checked), 0);
+    world_close();
+}
+
+static void offline_asks_no_engine(void **state)
+{
+    struct weir_options options = {.size = sizeof(options),
+                                   .text = text_of("on_failure: open, " LIMITS(SLOTS(3))),
+                                   .flags = WEIR_OPEN_OFFLINE};
+    struct weir_set_stats of_set = {.size = sizeof(of_set)};
+    struct weir_limit_stats limit = {0};
+    struct checked checked = {0};
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    control = (struct engine_control){0};
+    assert_int_equal(weir_open(&world.w, &options, NULL), 0);
+    assert_int_equal(weir_pool_open(&world.pool, world.w, "main", 0, NULL), 0);
+    world.set = weir_pool_set(world.pool, 0);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(submit(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    assert_int_equal(weir_set_stats(world.set, &of_set, &limit, 1), -EHOSTUNREACH);
+    assert_int_equal(limit.capacity, 3);
+    assert_string_equal(limit.key, "slot");
+    assert_int_equal(of_set.held, 0);
+    assert_int_equal(control.asked, 0);
+    assert_int_equal(control.snapshots, 0);
+    assert_int_equal(weir_check_backends(world.w, SECOND, note_backend, &checked), 1);
+    world.pool = weir_pool_close(world.pool);
+    world.w = weir_close(world.w);
+    assert_int_equal(control.connections, 0);
+}
+
 /* ---- threads, by the system's clock ---- */
 
 static void open_far_real(const char *fields)
@@ -985,6 +1127,10 @@ int main(void)
         leak_checked_test(only_grants_of_engines_can_be_lost),
         leak_checked_test(a_loss_without_a_descriptor_is_no_failure),
         leak_checked_test(a_set_says_which_backend_keeps_it),
+        leak_checked_test(what_all_processes_hold_is_asked_of_the_engine),
+        leak_checked_test(a_balancer_asks_no_engine),
+        leak_checked_test(backends_are_checked),
+        leak_checked_test(offline_asks_no_engine),
         leak_checked_test(a_blocked_thread_is_granted),
         leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),
