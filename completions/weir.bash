@@ -97,7 +97,7 @@ _weir_options()
     top) echo --interval --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
-    check) echo --json --names --strict --plugin-dir --help ;;
+    check) echo --json --names --strict --connect --plugin-dir --help ;;
     plugins) echo --json --config --plugin-dir --help ;;
     *) echo --help --version ;;
     esac

@@ -81,13 +81,34 @@ static void erase_line(struct ahead *ahead)
         show_line(ahead, "");
 }
 
+/* Returns how many wait in the set of the pool that an engine keeps and in which this process
+ * waits, or 0. An engine does not say in which order. */
+static uint64_t find_waiting(const struct ahead *ahead)
+{
+    for (size_t i = 0; i < weir_pool_sets(ahead->pool); i++) {
+        weir_set *set = weir_pool_set(ahead->pool, i);
+        struct weir_set_stats stats = {.size = sizeof(stats)};
+        struct weir_holder own;
+
+        if (weir_set_holders(set, &own, 1) > 0 && own.process == 0 &&
+            weir_set_stats(set, &stats, NULL, 0) >= 0 && stats.waiting > 0)
+            return stats.waiting;
+    }
+    return 0;
+}
+
+/* Shows nothing if it is granted just now, or not yet in the wait queue. */
 static void show_position(struct ahead *ahead, uint32_t position)
 {
+    uint64_t waiting = position == 0 ? find_waiting(ahead) : 0;
     char text[128];
 
-    if (position == 0) /* granted just now, or not yet in the wait queue */
+    if (position != 0)
+        snprintf(text, sizeof(text), "%s: waiting, %" PRIu32 " ahead", ahead->title, position - 1);
+    else if (waiting != 0)
+        snprintf(text, sizeof(text), "%s: waiting, one of %" PRIu64, ahead->title, waiting);
+    else
         return;
-    snprintf(text, sizeof(text), "%s: waiting, %" PRIu32 " ahead", ahead->title, position - 1);
     show_line(ahead, text);
 }
 

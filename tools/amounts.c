@@ -31,20 +31,16 @@ int amounts_add(struct amounts *amounts, const char *key, uint64_t amount)
 /* Adds the keys of a set. Marks those of the first `said_n` amounts that are among them. */
 static int amounts_add_set(struct amounts *amounts, weir_set *set, bool *known, size_t given_n)
 {
-    struct weir_set_stats stats = {.size = sizeof(stats)};
-    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
-    int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
+    for (size_t i = 0; i < weir_set_limits(set); i++) {
+        const char *key = weir_set_limit_key(set, i);
 
-    for (int i = 0; i < n; i++) {
-        int r = amounts_add(amounts, limits[i].key, 1);
-
-        if (r == -ENOMEM)
-            return r;
+        if (amounts_add(amounts, key, 1) == -ENOMEM)
+            return -ENOMEM;
         for (size_t said = 0; said < given_n; said++)
-            if (strcmp(amounts->items[said].key, limits[i].key) == 0)
+            if (strcmp(amounts->items[said].key, key) == 0)
                 known[said] = true;
     }
-    return n < 0 ? n : 0;
+    return 0;
 }
 
 int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key)

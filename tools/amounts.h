@@ -14,7 +14,7 @@ struct amounts {
 int amounts_add(struct amounts *amounts, const char *key, uint64_t amount);
 
 /* Adds 1 of every other key of the pool's sets; these keys live as long as the pool. Returns 0,
- * -ENOENT (no set has a limit with `*ret_key`), or an error of weir_set_stats. */
+ * -ENOENT (no set has a limit with `*ret_key`) or -ENOMEM. */
 int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key);
 
 void amounts_free(struct amounts *amounts);

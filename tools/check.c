@@ -15,7 +15,7 @@
 #include <weir/weir.h>
 
 static const char help[] =
-    "Usage: weir check [--json | --names] [--strict] [-d DIR]... [FILE]...\n"
+    "Usage: weir check [--json | --names] [--strict] [--connect] [-d DIR]... [FILE]...\n"
     "\n"
     "Checks configurations, plugins included: writes the complaints about each to the standard\n"
     "error, or a summary of what was understood and warnings. FILE may be - for the standard "
@@ -27,6 +27,7 @@ static const char help[] =
     "of\n"
     "                         pools of such sets, one a line\n"
     "  -s, --strict           warnings count as complaints in the exit status\n"
+    "      --connect          see of each backend whether its engine can be used, in 5 s at most\n"
     "  -d, --plugin-dir DIR   look for plugins in DIR first\n"
     "  -h, --help             show this text\n"
     "\n"
@@ -42,7 +43,9 @@ struct check {
     struct excerpt excerpt;
     struct json json;
     struct complaint_count complaints, warnings;
-    bool is_strict; /* warnings count in the exit status */
+    bool is_strict;  /* warnings count in the exit status */
+    bool connects;   /* engines are asked */
+    bool is_cut_off; /* an engine of the file cannot be used */
 };
 
 /* ---- complaints ---- */
@@ -190,8 +193,10 @@ static void print_defaults(const struct weir_set_info *info)
 {
     char text[UNITS_TEXT_MAX];
 
+    if (strcmp(info->backend, "thread") != 0)
+        printf("  backend %s", info->backend);
     if (info->lifetime)
-        printf("  backend %s  lifetime %s", info->backend, info->lifetime);
+        printf("  lifetime %s", info->lifetime);
     if (info->timeout_ns != WEIR_FOREVER)
         printf("  timeout %s", units_format(UNITS_DURATION, info->timeout_ns, text));
     if (info->max_wait_ns != WEIR_FOREVER)
@@ -216,7 +221,8 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
     printf("  subjects  max %s", units_format(UNITS_AMOUNT, subjects->max, text));
     if (subjects->memory_max != 0)
         printf("  memory %s", units_format(UNITS_SIZE, subjects->memory_max, text));
-    printf("  evict %s", subjects->evict);
+    if (subjects->evict)
+        printf("  evict %s", subjects->evict);
 }
 
 static void json_subjects(struct json *json, const struct weir_subjects_stats *subjects)
@@ -225,7 +231,8 @@ static void json_subjects(struct json *json, const struct weir_subjects_stats *s
     json_number(json, "max", subjects->max);
     if (subjects->memory_max != 0)
         json_number(json, "memory", subjects->memory_max);
-    json_text(json, "evict", subjects->evict);
+    if (subjects->evict)
+        json_text(json, "evict", subjects->evict);
     json_end_object(json);
 }
 
@@ -268,24 +275,25 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_set_info info = {.size = sizeof(info)};
     struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
-    bool has_subjects = weir_set_subjects(set, &subjects) == 1;
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
-    int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
+    int r = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX), n = (int)weir_set_limits(set);
 
-    if (n < 0)
-        return n;
+    if (r < 0 && r != -EHOSTUNREACH) /* no engine is asked */
+        return r;
     weir_set_info(set, &info);
+    weir_set_subjects(set, &subjects); /* nothing of a set that an engine keeps */
+    subjects.max = info.subjects_max;
     if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
-        if (has_subjects)
+        if (info.subjects_max != 0)
             json_subjects(&check->json, &subjects);
         json_array(&check->json, "limits");
     } else {
         printf("set %s%s", name, n == 0 ? ": no limits" : "");
         print_defaults(&info);
-        if (has_subjects)
+        if (info.subjects_max != 0)
             print_subjects(&subjects);
         putchar('\n');
     }
@@ -331,7 +339,7 @@ static int name_shared(struct check *check, const char *name, weir_pool *pool)
         struct weir_set_info info = {.size = sizeof(info)};
 
         weir_set_info(weir_pool_set(pool, i), &info);
-        is_shared = is_shared && info.lifetime;
+        is_shared = is_shared && strcmp(info.backend, "thread") != 0;
     }
     if (is_shared)
         puts(name);
@@ -379,6 +387,41 @@ static int describe_everything(struct check *check, weir *w)
     return r;
 }
 
+/* ---- engines ---- */
+
+#define CONNECT_NS UINT64_C(5000000000)
+
+static int on_backend(void *userdata, const struct weir_backend_info *info)
+{
+    struct check *check = userdata;
+    const char *why = info->message[0] != '\0' ? info->message : strerror(-info->result);
+
+    check->is_cut_off = check->is_cut_off || info->result < 0;
+    if (check->format == FORMAT_JSON) {
+        json_object(&check->json, NULL);
+        json_text(&check->json, "name", info->name);
+        json_text(&check->json, "type", info->type);
+        json_boolean(&check->json, "usable", info->result == 0);
+        json_text(&check->json, "message", info->result == 0 ? info->message : why);
+        json_end_object(&check->json);
+    } else if (info->result < 0) {
+        fprintf(stderr, "%s: backend `%s` cannot be used: %s\n", check->name, info->name, why);
+    } else if (check->format == FORMAT_TEXT) {
+        printf("backend %s  %s  can be used%s%s\n", info->name, info->type,
+               info->message[0] != '\0' ? ": " : "", info->message);
+    }
+    return 0;
+}
+
+static void check_backends(struct check *check, weir *w)
+{
+    if (check->format == FORMAT_JSON)
+        json_array(&check->json, "backends");
+    weir_check_backends(w, CONNECT_NS, on_backend, check);
+    if (check->format == FORMAT_JSON)
+        json_end_array(&check->json);
+}
+
 /* ---- command ---- */
 
 /* Returns whether the file is wrong, rather than the system around it. */
@@ -403,13 +446,28 @@ static enum ending report_result(struct check *check, int r, struct weir_error *
     return is_complaint(r, error) ? ENDING_COMPLAINTS : ENDING_SYSTEM;
 }
 
+/* Says what the file means, and whether its engines can be used. Returns the ending, which was this
+ * one so far. */
+static enum ending describe_file(struct check *check, weir *w, enum ending ending)
+{
+    int r = describe_everything(check, w);
+
+    if (r < 0) {
+        fprintf(stderr, "weir check: %s\n", strerror(-r));
+        return ENDING_SYSTEM;
+    }
+    if (check->connects)
+        check_backends(check, w);
+    return check->is_cut_off ? ENDING_COMPLAINTS : ending;
+}
+
 static int check_file(struct check *check)
 {
     struct weir_options options = {.size = sizeof(options),
                                    .plugin_dirs = check->source.plugin_dirs,
                                    .complaint = on_complaint,
                                    .userdata = check,
-                                   .flags = WEIR_OPEN_APART};
+                                   .flags = WEIR_OPEN_APART | WEIR_OPEN_OFFLINE};
     struct weir_error error = {0};
     enum ending ending;
     weir *w = NULL;
@@ -418,6 +476,7 @@ static int check_file(struct check *check)
     if (check->format != FORMAT_NAMES || check->is_strict)
         options.flags |= WEIR_OPEN_WARNINGS;
     check->complaints = check->warnings = (struct complaint_count){0};
+    check->is_cut_off = false;
     check->json = (struct json){.out = stdout};
     if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
@@ -439,10 +498,8 @@ static int check_file(struct check *check)
         end_complaints(check);
         json_boolean(&check->json, "ok", r == 0);
     }
-    if (r == 0 && (r = describe_everything(check, w)) < 0) {
-        fprintf(stderr, "weir check: %s\n", strerror(-r));
-        ending = ENDING_SYSTEM;
-    }
+    if (r == 0)
+        ending = describe_file(check, w, ending);
     if (check->format == FORMAT_JSON)
         json_end_object(&check->json);
     weir_close(w);
@@ -469,12 +526,18 @@ static int check_all(struct check *check, char **files, int n)
     return worst;
 }
 
+enum { OPTION_CONNECT = 300 };
+
 int run_check(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},   {"names", no_argument, NULL, 'n'},
-        {"strict", no_argument, NULL, 's'}, {"plugin-dir", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},   {NULL, 0, NULL, 0},
+        {"json", no_argument, NULL, 'j'},
+        {"names", no_argument, NULL, 'n'},
+        {"strict", no_argument, NULL, 's'},
+        {"connect", no_argument, NULL, OPTION_CONNECT},
+        {"plugin-dir", required_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     struct check check = {0};
     int option;
@@ -489,6 +552,9 @@ int run_check(int argc, char **argv)
             break;
         case 's':
             check.is_strict = true;
+            break;
+        case OPTION_CONNECT:
+            check.connects = true;
             break;
         case 'd':
             if (!source_add_plugin_dir(&check.source, optarg))

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir exec`: waits for limits of shared sets, then becomes the command. The process itself is the
- * holder, so whatever ends the command releases what it holds. */
+/*
+ * `weir exec`: waits for limits of shared sets, then becomes the command. The process itself is the
+ * holder, so whatever ends the command releases what it holds.
+ *
+ * A set that an engine keeps needs a process that stays: one in the background waits and holds, and
+ * ends with the command, which it knows by a pidfd.
+ */
+#include "engine_grant.h"
 #include "grant.h"
+#include "holder.h"
 #include "usage.h"
 #include "weir.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +41,12 @@ static const char help_end[] =
     "Exit status: that of COMMAND; 123 refused, 124 timed out, 125 weir itself failed,\n"
     "126 COMMAND cannot be run, 127 COMMAND is not found.\n";
 
+static int report_exec(const struct grant *grant, const char *command, int error)
+{
+    fprintf(stderr, "%s: %s: %s\n", grant->title, command, strerror(error));
+    return error == ENOENT ? EXEC_NOT_FOUND : EXEC_CANNOT_RUN;
+}
+
 /* Becomes the command. The acquisition outlives the instance, and the process goes on. */
 static int exec_command(struct grant *grant, char **command)
 {
@@ -42,9 +57,90 @@ static int exec_command(struct grant *grant, char **command)
     execvp(command[0], command);
     error = errno;
     grant_return(grant);
-    fprintf(stderr, "%s: %s: %s\n", grant->title, command[0], strerror(error));
-    return error == ENOENT ? EXEC_NOT_FOUND : EXEC_CANNOT_RUN;
+    return report_exec(grant, command[0], error);
 }
+
+/* ---- a set that an engine keeps ---- */
+
+/* Holds until the command ends. Signals for the group of the command, as at the end of a service,
+ * are no reason: the command may take its time. Then nothing keeps the command's standard error
+ * open. */
+__attribute__((noreturn)) static void hold_for_command(struct grant *grant, int unused)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    char byte;
+
+    grant->ends.signals = -1;
+    if (read(unused, &byte, 1) == 1) { /* else it is closed by the execution, or by the end */
+        grant_return(grant);
+        engine_grant_end(grant, EXEC_FAILED);
+    }
+    if (engine_grant_hold(grant) == -EOWNERDEAD)
+        fprintf(stderr, "%s: `%s`: the session has ended: the command goes on without its grant\n",
+                grant->title, grant->name);
+    dup2(null, STDERR_FILENO);
+    engine_grant_end(grant, EXEC_FAILED);
+}
+
+__attribute__((noreturn)) static void run_holder(struct grant *grant, struct holder *holder,
+                                                 int unused)
+{
+    int kept[] = {holder->report[1], holder->starter, unused};
+    int r = holder_close_others(kept, sizeof(kept) / sizeof(kept[0])), result;
+
+    signal(SIGPIPE, SIG_IGN);
+    grant->ends.process = holder->starter;
+    if (r == 0)
+        r = engine_grant_begin(grant);
+    result = r < 0 ? grant_fail(grant, r) : grant_open(grant);
+    if (result == 0)
+        result = grant_request(grant);
+    fflush(stdout);
+    if (result == 0 && (r = holder_leave(STDIN_FILENO, STDOUT_FILENO)) < 0) {
+        grant_return(grant);
+        result = grant_fail(grant, r);
+    }
+    if (result != GRANT_ENDED)
+        result = holder_report(holder, result);
+    if (result == 0)
+        hold_for_command(grant, unused);
+    engine_grant_end(grant, EXEC_FAILED);
+}
+
+/* Has the holder wait, and becomes the command. */
+static int exec_with_holder(struct grant *grant, char **command)
+{
+    struct holder holder;
+    int unused[2], r = holder_begin(&holder), result;
+    pid_t pid = 0;
+
+    grant_detach(grant); /* a child cannot use it */
+    if (r == 0 && pipe2(unused, O_CLOEXEC) < 0)
+        r = -errno;
+    if (r == 0)
+        r = (pid = holder_fork_apart(&holder)) < 0 ? (int)pid : 0;
+    if (r < 0)
+        return grant_fail(grant, r);
+    if (pid == 0) {
+        close(unused[1]);
+        run_holder(grant, &holder, unused[0]);
+    }
+    result = holder_read_report(&holder, pid);
+    if (result != 0) {
+        if (result < 0)
+            fprintf(stderr, "%s: the process that holds has ended\n", grant->title);
+        return result < 0 ? EXEC_FAILED : result;
+    }
+    fflush(stderr);
+    execvp(command[0], command);
+    r = errno;
+    signal(SIGPIPE, SIG_IGN);
+    if (write(unused[1], "u", 1) != 1)
+        fprintf(stderr, "%s: the process that holds has ended\n", grant->title);
+    return report_exec(grant, command[0], r);
+}
+
+/* ---- command line ---- */
 
 static int show_help(void)
 {
@@ -75,13 +171,17 @@ static int run_options(struct grant *grant, int argc, char **argv)
         return result;
     if (optind == argc)
         return grant_fail_usage(grant, "no command is given", "");
-    result = grant_wait(grant);
+    result = grant_open(grant);
+    if (result == 0 && grant->of_engine)
+        return exec_with_holder(grant, argv + optind);
+    if (result == 0)
+        result = grant_request(grant);
     return result == 0 ? exec_command(grant, argv + optind) : result;
 }
 
 int run_exec(int argc, char **argv)
 {
-    struct grant grant = {.title = argv[0]};
+    struct grant grant = GRANT_NONE(argv[0]);
     int ending = grant_exit_code(&grant, run_options(&grant, argc, argv));
 
     grant_free(&grant);

@@ -2,6 +2,7 @@
 /* Waits for the grant of a shared set, as the command line says. */
 #include "grant.h"
 #include "ahead.h"
+#include "engine_grant.h"
 #include "limit_option.h"
 #include "time_text.h"
 #include "usage.h"
@@ -144,23 +145,27 @@ static int open_set(struct grant *grant)
     return EXEC_FAILED;
 }
 
-/* Refuses other backends: such a set would be shared with no process and so limit nothing. */
-static int require_shared(const struct grant *grant)
+/* Refuses sets that would be shared with no process and so limit nothing. */
+static int require_shared(struct grant *grant)
 {
     for (size_t i = 0; i < weir_pool_sets(grant->pool); i++) {
         weir_set *set = weir_pool_set(grant->pool, i);
         struct weir_set_info info = {.size = sizeof(info)};
 
         weir_set_info(set, &info);
-        if (strcmp(info.backend, "process") == 0)
+        grant->of_engine = grant->of_engine || (strcmp(info.backend, "process") != 0 &&
+                                                strcmp(info.backend, "thread") != 0);
+        if (strcmp(info.backend, "thread") != 0)
             continue;
         if (!grant->source.file && !getenv("WEIR_CONFIG"))
             fprintf(stderr, "%s: nothing defines `%s`: name a file (-f) or limits (--limit)\n",
                     grant->title, grant->name);
         else
-            fprintf(stderr,
-                    "%s: set `%s` is not shared by processes: it needs `backend: process`\n",
-                    grant->title, weir_set_name(set));
+            fprintf(
+                stderr,
+                "%s: set `%s` is not shared by processes: it needs `backend: process`, or one of "
+                "`backends`\n",
+                grant->title, weir_set_name(set));
         return EXEC_FAILED;
     }
     return 0;
@@ -222,7 +227,7 @@ static int attach(struct grant *grant)
     return grant->limits_n != 0 ? 0 : open_set(grant);
 }
 
-static int prepare(struct grant *grant)
+int grant_open(struct grant *grant)
 {
     int ending = attach(grant);
 
@@ -238,9 +243,10 @@ static int prepare(struct grant *grant)
 static bool has_subjects(weir_pool *pool)
 {
     for (size_t i = 0; i < weir_pool_sets(pool); i++) {
-        struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
+        struct weir_set_info info = {.size = sizeof(info)};
 
-        if (weir_set_subjects(weir_pool_set(pool, i), &subjects) == 1)
+        weir_set_info(weir_pool_set(pool, i), &info);
+        if (info.subjects_max != 0)
             return true;
     }
     return false;
@@ -249,6 +255,16 @@ static bool has_subjects(weir_pool *pool)
 /* Reports an error other than a refusal. -EINVAL without a subject comes from a per-subject set. */
 static int report_failure(const struct grant *grant, int r)
 {
+    const char *why = !grant->of_engine    ? NULL
+                      : r == -EHOSTUNREACH ? "the engine that keeps it cannot be asked"
+                      : r == -EEXIST       ? "the engine that keeps it has another definition"
+                      : r == -EACCES       ? "the engine that keeps it does not permit its use"
+                                           : NULL;
+
+    if (why) {
+        fprintf(stderr, "%s: `%s`: %s\n", grant->title, grant->name, why);
+        return EXEC_FAILED;
+    }
     if (r != -EINVAL || grant->subject || !has_subjects(grant->pool))
         return grant_fail(grant, r);
     fprintf(stderr, "%s: `%s` has limits per subject: name one (--subject)\n", grant->title,
@@ -308,8 +324,7 @@ static int wait_in_queue(struct grant *grant, const struct weir_request *request
     return r;
 }
 
-/* Returns 0 once it is granted. */
-static int request_grant(struct grant *grant)
+int grant_request(struct grant *grant)
 {
     struct weir_request request = {.size = sizeof(request),
                                    .amounts = grant->amounts.items,
@@ -328,21 +343,19 @@ static int request_grant(struct grant *grant)
 
     if (grant->verbose)
         print_request(grant);
-    r = at_once ? weir_try_acquire(grant->pool, &request, &grant->acquisition, &refusal)
-                : wait_in_queue(grant, &request, &refusal);
+    if (at_once)
+        r = weir_try_acquire(grant->pool, &request, &grant->acquisition, &refusal);
+    else
+        r = grant->of_engine ? engine_grant_wait(grant, &request, &refusal)
+                             : wait_in_queue(grant, &request, &refusal);
+    if (r == -ECANCELED)
+        return GRANT_ENDED;
     if (r < 0)
         return report_refusal(grant, r, &refusal);
     if (grant->verbose)
         fprintf(stderr, "%s: granted by `%s` after %" PRIu64 " ms\n", grant->title,
                 weir_acquisition_set(grant->acquisition), (weir_now(grant->w) - begun) / 1000000);
     return 0;
-}
-
-int grant_wait(struct grant *grant)
-{
-    int result = prepare(grant);
-
-    return result == 0 ? request_grant(grant) : result;
 }
 
 void grant_return(struct grant *grant)

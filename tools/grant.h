@@ -13,7 +13,8 @@
 enum {
     GRANT_REFUSED = 123,
     GRANT_TIMED_OUT = 124,
-    GRANT_NEVER = 256 /* refused for good: more than can ever be granted */
+    GRANT_NEVER = 256, /* refused for good: more than can ever be granted */
+    GRANT_ENDED        /* it is not wanted any more; not for an exit code */
 };
 
 struct grant {
@@ -31,6 +32,13 @@ struct grant {
     int exit_code; /* instead of GRANT_REFUSED and GRANT_TIMED_OUT */
     bool retry_after, verbose;
     uint64_t begun_ns;
+    bool of_engine; /* an engine keeps a set of those named: a process has to stay that holds it */
+
+    /* Of a process that holds for another one (engine_grant.h): descriptors that become readable
+     * when that is to end. -1: none. */
+    struct {
+        int signals, process, event;
+    } ends;
 
     weir *w;
     weir_pool *pool;
@@ -48,6 +56,12 @@ struct grant {
         {"retry-after", no_argument, NULL, 'r'}, {"verbose", no_argument, NULL, 'v'},              \
         SOURCE_OPTIONS
 
+/* A grant without options. */
+#define GRANT_NONE(title_)                                                                         \
+    {                                                                                              \
+        .title = (title_), .ends = { -1, -1, -1 }                                                  \
+    }
+
 /* The part of a help text that describes these options. */
 extern const char grant_help[];
 
@@ -58,8 +72,12 @@ int grant_option(struct grant *grant, int option, const char *argument);
 /* Checks the options together. Returns 0, or EXEC_FAILED, reported. */
 int grant_check_options(const struct grant *grant);
 
-/* Opens the set and waits. Returns 0 with an acquisition, or another result, reported. */
-int grant_wait(struct grant *grant);
+/* Opens the set, once it has a place. Returns 0 and `of_engine`, or another result, reported. */
+int grant_open(struct grant *grant);
+
+/* Waits for the grant of what was opened. Returns 0 with an acquisition, or another result,
+ * reported. */
+int grant_request(struct grant *grant);
 
 /* Releases a grant of which nothing was used. */
 void grant_return(struct grant *grant);

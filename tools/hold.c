@@ -15,8 +15,13 @@
  *   script         descriptor 9 ─── description with the lock
  *   weir hold      sets the lock, starts the holder, waits for its report, exits
  *   holder         description of its own: waits for the lock, from before it joins the wait queue
+ *
+ * The end of the holder releases what it holds, but for sets that engines keep: there it gives the
+ * grant back before it ends.
  */
+#include "engine_grant.h"
 #include "grant.h"
+#include "holder.h"
 #include "usage.h"
 #include "weir.h"
 #include <errno.h>
@@ -26,9 +31,11 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -57,7 +64,8 @@ struct hold {
     int fd;       /* inherited: of the description with the lock */
     int own;      /* another description of the same file */
     int64_t byte; /* offset of the lock */
-    int report[2];
+    int ended;    /* eventfd: readable once the descriptor is closed, of sets that engines keep */
+    _Atomic bool of_engine; /* the holder gives back before it ends */
 };
 
 static struct flock lock_of(const struct hold *hold)
@@ -178,7 +186,7 @@ static int wait_for_lock(const struct hold *hold)
  * system log has the reason as well, because a holder has left the script's standard error. */
 static void *watch_descriptor(void *argument)
 {
-    const struct hold *hold = argument;
+    struct hold *hold = argument;
     int error = wait_for_lock(hold);
 
     if (error != 0) {
@@ -187,7 +195,10 @@ static void *watch_descriptor(void *argument)
         syslog(LOG_USER | LOG_ERR, "weir hold: descriptor %d cannot be watched: %s", hold->fd,
                strerror(error));
     }
-    _exit(EXEC_FAILED);
+    if (!atomic_load(&hold->of_engine))
+        _exit(EXEC_FAILED);
+    eventfd_write(hold->ended, 1);
+    return NULL;
 }
 
 /* Starts the watch. Signals are for the thread that waits for the grant. */
@@ -204,49 +215,47 @@ static int start_watch(struct hold *hold)
     return -error;
 }
 
-/* Closes what was inherited besides the standard streams: a copy of the descriptor may be there. */
-static int close_others(const struct hold *hold)
+/* From here on the end of the descriptor, of the process that waits for the report, and signals end
+ * the wait in order: only the holder can tell an engine. Returns 0 or a negative errno. */
+static int prepare_for_engine(struct grant *grant, struct hold *hold, const struct holder *holder)
 {
-    unsigned low = (unsigned)hold->own, high = (unsigned)hold->report[1];
-    unsigned kept[2] = {low < high ? low : high, low < high ? high : low};
-
-    if (kept[0] > 3 && close_range(3, kept[0] - 1, 0) < 0)
+    hold->ended = eventfd(0, EFD_CLOEXEC);
+    if (hold->ended < 0)
         return -errno;
-    if (kept[1] > kept[0] + 1 && close_range(kept[0] + 1, kept[1] - 1, 0) < 0)
-        return -errno;
-    return close_range(kept[1] + 1, UINT_MAX, 0) < 0 ? -errno : 0;
+    grant->ends.process = holder->starter;
+    grant->ends.event = hold->ended;
+    atomic_store(&hold->of_engine, true);
+    prctl(PR_SET_PDEATHSIG, 0);
+    return engine_grant_begin(grant);
 }
 
-/* Leaves the script's terminal, directory and standard streams, so that it is in nothing's way and
- * no signal for the script ends it. */
-static int leave_script(void)
+/* Opens the set and waits. Returns a result of waiting. */
+static int acquire(struct grant *grant, struct hold *hold, const struct holder *holder)
 {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int result = grant_open(grant), r;
 
-    if (null < 0 || setsid() < 0 || chdir("/") < 0)
-        return -errno;
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (dup2(null, fd) < 0)
-            return -errno;
-    close(null);
-    return 0;
+    if (result == 0 && grant->of_engine && (r = prepare_for_engine(grant, hold, holder)) < 0)
+        result = grant_fail(grant, r);
+    return result == 0 ? grant_request(grant) : result;
 }
 
 /* Acquires; once granted, prepares to stay. Returns a result of waiting. */
-static int become_holder(struct grant *grant, struct hold *hold)
+static int become_holder(struct grant *grant, struct hold *hold, const struct holder *holder)
 {
-    int r = close_others(hold), result;
+    int kept[] = {hold->own, holder->report[1], holder->starter};
+    int r = holder_close_others(kept, sizeof(kept) / sizeof(kept[0])), result;
 
     if (r == 0)
         r = start_watch(hold);
     if (r < 0)
         return grant_fail(grant, r);
-    result = grant_wait(grant);
+    result = acquire(grant, hold, holder);
     fflush(stdout);
     if (result != 0)
         return result;
-    grant_detach(grant);
-    r = leave_script();
+    if (!grant->of_engine)
+        grant_detach(grant);
+    r = holder_leave(STDIN_FILENO, STDERR_FILENO);
     if (r < 0) {
         grant_return(grant);
         return grant_fail(grant, r);
@@ -255,10 +264,20 @@ static int become_holder(struct grant *grant, struct hold *hold)
     return 0;
 }
 
+/* Holds what an engine has granted. */
+__attribute__((noreturn)) static void hold_of_engine(struct grant *grant)
+{
+    grant->ends.process = -1; /* it has the report */
+    if (engine_grant_hold(grant) == -EOWNERDEAD)
+        syslog(LOG_USER | LOG_ERR, "weir hold: `%s`: the session has ended: nothing is held",
+               grant->name);
+    engine_grant_end(grant, EXEC_FAILED);
+}
+
 /* Runs the holder. While it waits it ends with the process that started it, as that one's exit
  * status would be lost. */
 __attribute__((noreturn)) static void run_holder(struct grant *grant, struct hold *hold,
-                                                 pid_t parent)
+                                                 struct holder *holder, pid_t parent)
 {
     int result;
 
@@ -266,90 +285,45 @@ __attribute__((noreturn)) static void run_holder(struct grant *grant, struct hol
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED);
-    result = become_holder(grant, hold);
-    if (write(hold->report[1], &result, sizeof(result)) != (ssize_t)sizeof(result))
-        result = EXEC_FAILED;
-    close(hold->report[1]);
+    result = become_holder(grant, hold, holder);
+    if (result != GRANT_ENDED)
+        result = holder_report(holder, result);
+    if (result == 0 && grant->of_engine)
+        hold_of_engine(grant);
     while (result == 0)
         pause();
+    if (grant->of_engine)
+        engine_grant_end(grant, EXEC_FAILED);
     grant_free(grant);
     _exit(EXEC_FAILED);
 }
 
 /* ---- the process that the script waits for ---- */
 
-static volatile sig_atomic_t holder_pid;
-static volatile sig_atomic_t ended_by; /* a signal, or 0 */
-
-static void pass_on(int number)
-{
-    int kept = errno;
-
-    ended_by = number;
-    kill((pid_t)holder_pid, number);
-    errno = kept;
-}
-
-/* Has signals that would end this process end the holder first, which then erases its line from the
- * terminal. Signals that the script ignores stay ignored. */
-static void pass_signals_on(pid_t holder)
-{
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    const struct sigaction passing = {.sa_handler = pass_on};
-    struct sigaction found;
-
-    holder_pid = holder;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (sigaction(numbers[i], NULL, &found) == 0 && found.sa_handler == SIG_DFL)
-            sigaction(numbers[i], &passing, NULL);
-}
-
-/* Ends the process by the signal that has ended the holder. */
-static void end_as_holder(void)
-{
-    if (ended_by == 0)
-        return;
-    signal(ended_by, SIG_DFL);
-    raise(ended_by);
-}
-
-/* Returns what the holder reports. */
-static int read_report(const struct grant *grant, const struct hold *hold)
-{
-    int result;
-    ssize_t n;
-
-    do
-        n = read(hold->report[0], &result, sizeof(result));
-    while (n < 0 && errno == EINTR);
-    end_as_holder();
-    if (n == (ssize_t)sizeof(result))
-        return result;
-    fprintf(stderr,
-            "%s: the process that holds has ended: descriptor %d was closed, or it was "
-            "killed\n",
-            grant->title, hold->fd);
-    return EXEC_FAILED;
-}
-
 /* Starts the holder. The copy of the descriptor here is closed, as nothing else may keep the lock
  * but the script. */
 static int start_holder(struct grant *grant, struct hold *hold)
 {
-    pid_t parent = getpid(), holder;
+    pid_t parent = getpid(), pid;
+    struct holder holder;
+    int r = holder_begin(&holder), result;
 
-    if (pipe2(hold->report, O_CLOEXEC) < 0)
-        return grant_fail(grant, -errno);
+    if (r < 0)
+        return grant_fail(grant, r);
     fflush(stdout);
-    holder = fork();
-    if (holder < 0)
+    pid = fork();
+    if (pid < 0)
         return grant_fail(grant, -errno);
-    if (holder == 0)
-        run_holder(grant, hold, parent);
-    pass_signals_on(holder);
-    close(hold->report[1]);
+    if (pid == 0)
+        run_holder(grant, hold, &holder, parent);
     close(hold->fd);
-    return read_report(grant, hold);
+    result = holder_read_report(&holder, pid);
+    if (result >= 0)
+        return result;
+    fprintf(stderr,
+            "%s: the process that holds has ended: descriptor %d was closed, or it was killed\n",
+            grant->title, hold->fd);
+    return EXEC_FAILED;
 }
 
 /* ---- command line ---- */
@@ -408,7 +382,7 @@ static int read_options(struct grant *grant, struct hold *hold, int argc, char *
 
 static int run(struct grant *grant, int argc, char **argv)
 {
-    struct hold hold = {.fd = -1, .own = -1};
+    struct hold hold = {.fd = -1, .own = -1, .ended = -1};
     bool ends;
     int result = read_options(grant, &hold, argc, argv, &ends);
 
@@ -424,7 +398,7 @@ static int run(struct grant *grant, int argc, char **argv)
 
 int run_hold(int argc, char **argv)
 {
-    struct grant grant = {.title = argv[0]};
+    struct grant grant = GRANT_NONE(argv[0]);
     int ending = grant_exit_code(&grant, run(&grant, argc, argv));
 
     grant_free(&grant);

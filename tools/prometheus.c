@@ -115,14 +115,39 @@ static void write_label(FILE *out, const char *name, const char *value)
     fputc('"', out);
 }
 
+/* A set that an engine keeps also has the label `backend`: a shared set may have its name. */
+static void write_set_labels(FILE *out, const struct snapshot_set *set)
+{
+    write_label(out, "set", set->name);
+    if (set->engine) {
+        fputc(',', out);
+        write_label(out, "backend", set->engine);
+    }
+}
+
+/* Returns whether the metric is known of a set that an engine keeps, of all processes. */
+static bool is_known_of_engine(const struct snapshot_set *set, size_t at)
+{
+    return !set->is_unknown &&
+           (at == SET(engine_granted) || at == SET(waiting) || at == SET(engine_held));
+}
+
 static void write_set_sample(FILE *out, const struct snapshot_set *set,
                              const struct set_metric *metric)
 {
+    size_t at = metric->at;
+
+    if (set->engine && at == SET(granted))
+        at = SET(engine_granted);
+    else if (set->engine && at == SET(held))
+        at = SET(engine_held);
+    if (set->engine && !is_known_of_engine(set, at))
+        return;
     fprintf(out, "%s{", metric->name);
-    write_label(out, "set", set->name);
+    write_set_labels(out, set);
     if (metric->reason)
         fprintf(out, ",reason=\"%s\"", metric->reason);
-    fprintf(out, "} %" PRIu64 "\n", field(&set->stats, metric->at));
+    fprintf(out, "} %" PRIu64 "\n", field(&set->stats, at));
 }
 
 /* Returns how many metrics share the name of the first. */
@@ -144,9 +169,12 @@ static void write_limit_sample(FILE *out, const struct snapshot_set *set, size_t
                                const struct metric *metric)
 {
     const struct snapshot_limit *limit = &set->limits[i];
+    bool is_now = metric->at == LIMIT(available) || metric->at == LIMIT(held);
 
+    if (set->engine && metric->at != LIMIT(capacity) && (!is_now || set->is_unknown))
+        return;
     fprintf(out, "%s{", metric->name);
-    write_label(out, "set", set->name);
+    write_set_labels(out, set);
     fprintf(out, ",limit=\"%zu\",type=\"%s\",", i, limit_type_name(limit->stats.type));
     write_label(out, "key", limit->key);
     fputc(',', out);
@@ -209,22 +237,50 @@ static void write_histogram(FILE *out, const struct snapshot_set *set)
     fprintf(out, "} %" PRIu64 "\n", n);
 }
 
+/* Of shared sets: an engine does not measure how long requests wait. */
 static void write_spans(FILE *out, const struct snapshot *snapshot)
 {
     write_head(out, "weir_wait_seconds", "histogram", "How long granted requests had waited.");
     for (size_t i = 0; i < snapshot->sets_n; i++)
-        write_histogram(out, &snapshot->sets[i]);
+        if (!snapshot->sets[i].engine)
+            write_histogram(out, &snapshot->sets[i]);
     write_head(out, "weir_wait_max_seconds", "gauge", "The longest wait of a granted request.");
     for (size_t i = 0; i < snapshot->sets_n; i++)
-        write_seconds(out, "weir_wait_max_seconds", &snapshot->sets[i],
-                      snapshot->sets[i].stats.wait_ns_max);
+        if (!snapshot->sets[i].engine)
+            write_seconds(out, "weir_wait_max_seconds", &snapshot->sets[i],
+                          snapshot->sets[i].stats.wait_ns_max);
     write_head(out, "weir_wait_queue_age_seconds", "gauge",
                "How long the first waiter has been waiting; 0 without waiters.");
     for (size_t i = 0; i < snapshot->sets_n; i++) {
         const struct snapshot_set *set = &snapshot->sets[i];
 
-        write_seconds(out, "weir_wait_queue_age_seconds", set,
-                      set->held_n < set->holders_n ? set->holders[set->held_n].age_ns : 0);
+        if (!set->engine)
+            write_seconds(out, "weir_wait_queue_age_seconds", set,
+                          set->held_n < set->holders_n ? set->holders[set->held_n].age_ns : 0);
+    }
+}
+
+static void write_users(FILE *out, const struct snapshot *snapshot)
+{
+    write_head(out, "weir_users", "gauge", "Processes that take part in a set.");
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        if (snapshot->sets[i].engine)
+            continue;
+        fputs("weir_users{", out);
+        write_label(out, "set", snapshot->sets[i].name);
+        fprintf(out, "} %" PRIu32 "\n", snapshot->sets[i].users);
+    }
+}
+
+static void write_reachable(FILE *out, const struct snapshot *snapshot)
+{
+    write_head(out, "weir_reachable", "gauge", "Whether the engine that keeps a set can be asked.");
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        if (!snapshot->sets[i].engine || snapshot->sets[i].info.subjects_max != 0)
+            continue;
+        fputs("weir_reachable{", out);
+        write_set_labels(out, &snapshot->sets[i]);
+        fprintf(out, "} %d\n", snapshot->sets[i].away == 0);
     }
 }
 
@@ -232,12 +288,8 @@ void prometheus_write(FILE *out, const struct snapshot *snapshot)
 {
     for (size_t i = 0; i < LENGTH(set_metrics);)
         i += write_set_metric(out, snapshot, &set_metrics[i], LENGTH(set_metrics) - i);
-    write_head(out, "weir_users", "gauge", "Processes that take part in a set.");
-    for (size_t i = 0; i < snapshot->sets_n; i++) {
-        fputs("weir_users{", out);
-        write_label(out, "set", snapshot->sets[i].name);
-        fprintf(out, "} %" PRIu32 "\n", snapshot->sets[i].users);
-    }
+    write_users(out, snapshot);
+    write_reachable(out, snapshot);
     write_spans(out, snapshot);
     for (size_t i = 0; i < LENGTH(subject_metrics); i++)
         write_subject_metric(out, snapshot, &subject_metrics[i]);

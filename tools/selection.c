@@ -33,7 +33,8 @@ int selection_option(struct selection *selection, struct snapshot_names *names, 
 
 bool selection_is_idle(const struct snapshot_set *set)
 {
-    if (set->stats.held != 0 || set->stats.waiting != 0 || set->holders_n != 0)
+    if (set->is_unknown || snapshot_held(set) != 0 || set->stats.waiting != 0 ||
+        set->holders_n != 0)
         return false;
     if (set->has_subjects && set->subjects.known != 0)
         return false;
@@ -47,7 +48,9 @@ static int compare_names(const void *a, const void *b)
 {
     const struct snapshot_set *x = a, *y = b;
 
-    return strcmp(x->name, y->name);
+    int r = strcmp(x->name, y->name);
+
+    return r != 0 ? r : (x->engine != NULL) - (y->engine != NULL);
 }
 
 /* Returns for how long the first waiter has waited. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes a snapshot of the shared sets of a directory. */
+/* Takes a snapshot of the shared sets of a directory, and of those that engines keep. */
 #include "snapshot.h"
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 struct snapshot_request {
     struct snapshot *snapshot;
     const struct source *source;
+    struct engine_sets *engines;
     const struct snapshot_names *names;
     bool *found; /* by name */
     void (*refuse)(void *userdata, const struct weir_error *error);
@@ -56,6 +57,10 @@ static int copy_limits(struct snapshot_set *ret, weir_set *set)
 
     ret->stats.size = sizeof(ret->stats);
     n = weir_set_stats(set, &ret->stats, limits, WEIR_LIMITS_MAX);
+    if (n < 0 && n != -ENOMEM && ret->engine) {
+        ret->away = n;
+        n = (int)weir_set_limits(set);
+    }
     if (n <= 0)
         return n;
     ret->limits = calloc((size_t)n, sizeof(*ret->limits));
@@ -158,6 +163,7 @@ static void free_set(struct snapshot_set *set)
     free(set->limits);
     free(set->holders);
     free(set->name);
+    free(set->engine);
 }
 
 static int copy_subjects(struct snapshot_set *ret, weir_set *set)
@@ -191,6 +197,22 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
             r = copy_holders(ret, w, set);
     }
     weir_pool_close(pool);
+    return r;
+}
+
+static int copy_engine_set(struct snapshot_set *ret, const char *name, weir_set *set)
+{
+    int r;
+
+    ret->info.size = sizeof(ret->info);
+    weir_set_info(set, &ret->info);
+    r = copy_text(&ret->name, name);
+    if (r == 0)
+        r = copy_text(&ret->engine, ret->info.backend);
+    ret->info.backend = ret->engine;
+    if (r == 0)
+        r = copy_limits(ret, set);
+    ret->is_unknown = ret->away != 0 || ret->info.subjects_max != 0;
     return r;
 }
 
@@ -274,28 +296,66 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
     return r == -ENOMEM ? r : 0;
 }
 
-static int on_segment(void *userdata, const struct weir_segment *segment)
+/* Returns whether a set of this name is wanted, and notes that there is one. */
+static bool is_wanted(const struct snapshot_request *request, const char *name)
 {
-    struct snapshot_request *request = userdata;
     const struct snapshot_names *names = request->names;
     bool is_named = names->n == 0;
 
     for (size_t i = 0; i < names->n; i++) {
-        if (strcmp(names->items[i], segment->name) == 0) {
+        if (strcmp(names->items[i], name) == 0) {
             request->found[i] = true;
             is_named = true;
         }
     }
-    if (is_named && (!names->match || strstr(segment->name, names->match)))
+    return is_named && (!names->match || strstr(name, names->match));
+}
+
+static int on_segment(void *userdata, const struct weir_segment *segment)
+{
+    struct snapshot_request *request = userdata;
+
+    if (is_wanted(request, segment->name))
         request->code = read_segment(request, segment);
     return request->code != 0;
 }
 
-static int read_segments(struct snapshot_request *request, struct weir_error *reterr)
+static int on_engine_set(void *userdata, const char *name, weir_set *set)
+{
+    struct snapshot_request *request = userdata;
+    struct snapshot_set copy = {0};
+    int r = is_wanted(request, name) ? copy_engine_set(&copy, name, set) : 0;
+
+    if (copy.name && r == 0)
+        r = add_set(request->snapshot, &copy);
+    if (r < 0)
+        free_set(&copy);
+    else
+        request->snapshot->refused += copy.away != 0;
+    return r;
+}
+
+/* What is wrong with the configuration is reported; it is no reason for stopping. */
+static void read_engines(struct snapshot_request *request)
+{
+    struct weir_error error = {0};
+    int r = engine_sets_open(request->engines, request->source, &error);
+
+    if (r < 0) {
+        error.code = r;
+        report_refusal(request, &error);
+    } else if (request->code == 0) {
+        request->code = engine_sets_each(request->engines, on_engine_set, request);
+    }
+}
+
+static int read_sets(struct snapshot_request *request, struct weir_error *reterr)
 {
     struct weir_options options = source_options(request->source);
     int r = weir_segments(&options, on_segment, request, reterr);
 
+    if (r >= 0)
+        read_engines(request);
     for (size_t i = 0; i < request->names->n && r >= 0; i++)
         if (!request->found[i])
             refuse_set(request, request->names->items[i], -ENOENT, "there is no such set");
@@ -307,12 +367,12 @@ static int read_segments(struct snapshot_request *request, struct weir_error *re
     return r < 0 ? r : 0;
 }
 
-int snapshot_take(struct snapshot *ret, const struct source *source,
+int snapshot_take(struct snapshot *ret, const struct source *source, struct engine_sets *engines,
                   const struct snapshot_names *names,
                   void (*refuse)(void *userdata, const struct weir_error *error), void *userdata,
                   struct weir_error *reterr)
 {
-    struct snapshot_request request = {ret, source, names, NULL, refuse, userdata, 0};
+    struct snapshot_request request = {ret, source, engines, names, NULL, refuse, userdata, 0};
     struct timespec now;
     int r;
 
@@ -324,19 +384,45 @@ int snapshot_take(struct snapshot *ret, const struct source *source,
     }
     clock_gettime(CLOCK_MONOTONIC, &now);
     ret->at_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    r = read_segments(&request, reterr);
+    r = read_sets(&request, reterr);
     free(request.found);
     if (r < 0)
         snapshot_free(ret);
     return r;
 }
 
-const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name)
+const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name,
+                                         bool of_engine)
 {
     for (size_t i = 0; i < snapshot->sets_n; i++)
-        if (strcmp(snapshot->sets[i].name, name) == 0)
+        if ((snapshot->sets[i].engine != NULL) == of_engine &&
+            strcmp(snapshot->sets[i].name, name) == 0)
             return &snapshot->sets[i];
     return NULL;
+}
+
+const char *snapshot_why_away(const struct snapshot_set *set)
+{
+    switch (set->away) {
+    case -EHOSTUNREACH:
+        return "the engine cannot be asked";
+    case -EEXIST:
+        return "the engine has another definition";
+    case -EACCES:
+        return "the engine does not permit its use";
+    default:
+        return strerror(-set->away);
+    }
+}
+
+uint64_t snapshot_granted(const struct snapshot_set *set)
+{
+    return set->engine ? set->stats.engine_granted : set->stats.granted;
+}
+
+uint64_t snapshot_held(const struct snapshot_set *set)
+{
+    return set->engine ? set->stats.engine_held : set->stats.held;
 }
 
 bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A snapshot of the shared sets of a directory: the data of `weir stat` and `weir top`. */
+/* A snapshot of the shared sets of a directory, and of those that engines keep: the data of
+ * `weir stat` and `weir top`. */
 #ifndef WEIR_TOOLS_SNAPSHOT_H
 #define WEIR_TOOLS_SNAPSHOT_H
 
+#include "engine_sets.h"
 #include "process_text.h"
 #include "source.h"
 
@@ -26,8 +28,11 @@ struct snapshot_holder {
 
 struct snapshot_set {
     char *name;
-    const char *lifetime; /* static */
-    uint32_t users;       /* attached processes, without this one */
+    char *engine;         /* backend that keeps it; NULL: it is a shared set of this machine */
+    int away;             /* 0, or a negative errno: why the engine cannot be asked of it */
+    bool is_unknown;      /* what is available, held and waits: also if each subject has its own */
+    const char *lifetime; /* static; NULL: an engine keeps it */
+    uint32_t users;       /* attached processes, without this one; not known of an engine */
     struct weir_set_info info;
     struct weir_set_stats stats;
     bool has_subjects;
@@ -42,7 +47,7 @@ struct snapshot {
     uint64_t at_ns;            /* CLOCK_MONOTONIC */
     struct snapshot_set *sets; /* by name at first */
     size_t sets_n;
-    unsigned refused; /* segments that could not be inspected */
+    unsigned refused; /* sets that could not be inspected */
 };
 
 /* Which sets a snapshot is of. All zero: of all that are usable. */
@@ -53,17 +58,28 @@ struct snapshot_names {
 };
 
 /*
- * Takes a snapshot of the sets named. Calls `refuse`, if
- * not NULL, for each that could not be inspected, unknown names included. Returns 0, or a negative
- * errno and the reason if the directory cannot be read or memory is lacking; then `*ret` is empty.
+ * Takes a snapshot of the sets named. Calls `refuse`, if not NULL, for each that could not be
+ * inspected, unknown names included, and for a configuration that cannot be opened. A set with an
+ * engine that is away is in the snapshot, and counts as refused. `engines` stays open for the next
+ * snapshot. Returns 0, or a negative errno and the reason if the directory cannot be read or memory
+ * is lacking; then `*ret` is empty.
  */
-int snapshot_take(struct snapshot *ret, const struct source *source,
+int snapshot_take(struct snapshot *ret, const struct source *source, struct engine_sets *engines,
                   const struct snapshot_names *names,
                   void (*refuse)(void *userdata, const struct weir_error *error), void *userdata,
                   struct weir_error *reterr);
 
-/* Returns the set with this name, or NULL. */
-const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name);
+/* Returns the set with this name, which an engine keeps or not, or NULL. */
+const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name,
+                                         bool of_engine);
+
+/* Returns why the engine of a set that is away cannot be asked. */
+const char *snapshot_why_away(const struct snapshot_set *set);
+
+/* Return how many requests were granted, and how many of them are held: an engine counts all nodes.
+ */
+uint64_t snapshot_granted(const struct snapshot_set *set);
+uint64_t snapshot_held(const struct snapshot_set *set);
 
 /* Returns whether limit `i` is the first with its key: an amount is the same for all of one key. */
 bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: shows shared sets as text, as JSON, or for Prometheus. */
+/* `weir stat`: shows shared sets, and those that engines keep, as text, as JSON, or for Prometheus.
+ */
 #include "json.h"
 #include "limit_type.h"
 #include "prometheus.h"
@@ -21,15 +22,18 @@
 static const char help[] =
     "Usage: weir stat [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows the state of shared sets, or of those named: limits, holders, waiters and counters.\n"
+    "Shows the state of shared sets, and of those of the configuration that engines keep, or of "
+    "those\n"
+    "named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -p, --prometheus        write the text format of Prometheus\n"
     "  -s, --sort ORDER        sort sets by name (default) or waiting: the most waiters first\n"
     "  -m, --match TEXT        only sets with TEXT in their names\n"
     "  -n, --no-idle           leave out sets of which nothing is held, waited for or used up\n"
-    "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"
-    "                          default: the file that WEIR_CONFIG names\n"
+    "  -f, --file FILE         a configuration that says where shared sets and plugins are, and "
+    "which\n"
+    "                          sets engines keep; default: the file that WEIR_CONFIG names\n"
     "      --process-dir DIR   where shared sets are\n"
     "  -d, --plugin-dir DIR    look for plugins in DIR first\n"
     "  -h, --help              show this text\n"
@@ -89,8 +93,12 @@ __attribute__((format(printf, 1, 2))) static void print_words(const char *format
 static void print_definition(const struct snapshot_set *set)
 {
     print_words("set %s", set->name);
-    print_words("lifetime %s", set->lifetime);
-    print_words("users %" PRIu32, set->users);
+    if (set->engine) {
+        print_words("backend %s", set->engine);
+    } else {
+        print_words("lifetime %s", set->lifetime);
+        print_words("users %" PRIu32, set->users);
+    }
     if (set->info.max_waiters != 0)
         print_words("max_waiters %u", set->info.max_waiters);
     if (set->info.flags & WEIR_SET_UNFAIR)
@@ -121,7 +129,7 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
     end_line();
 }
 
-static void print_limit(const struct snapshot_limit *limit)
+static void print_limit(const struct snapshot_set *set, const struct snapshot_limit *limit)
 {
     int columns = stat_columns(limit->key, strlen(limit->key));
 
@@ -132,9 +140,10 @@ static void print_limit(const struct snapshot_limit *limit)
         print_words("%s", limit->algorithm);
     for (size_t i = 0; i < limit->settings_n; i++)
         print_words("%s %s", limit->settings[i].name, limit->settings[i].value);
-    if (!limit->algorithm)
+    if (!set->is_unknown && !limit->algorithm)
         print_words("held %" PRIu64, limit->stats.held);
-    print_words("available %" PRIu64, limit->stats.available);
+    if (!set->is_unknown)
+        print_words("available %" PRIu64, limit->stats.available);
     end_line();
 }
 
@@ -165,6 +174,24 @@ static void print_counters(const struct weir_set_stats *stats)
     print_counter("refunded", stats->refunded);
     print_counter("overused", stats->overused);
     print_counter("missing update", stats->missing_update);
+    end_line();
+}
+
+/* Prints what an engine says, or why it says nothing. */
+static void print_engine(const struct snapshot_set *set)
+{
+    if (set->away != 0) {
+        begin_line("away:");
+        column += printf(" %s", snapshot_why_away(set));
+    } else if (set->is_unknown) {
+        begin_line("subjects");
+        print_words("max %" PRIu64, set->info.subjects_max);
+    } else {
+        begin_line("granted");
+        column += printf(" %" PRIu64, set->stats.engine_granted);
+        print_words("held %" PRIu64, set->stats.engine_held);
+        print_words("waiting %" PRIu64, set->stats.waiting);
+    }
     end_line();
 }
 
@@ -221,28 +248,49 @@ static void print_set(const struct snapshot_set *set)
     if (set->has_subjects)
         print_subjects(&set->subjects);
     for (size_t i = 0; i < set->limits_n; i++)
-        print_limit(&set->limits[i]);
-    print_counters(&set->stats);
+        print_limit(set, &set->limits[i]);
+    if (set->engine)
+        print_engine(set);
+    else
+        print_counters(&set->stats);
     for (size_t i = 0; i < set->holders_n; i++)
         print_holder(set, &set->holders[i]);
 }
 
 /* ---- JSON output ---- */
 
-static void json_limit(struct json *json, const struct snapshot_limit *limit)
+/* Writes a number that may not be known. */
+static void json_maybe(struct json *json, const char *key, const struct snapshot_set *set,
+                       uint64_t number)
+{
+    if (set->is_unknown)
+        json_null(json, key);
+    else
+        json_number(json, key, number);
+}
+
+/* Writes what is counted of a limit: of one that an engine has, nothing. */
+static void json_limit_counters(struct json *json, const struct weir_limit_stats *stats)
+{
+    json_number(json, "granted", stats->granted);
+    json_number(json, "refused", stats->refused);
+    json_number(json, "refunded", stats->refunded);
+    json_number(json, "overused", stats->overused);
+    json_number(json, "leased", stats->leased);
+}
+
+static void json_limit(struct json *json, const struct snapshot_set *set,
+                       const struct snapshot_limit *limit)
 {
     json_object(json, NULL);
     json_text(json, "type", limit_type_name(limit->stats.type));
     json_text(json, "key", limit->key);
     json_text(json, "algorithm", limit->algorithm);
     json_number(json, "capacity", limit->stats.capacity);
-    json_number(json, "available", limit->stats.available);
-    json_number(json, "held", limit->stats.held);
-    json_number(json, "granted", limit->stats.granted);
-    json_number(json, "refused", limit->stats.refused);
-    json_number(json, "refunded", limit->stats.refunded);
-    json_number(json, "overused", limit->stats.overused);
-    json_number(json, "leased", limit->stats.leased);
+    json_maybe(json, "available", set, limit->stats.available);
+    json_maybe(json, "held", set, limit->stats.held);
+    if (!set->engine)
+        json_limit_counters(json, &limit->stats);
     json_object(json, "settings");
     for (size_t i = 0; i < limit->settings_n; i++)
         json_text(json, limit->settings[i].name, limit->settings[i].value);
@@ -318,22 +366,32 @@ static void json_set(struct json *json, const struct snapshot_set *set)
 {
     json_object(json, NULL);
     json_text(json, "name", set->name);
-    json_text(json, "lifetime", set->lifetime);
-    json_number(json, "users", set->users);
+    json_text(json, "backend", set->engine ? set->engine : "process");
+    if (set->engine) {
+        if (set->info.subjects_max == 0)
+            json_boolean(json, "reachable", set->away == 0);
+    } else {
+        json_text(json, "lifetime", set->lifetime);
+        json_number(json, "users", set->users);
+    }
     if (set->info.max_waiters != 0)
         json_number(json, "max_waiters", set->info.max_waiters);
     json_boolean(json, "fair", (set->info.flags & WEIR_SET_UNFAIR) == 0);
     json_boolean(json, "per_limit", (set->info.flags & WEIR_SET_FAIR_PER_LIMIT) != 0);
-    json_text(json, "clock", set->info.flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
-    json_number(json, "waiting", set->stats.waiting);
-    json_number(json, "held", set->stats.held);
+    if (!set->engine)
+        json_text(json, "clock", set->info.flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
+    json_maybe(json, "waiting", set, set->stats.waiting);
+    json_maybe(json, "held", set, snapshot_held(set));
     if (set->has_subjects)
         json_subjects(json, &set->subjects);
     json_array(json, "limits");
     for (size_t i = 0; i < set->limits_n; i++)
-        json_limit(json, &set->limits[i]);
+        json_limit(json, set, &set->limits[i]);
     json_end_array(json);
-    json_counters(json, &set->stats);
+    if (set->engine)
+        json_maybe(json, "granted", set, set->stats.engine_granted);
+    else
+        json_counters(json, &set->stats);
     json_array(json, "holders");
     for (size_t i = 0; i < set->held_n; i++)
         json_holder(json, set, &set->holders[i]);
@@ -387,9 +445,12 @@ static int show(char *title, const struct source *source, const struct wish *wis
 {
     struct weir_error error = {0};
     struct snapshot snapshot, shown;
+    struct engine_sets engines = {0};
     unsigned refused;
+    int r = snapshot_take(&snapshot, source, &engines, &wish->names, complain, title, &error);
 
-    if (snapshot_take(&snapshot, source, &wish->names, complain, title, &error) < 0) {
+    engine_sets_close(&engines);
+    if (r < 0) {
         source_complain(title, &error);
         return ENDING_SYSTEM;
     }

@@ -19,15 +19,15 @@
 static const char help[] =
     "Usage: weir top [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows shared sets live: limits, holders, waiters, and rates per second.\n"
+    "Shows shared sets live, and those of the configuration that engines keep: limits, holders,\n"
+    "waiters, and rates per second.\n"
     "\n"
     "  -i, --interval DURATION   look again so often; default: 1s\n"
     "  -s, --sort ORDER          sort sets by name (default) or waiting: the most waiters first\n"
     "  -m, --match TEXT          only sets with TEXT in their names\n"
     "  -n, --no-idle             leave out sets of which nothing is held, waited for or used up\n"
-    "  -f, --file FILE           a configuration that says where shared sets are; default: the "
-    "file\n"
-    "                            that WEIR_CONFIG names\n"
+    "  -f, --file FILE           a configuration that says where shared sets are, and which sets\n"
+    "                            engines keep; default: the file that WEIR_CONFIG names\n"
     "      --process-dir DIR     where shared sets are\n"
     "  -d, --plugin-dir DIR      look for plugins in DIR first\n"
     "  -h, --help                show this text\n"
@@ -45,8 +45,10 @@ struct top {
     const struct source *source;
     struct snapshot_names names;
     struct top_view view;
+    struct engine_sets engines;
     struct snapshot now, before;
-    char selected[256];        /* name of the selected set; its position may change */
+    char selected[256]; /* name of the selected set; its position may change */
+    bool selected_of_engine;
     char match[MATCH_MAX + 1]; /* as it was typed */
     bool is_stale;             /* the snapshot is of another match */
     char message[512];         /* first complaint of the latest snapshot */
@@ -74,7 +76,8 @@ static void complain(void *userdata, const struct weir_error *error)
 /* Finds the selected set; if it is gone, selects the one in its place. */
 static void find_selected(struct top *top)
 {
-    const struct snapshot_set *set = snapshot_find(&top->now, top->selected);
+    const struct snapshot_set *set =
+        snapshot_find(&top->now, top->selected, top->selected_of_engine);
 
     if (set && (size_t)(set - top->now.sets) < top->view.shown_n)
         top->view.selected = (size_t)(set - top->now.sets);
@@ -84,9 +87,13 @@ static void find_selected(struct top *top)
 
 static void keep_selected(struct top *top)
 {
-    if (top->view.selected < top->view.shown_n)
-        snprintf(top->selected, sizeof(top->selected), "%s",
-                 top->now.sets[top->view.selected].name);
+    const struct snapshot_set *set;
+
+    if (top->view.selected >= top->view.shown_n)
+        return;
+    set = &top->now.sets[top->view.selected];
+    snprintf(top->selected, sizeof(top->selected), "%s", set->name);
+    top->selected_of_engine = set->engine != NULL;
 }
 
 /* Orders the sets anew; the selected one stays selected, if it is shown. */
@@ -103,7 +110,8 @@ static int refresh_snapshot(struct top *top)
     int r;
 
     top->message[0] = '\0';
-    r = snapshot_take(&snapshot, top->source, &top->names, complain, top, &top->error);
+    r = snapshot_take(&snapshot, top->source, &top->engines, &top->names, complain, top,
+                      &top->error);
     if (r < 0)
         return r;
     snapshot_free(&top->before);
@@ -355,6 +363,7 @@ int run_top(int argc, char **argv)
     ending = show(&top, argv[0]);
     snapshot_free(&top.before);
     snapshot_free(&top.now);
+    engine_sets_close(&top.engines);
     source_free(&source);
     return ending;
 }

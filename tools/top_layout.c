@@ -186,21 +186,52 @@ static void put_title(struct pen *pen, const struct snapshot *now, const struct 
     end_line(pen, TOP_TITLE);
 }
 
-static void put_set(struct pen *pen, const struct snapshot_set *set, const struct snapshot_set *old,
-                    uint64_t ns, bool is_selected)
+/* Writes the numbers of a set that an engine keeps: those that it counts. */
+static void put_engine_set(struct pen *pen, const struct snapshot_set *set,
+                           const struct snapshot_set *old, uint64_t ns)
+{
+    uint64_t before = old ? snapshot_granted(old) : 0;
+    bool has_before = old && !old->is_unknown;
+
+    if (set->is_unknown) {
+        put_format(pen, "%5s  %s", "-", set->away != 0 ? snapshot_why_away(set) : "per subject");
+        return;
+    }
+    put_format(pen, "%5s%6" PRIu64 "%6" PRIu64 "%8s", "-", set->stats.engine_held,
+               set->stats.waiting, "-");
+    put_rate(pen, 9, snapshot_granted(set), has_before ? &before : NULL, ns);
+    put_format(pen, "%9s", "-");
+}
+
+static void put_shared_set(struct pen *pen, const struct snapshot_set *set,
+                           const struct snapshot_set *old, uint64_t ns)
 {
     uint64_t refused_now = refused(&set->stats), refused_old = old ? refused(&old->stats) : 0;
     char text[TIME_TEXT_MAX];
 
-    put_text(pen, is_selected ? "> " : "  ");
-    put_within(pen, set->name, names_end(pen));
-    put_blanks(pen, names_end(pen) + 1);
     put_format(pen, "%5" PRIu32 "%6" PRIu64 "%6" PRIu64 "%8s", set->users, set->stats.held,
                set->stats.waiting,
                set->held_n < set->holders_n ? time_text_age(set->holders[set->held_n].age_ns, text)
                                             : "-");
     put_rate(pen, 9, set->stats.granted, old ? &old->stats.granted : NULL, ns);
     put_rate(pen, 9, refused_now, old ? &refused_old : NULL, ns);
+}
+
+static void put_set(struct pen *pen, const struct snapshot_set *set, const struct snapshot_set *old,
+                    uint64_t ns, bool is_selected)
+{
+    put_text(pen, is_selected ? "> " : "  ");
+    put_within(pen, set->name, names_end(pen));
+    if (set->engine) {
+        put_within(pen, " (", names_end(pen));
+        put_within(pen, set->engine, names_end(pen));
+        put_within(pen, ")", names_end(pen));
+    }
+    put_blanks(pen, names_end(pen) + 1);
+    if (set->engine)
+        put_engine_set(pen, set, old, ns);
+    else
+        put_shared_set(pen, set, old, ns);
     end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
 }
 
@@ -215,8 +246,8 @@ static void put_sets(struct pen *pen, const struct snapshot *now, const struct s
     for (size_t i = first; i < first + n && i < view->shown_n; i++) {
         const struct snapshot_set *set = &now->sets[i];
 
-        put_set(pen, set, before ? snapshot_find(before, set->name) : NULL, since(now, before),
-                i == view->selected);
+        put_set(pen, set, before ? snapshot_find(before, set->name, set->engine != NULL) : NULL,
+                since(now, before), i == view->selected);
     }
     if (!has_room(pen, 1))
         return;
@@ -253,11 +284,15 @@ static const char *setting_of(const struct snapshot_limit *limit, const char *na
 }
 
 /* Writes what is used of what: "63/100 per 60s". */
-static void put_use(struct pen *pen, const struct snapshot_limit *limit, uint64_t used)
+static void put_use(struct pen *pen, const struct snapshot_limit *limit, uint64_t used,
+                    bool is_known)
 {
     const char *window = setting_of(limit, "window");
 
-    put_amount(pen, used);
+    if (is_known)
+        put_amount(pen, used);
+    else
+        put_text(pen, "-");
     put_text(pen, "/");
     put_amount(pen, limit->stats.capacity);
     if (window) {
@@ -268,12 +303,13 @@ static void put_use(struct pen *pen, const struct snapshot_limit *limit, uint64_
 
 #define WIDE_COLUMNS 110u /* from here on the other settings of a limit have room */
 
-static void put_limit(struct pen *pen, const struct snapshot_limit *limit, const uint64_t *before,
-                      uint64_t ns)
+static void put_limit(struct pen *pen, const struct snapshot_limit *limit, bool is_known,
+                      const uint64_t *before, uint64_t ns)
 {
     const bool is_wide = pen->columns >= WIDE_COLUMNS;
     const uint64_t capacity = limit->stats.capacity;
-    uint64_t left = limit->stats.available < capacity ? limit->stats.available : capacity;
+    uint64_t left =
+        is_known && limit->stats.available < capacity ? limit->stats.available : capacity;
 
     put_text(pen, "  ");
     put_within(pen, limit->key, 18);
@@ -282,7 +318,7 @@ static void put_limit(struct pen *pen, const struct snapshot_limit *limit, const
     put_blanks(pen, 34);
     put_bar(pen, capacity - left, capacity, is_wide ? 30 : 10);
     put_text(pen, " ");
-    put_use(pen, limit, capacity - left);
+    put_use(pen, limit, capacity - left, is_known);
     put_blanks(pen, is_wide ? 88 : 69);
     put_rate(pen, 8, limit->stats.granted, before, ns);
     put_text(pen, "/s");
@@ -387,18 +423,21 @@ static void put_holders_and_waiters(struct pen *pen, const struct snapshot_set *
                 held <= held_rows ? room - held : room - held_rows);
 }
 
+/* NULL: it is not known. */
 static const uint64_t *granted_before(const struct snapshot_set *old, size_t i)
 {
-    return old && i < old->limits_n ? &old->limits[i].stats.granted : NULL;
+    return old && !old->engine && i < old->limits_n ? &old->limits[i].stats.granted : NULL;
 }
 
 static void put_details(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
                         const struct snapshot_set *set)
 {
-    const struct snapshot_set *old = before ? snapshot_find(before, set->name) : NULL;
+    const struct snapshot_set *old =
+        before ? snapshot_find(before, set->name, set->engine != NULL) : NULL;
 
     for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
-        put_limit(pen, &set->limits[i], granted_before(old, i), since(now, before));
+        put_limit(pen, &set->limits[i], !set->is_unknown, granted_before(old, i),
+                  since(now, before));
     put_holders_and_waiters(pen, set);
 }
 

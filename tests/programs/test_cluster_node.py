@@ -18,7 +18,7 @@ PROGRAM = sys.argv[1]
 SLOTS = 2
 CONFIG = """
 version: 1
-backends: {{ main: {{ type: redis, url: "unix://{path}", session: 100ms }} }}
+backends: {{ main: {{ type: redis, url: "unix://{path}", session: 2s }} }}
 sets:
   jobs: {{ backend: main, on_failure: wait, limits: [ {{ type: resource, key: slots, capacity: {slots} }} ] }}
 """

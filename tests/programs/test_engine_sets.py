@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT
+"""The command on sets that a Redis server keeps: check --connect, stat, top, exec and hold.
+
+Arguments: the command, the folder of the tests' Redis servers.
+"""
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, sys.argv[2])
+from redis_server import PATIENCE, Server, die_with_parent  # pylint: disable=wrong-import-position
+
+COMMAND = os.path.abspath(sys.argv[1])
+CONFIG = """version: 1
+process_dir: {directory}
+backends:
+  main: {{ type: redis, url: "{url}", session: {session}, timeout: 500ms, prefix: "{prefix}" }}
+sets:
+  jobs:
+    backend: main
+    limits:
+      - {{ type: call, key: starts, algorithm: gcra, capacity: 1k, window: 1s }}
+      - {{ type: resource, key: slots, capacity: {slots} }}
+  tenants: {{ backend: main, subjects: {{ max: 100 }}, limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
+  local: {{ backend: process, limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
+  own: {{ limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
+pools:
+  both: {{ sets: [jobs, local] }}
+"""
+
+
+class EngineSets(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.stop)
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()  # 0700
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.config = self.write("weir.yaml")
+        self.until(lambda: self.weir("exec", "-s", "jobs", "-w", "0s", "true").returncode == 0)  # no grace any more
+
+    def write(self, name, url=None, slots=1, session="3s"):
+        path = os.path.join(self.directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(CONFIG.format(directory=self.directory, url=url or f"unix://{self.server.path}",
+                                     session=session, prefix=f"weir{session}:", slots=slots))
+        return path
+
+    def until(self, is_so):
+        end = time.monotonic() + PATIENCE
+        while not is_so():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def arguments(self, part, *arguments, config=None):
+        file = [config or self.config] if part == "check" else ["-f", config or self.config]
+        return [COMMAND, part, *file, *arguments]
+
+    def weir(self, part, *arguments, config=None):
+        return subprocess.run(self.arguments(part, *arguments, config=config), capture_output=True, text=True,
+                              timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
+
+    def expect(self, code, part, *arguments, config=None):
+        done = self.weir(part, *arguments, config=config)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def start(self, *arguments, **options):
+        child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent, text=True, **options)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        return child
+
+    def state(self, name="jobs"):
+        found, = json.loads(self.weir("stat", "--json", name).stdout)["sets"]
+        return found
+
+    def counts(self):
+        found = self.state()
+        return found["held"], found["waiting"]
+
+
+class Check(EngineSets):
+    def test_a_server_that_can_be_used(self):
+        out, err = self.expect(0, "check", "--connect")
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)^set jobs  backend main$")
+        self.assertRegex(out, r"(?m)^set tenants  backend main  subjects  max 100$")
+        self.assertRegex(out, r"(?m)^backend main  redis  can be used: Redis [0-9.]+, with the functions of weir$")
+        backends = json.loads(self.expect(0, "check", "--connect", "--json")[0])["backends"]
+        self.assertEqual([(one["name"], one["type"], one["usable"]) for one in backends], [("main", "redis", True)])
+        self.assertEqual(self.expect(0, "check", "--names")[0].split(), ["jobs", "tenants", "local", "both"])
+
+    def test_a_server_that_is_away(self):
+        config = self.write("away.yaml", "unix:///nowhere/at/all")
+        out, err = self.expect(0, "check", config=config)  # asks no server
+        self.assertNotIn("can be used", out + err)
+        out, err = self.expect(1, "check", "--connect", config=config)
+        self.assertIn("set jobs  backend main\n", out)
+        self.assertIn(f"{config}: backend `main` cannot be used: cannot connect: No such file", err)
+        backend, = json.loads(self.expect(1, "check", "--connect", "--json", config=config)[0])["backends"]
+        self.assertFalse(backend["usable"])
+        self.assertIn("No such file", backend["message"])
+
+    def test_no_password_is_shown(self):
+        os.environ["WEIR_TEST_PASSWORD"] = "hunter2"
+        config = self.write("password.yaml")
+        with open(config, encoding="utf-8") as file:
+            text = file.read().replace("session:", "password_env: WEIR_TEST_PASSWORD, session:")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text)
+        out, err = self.expect(1, "check", "--connect", config=config)  # the server wants none
+        self.assertIn("AUTH", err)
+        self.assertNotIn("hunter2", out + err)
+
+
+class Stat(EngineSets):
+    def test_what_all_nodes_hold(self):
+        before = self.state()["granted"]
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 0))
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 1))
+        found = self.state()
+        self.assertEqual((found["backend"], found["reachable"], found["granted"]), ("main", True, before + 1))
+        self.assertEqual([(limit["key"], limit["held"]) for limit in found["limits"]], [("starts", 0), ("slots", 1)])
+        self.assertEqual(found["limits"][1]["available"], 0)
+        out, err = self.expect(0, "stat")
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)^set jobs  backend main$")
+        self.assertRegex(out, r"(?m)^  resource  slots +capacity 1  held 1  available 0$")
+        self.assertRegex(out, rf"(?m)^  granted {before + 1}  held 1  waiting 1$")
+        self.assertRegex(out, r"(?m)^set tenants  backend main$")
+        out, _ = self.expect(0, "stat", "--prometheus")
+        self.assertIn('\nweir_held{set="jobs",backend="main"} 1\n', out)
+        self.assertIn('\nweir_waiting{set="jobs",backend="main"} 1\n', out)
+        self.assertIn(f'\nweir_grants_total{{set="jobs",backend="main"}} {before + 1}\n', out)
+        self.assertIn('\nweir_reachable{set="jobs",backend="main"} 1\n', out)
+        self.assertNotIn('weir_held{set="tenants"', out)
+
+    def test_sets_of_both_kinds(self):
+        self.expect(0, "exec", "-s", "local", "true")
+        names = re.findall("(?m)^set ([a-z]+) ", self.expect(0, "stat")[0])
+        self.assertEqual(names, ["jobs", "local", "tenants"])
+        self.assertEqual(re.findall("(?m)^set ([a-z]+) ", self.expect(0, "stat", "-m", "o")[0]), ["jobs", "local"])
+        out, err = self.expect(1, "stat", "jobs", "own")
+        self.assertIn("set jobs ", out)
+        self.assertIn("`own`: there is no such set", err)
+
+    def test_a_server_that_is_away(self):
+        self.expect(0, "exec", "-s", "local", "true")
+        config = self.write("away.yaml", "unix:///nowhere/at/all")
+        out, err = self.expect(1, "stat", config=config)
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)^set jobs  backend main\n.*\n  resource  slots +capacity 1\n"
+                              r"  away: the engine cannot be asked$")
+        self.assertRegex(out, r"(?m)^  resource  slots +capacity 1  held 0  available 1$")  # of `local`
+        found = json.loads(self.expect(1, "stat", "--json", "jobs", config=config)[0])["sets"]
+        self.assertEqual([(one["reachable"], one["held"], one["waiting"]) for one in found], [(False, None, None)])
+        out, _ = self.expect(1, "stat", "--prometheus", config=config)
+        self.assertIn('\nweir_reachable{set="jobs",backend="main"} 0\n', out)
+        self.assertNotIn('weir_held{set="jobs"', out)
+
+    def test_another_definition(self):
+        out, _ = self.expect(1, "stat", "jobs", config=self.write("other.yaml", slots=2))
+        self.assertIn("  away: the engine has another definition\n", out)
+
+    def test_a_server_that_does_not_answer(self):
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            out, _ = self.expect(1, "stat", "jobs")
+            self.assertIn("away: ", out)
+            self.assertLess(time.monotonic() - begun, PATIENCE / 2)
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+
+
+class Top(EngineSets):
+    def test_rows(self):
+        for config, words in ((None, rb"jobs \(main\)"), (self.write("away.yaml", "unix:///nowhere"),
+                                                          rb"the engine cannot be asked")):
+            pid, terminal = os.forkpty()
+            if pid == 0:
+                os.environ["TERM"] = "xterm"
+                os.execv(COMMAND, self.arguments("top", "-i", "50ms", config=config))
+            shown, end = b"", time.monotonic() + PATIENCE
+            while not re.search(words, shown):
+                self.assertLess(time.monotonic(), end, shown)
+                if select.select([terminal], [], [], 0.1)[0]:
+                    shown += os.read(terminal, 65536)
+            os.write(terminal, b"q")
+            while True:
+                try:
+                    if not os.read(terminal, 65536):
+                        break
+                except OSError:  # it has ended
+                    break
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            os.close(terminal)
+
+
+class Run(EngineSets):
+    def test_the_command_is_its_own(self):
+        done = self.weir("exec", "-s", "jobs", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "out\n", "err\n"))
+        done = self.weir("exec", "-s", "jobs", "--", "sh", "-c", "kill -9 $$")
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        child = self.start(*self.arguments("exec", "-s", "jobs", "--", "sh", "-c", "echo $$; ls /proc/self/fd; exec sleep 1000"),
+                           stdout=subprocess.PIPE)
+        self.assertEqual(int(child.stdout.readline()), child.pid)
+        self.assertEqual([child.stdout.readline().strip() for _ in range(4)], ["0", "1", "2", "3"])
+        children = f"/proc/{child.pid}/task/{child.pid}/children"
+        self.until(lambda: pathlib.Path(children).read_text("ascii") == "")  # the holder is none
+        self.assertEqual(self.counts(), (1, 0))
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(PATIENCE), -signal.SIGTERM)
+        self.until(lambda: self.counts() == (0, 0))
+
+    def test_a_grant_ends_with_a_command_that_is_killed(self):
+        child = self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 0))
+        waiter = self.start(*self.arguments("exec", "-s", "jobs", "echo", "my turn"), stdout=subprocess.PIPE)
+        self.until(lambda: self.counts() == (1, 1))
+        child.kill()
+        self.assertEqual(waiter.communicate(timeout=PATIENCE)[0], "my turn\n")
+        self.assertEqual(waiter.returncode, 0)
+
+    def test_a_waiter_that_is_killed_leaves_the_wait_queue(self):
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 0))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            waiter = self.start(*self.arguments("exec", "-s", "jobs", "true"))
+            self.until(lambda: self.counts() == (1, 1))
+            waiter.send_signal(number)
+            self.assertEqual(waiter.wait(PATIENCE), -number)
+            self.until(lambda: self.counts() == (1, 0))
+
+    def test_refusals(self):
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 0))
+        self.assertEqual(self.expect(123, "exec", "-s", "jobs", "-w", "0s", "-r", "true"), ("unknown\n", ""))
+        self.assertEqual(self.expect(124, "exec", "-s", "jobs", "-t", "50ms", "true"), ("", ""))
+        self.assertEqual(self.expect(9, "exec", "-s", "jobs", "-t", "50ms", "-E", "9", "true"), ("", ""))
+        self.assertIn("more than can ever", self.expect(123, "exec", "-s", "jobs", "-a", "slots=2", "true")[1])
+        self.assertIn("--subject", self.expect(125, "exec", "-s", "tenants", "true")[1])
+        self.expect(0, "exec", "-s", "tenants", "-S", "alice", "true")
+        self.assertIn("not shared by processes", self.expect(125, "exec", "-s", "own", "true")[1])
+        _, err = self.expect(125, "exec", "-s", "jobs", "true", config=self.write("away.yaml", "unix:///nowhere"))
+        self.assertIn("`jobs`: the engine that keeps it cannot be asked", err)
+        _, err = self.expect(125, "exec", "-s", "jobs", "true", config=self.write("other.yaml", slots=2))
+        self.assertIn("`jobs`: the engine that keeps it has another definition", err)
+        self.assertEqual(self.counts(), (1, 0))
+
+    def test_a_command_that_cannot_run(self):
+        _, err = self.expect(127, "exec", "-s", "jobs", "no-such-command")
+        self.assertIn("no-such-command: No such file", err)
+        self.expect(126, "exec", "-s", "jobs", self.directory)
+        self.until(lambda: self.counts() == (0, 0))
+
+    def test_nested_commands_wait_like_others(self):
+        inner = self.arguments("exec", "-s", "jobs", "-t", "50ms", "true")
+        self.expect(124, "exec", "-s", "jobs", "--", *inner)
+
+    def test_a_pool(self):
+        """Each process begins at a set by its id: sooner or later both are in use."""
+        def are_in_use():
+            self.start(*self.arguments("exec", "-s", "both", "sleep", "1000"))
+            return self.counts()[0] == 1 and len(self.state("local")["holders"]) == 1
+
+        self.expect(0, "exec", "-s", "local", "true")
+        self.until(are_in_use)
+
+    def test_a_lost_session(self):
+        config = self.write("short.yaml", session="200ms")
+        child = self.start(*self.arguments("exec", "-s", "jobs", "--", "sh", "-c", "echo; exec sleep 1000", config=config),
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(child.stdout.readline(), "\n")
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(child.stderr.readline(), "weir exec: `jobs`: the session has ended: the command goes on "
+                             "without its grant\n")
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+        self.assertIsNone(child.poll())
+
+
+class Hold(EngineSets):
+    def script(self, text):
+        hold = " ".join(f"'{word}'" for word in self.arguments("hold", "--fd", "9", "-s", "jobs"))
+        return self.start("sh", "-c", f"exec 9>/dev/null; {hold} || exit; {text}", stdout=subprocess.PIPE,
+                          start_new_session=True)
+
+    def test_the_rest_of_a_script(self):
+        child = self.script("echo held; sleep 1000")
+        self.assertEqual(child.stdout.readline(), "held\n")
+        self.assertEqual(self.counts(), (1, 0))
+        os.killpg(child.pid, signal.SIGKILL)
+        self.until(lambda: self.counts() == (0, 0))
+
+    def test_a_script_that_is_killed_while_it_waits(self):
+        first = self.script("echo held; sleep 1000")
+        self.assertEqual(first.stdout.readline(), "held\n")
+        second = self.script("sleep 1000")
+        self.until(lambda: self.counts() == (1, 1))
+        os.killpg(second.pid, signal.SIGKILL)
+        self.until(lambda: self.counts()[1] == 0)
+        os.killpg(first.pid, signal.SIGKILL)
+        self.until(lambda: self.counts() == (0, 0))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
