@@ -67,7 +67,7 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
         op.amounts[i] =
             acquisition_amounts(acquisition)[i]; /* not of the record: it may be shared */
     set->ops->forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
-    if (set_is_broken(set))
+    if (set_is_broken(set) || set_is_faulty(set))
         return -EUCLEAN;
     acquire_op_fill_refusal(ret, set, result, &op.decision);
     return 0;

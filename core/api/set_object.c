@@ -29,7 +29,7 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct se
     if (!set)
         return NULL;
     memcpy((char *)set + ops->size, plan->name, name_size);
-    set->limits.n = (uint16_t)plan->limits_n;
+    set->limits.n = (uint8_t)plan->limits_n;
     set->limits.state_words = plan->state_words + ops->state_words;
     if (plan->limits_n)
         set->limits.items = limit_intern(&w->limits, plan->limits, plan->limits_n);

@@ -169,7 +169,8 @@ static void resolve_limit_configure(struct resolver *resolver, const struct para
     bool is_counted = !limit->algorithm;
     limit->config_size = (size_t)footprint.config;
     limit->capacity = is_counted ? resolver->params.values[0].value : footprint.amount_max;
-    limit->state_words = is_counted ? 1 : (uint32_t)(footprint.state / 8);
+    limit->is_stateless = !is_counted && footprint.state == 0;
+    limit->state_words = is_counted || limit->is_stateless ? 1 : (uint32_t)(footprint.state / 8);
     limit->ignores_wall = (footprint.flags & WEIR_FOOTPRINT_NO_WALL) != 0;
 }
 

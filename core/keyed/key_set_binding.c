@@ -105,6 +105,12 @@ static bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *
     return false;
 }
 
+weir_set *key_set_owner(const weir_set *set)
+{
+    WEIR_INVARIANT(set_is_key_set(set));
+    return ((const struct key_set *)set)->keyed->set;
+}
+
 bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content)
 {
     uint64_t *word = &key_binding_behind(set, content + CONTENT_STATES)->binding;

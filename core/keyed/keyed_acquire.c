@@ -199,15 +199,17 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     bool is_late = slot->is_claim; /* the instant is later than the load of the word */
 
     do {
-        uint64_t state, ready;
+        uint64_t before, state, ready;
 
         keyed_reach_unbound(keyed, &at);
-        state = keyed_slot_state(slot, &at);
+        before = state = keyed_slot_state(slot, &at);
         if (!keyed_is_valid(keyed, state))
             return keyed_refuse_room(acq, -EUCLEAN);
         WEIR_INVARIANT(keyed->fits_inline && limits->n == 1);
         ready = limit_try_take(limits->items, &state, &at, acq->op->amounts[0]);
-        if (key_word_is_key_set(state))
+        /* An algorithm that seems to break its contract is looked at on the slow path. */
+        if (key_word_is_key_set(state) || ready < at.now_ns ||
+            (state == before && ready == at.now_ns))
             return keyed_acquire_promoted(acq);
         if (ready > at.now_ns && is_late)
             return keyed_refuse(acq, state, at.now_ns, ready);
@@ -229,7 +231,7 @@ static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
-    if (set_is_broken(acq->set))
+    if (set_is_broken(acq->set) || set_is_faulty(acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at))
         return keyed_refuse_room(acq, -ENOBUFS);

@@ -56,6 +56,7 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
     if (key_word_is_key_set(state)) {
         keyed_slot_drop(slot);
+        set_end_faulty(slot->ctx, rel->set);
         return RELEASE_DONE; /* the algorithm set the top bit, against its contract */
     }
     if (state == before && !slot->is_claim)

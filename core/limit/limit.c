@@ -32,9 +32,19 @@ uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
 {
     uint64_t ready = limit_ready_at(limit, state, at, amount);
 
-    if (ready <= at->now_ns)
+    if (ready == at->now_ns)
         limit_take(limit, state, at, amount);
     return ready;
+}
+
+void limits_note_fault(const struct limits *limits, uint32_t i)
+{
+    struct limits *noted = (struct limits *)(uintptr_t)limits;
+    uint8_t none = 0;
+
+    WEIR_INVARIANT(i < limits->n && limits->items[i].algorithm);
+    atomic_compare_exchange_strong_explicit(&noted->fault, &none, (uint8_t)(i + 1),
+                                            memory_order_seq_cst, memory_order_relaxed);
 }
 
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -146,12 +156,59 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
         if (!amounts[i] || (!with_resources && limit->type == WEIR_LIMIT_RESOURCE))
             continue;
         ready = limit_ready_at(limit, states + limit->state_offset, at, amounts[i]);
+        if (ready < at->now_ns) {
+            limits_note_fault(limits, i);
+            ready = WEIR_BLOCKED;
+        }
         if (ready > latest) {
             latest = ready;
             *ret_limiting = limit;
         }
     }
     return latest;
+}
+
+/* Takes. Returns false, and notes it, if nothing was taken or the state is none that it can be. Of
+ * a large state only the first words are looked at, and what is available. */
+static bool limits_take_one(const struct limits *limits, uint32_t number, uint64_t *states,
+                            const struct weir_instant *at, uint64_t amount)
+{
+    const struct limit *limit = &limits->items[number];
+    uint64_t *state = states + limit->state_offset;
+    bool is_large = limit->state_words > UNDO_WORDS;
+    uint64_t before[UNDO_WORDS], available = 0, changed = limit->is_stateless;
+    uint32_t n = is_large ? UNDO_WORDS : limit->state_words;
+
+    for (uint32_t i = 0; i < n; i++)
+        before[i] = state[i];
+    if (is_large)
+        available = limit_available(limit, state, at);
+    limit_take(limit, state, at, amount);
+    for (uint32_t i = 0; i < n; i++)
+        changed |= state[i] ^ before[i];
+    if (!changed && is_large)
+        changed = limit_available(limit, state, at) < available;
+    if (changed && !limit_is_unfit(limit, state[0]))
+        return true;
+    limits_note_fault(limits, number);
+    return false;
+}
+
+bool limits_are_taken(const struct limits *limits, const uint64_t *before, const uint64_t *states,
+                      const uint64_t *amounts)
+{
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *limit = &limits->items[i];
+        uint32_t at = limit->state_offset, end = at + limit->state_words;
+
+        if (!amounts[i] || !limit->algorithm || limit->is_stateless)
+            continue;
+        while (at < end && states[at] == before[at])
+            at++;
+        if (at == end || limit_is_unfit(limit, states[limit->state_offset]))
+            return false;
+    }
+    return true;
 }
 
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
@@ -161,7 +218,7 @@ void limits_take(const struct limits *limits, uint64_t *states, const struct wei
         const struct limit *limit = &limits->items[i];
 
         if (amounts[i] && (with_resources || limit->type != WEIR_LIMIT_RESOURCE))
-            limit_take(limit, states + limit->state_offset, at, amounts[i]);
+            limits_take_one(limits, i, states, at, amounts[i]);
     }
 }
 
@@ -175,12 +232,16 @@ uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
     /* Each limit takes at once until one refuses; then the states are restored. */
     for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
         saved[i] = states[i];
-    if (can_undo && limits_take_or_clobber(limits, states, at, amounts))
+    if (can_undo && limits_take_or_clobber(limits, states, at, amounts) &&
+        limits_are_taken(limits, saved, states, amounts))
         return at->now_ns;
     for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
         states[i] = saved[i];
     ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
-    if (ready <= at->now_ns)
-        limits_take(limits, states, at, amounts, true);
+    for (uint32_t i = 0; i < limits->n && ready == at->now_ns; i++)
+        if (amounts[i] && !limits_take_one(limits, i, states, at, amounts[i])) {
+            *ret_limiting = &limits->items[i];
+            ready = WEIR_BLOCKED;
+        }
     return ready;
 }

@@ -9,6 +9,7 @@
 
 #include "base/compiler.h"
 #include "base/invariant.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <weir/algorithm.h>
 
@@ -21,6 +22,7 @@ struct limit {
     uint8_t refund;                         /* enum limit_refund, of a rate or call */
     bool charges;                           /* usage beyond the amount becomes debt */
     bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
+    bool is_stateless;                      /* the algorithm keeps no state: its word is unused */
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource, like the next */
@@ -44,7 +46,7 @@ void limit_take(const struct limit *limit, uint64_t *state, const struct weir_in
 uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount);
 /* Takes `amount` if it is ready now. Returns what limit_ready_at() would; nothing was taken if that
- * is later than now. */
+ * is later than now. If it is earlier, the algorithm broke its contract. */
 WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
                                            const struct weir_instant *at, uint64_t amount)
 {
@@ -81,11 +83,17 @@ static inline bool limit_fits_word(const struct limit *limit)
            (!limit->algorithm || limit->algorithm->flags & WEIR_ALGORITHM_WORD);
 }
 
+/* Returns whether a word cannot be the state of a limit that says that it fits one. */
+static inline bool limit_is_unfit(const struct limit *limit, uint64_t word)
+{
+    return word >> 63 && limit->algorithm && limit_fits_word(limit);
+}
+
 /* The limits of a set; the state of each begins at its state_offset in `states`. */
 struct limits {
     struct limit *items;
     uint32_t state_words;
-    uint16_t n;                    /* at most WEIR_LIMITS_MAX */
+    uint8_t n;                     /* at most WEIR_LIMITS_MAX */
     bool has_resources : 1;        /* any of type resource */
     bool has_waits : 1;            /* any rate or call: only their waits can be forecast */
     bool has_opaque_resources : 1; /* any resource with an algorithm */
@@ -95,7 +103,24 @@ struct limits {
     bool has_lease : 1;  /* the only limit has a lease (lease.h) */
     bool reads_wall : 1; /* any algorithm that wants the wall-clock offset */
     uint8_t clock_needs; /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
+    /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
+     */
+    _Atomic uint8_t fault;
 };
+
+#define LIMITS_FAULT_REPORTED 0x80u /* besides the number: the log says it */
+
+/* Returns the limit with an algorithm that broke its contract, or NULL. */
+static inline const struct limit *limits_faulty(const struct limits *limits)
+{
+    uint8_t fault = atomic_load_explicit(&limits->fault, memory_order_relaxed);
+
+    return fault ? &limits->items[(fault & ~LIMITS_FAULT_REPORTED) - 1] : NULL;
+}
+
+/* Notes that the algorithm of limit `i` broke its contract, unless another did before. A decision
+ * changes nothing else of the limits. */
+void limits_note_fault(const struct limits *limits, uint32_t i);
 
 void limits_describe(struct limits *limits);
 void limits_init(const struct limits *limits, uint64_t *states, const struct weir_instant *at);
@@ -114,19 +139,20 @@ WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *st
 
 /* Returns the first time at which all of `amounts` would be granted; at->now_ns: now.
  * `*ret_limiting` is the limit that determines it, untouched if it is now. Without `with_resources`
- * resources count as available. */
+ * resources count as available. WEIR_BLOCKED also if an algorithm breaks its contract, which is
+ * noted. */
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          bool with_resources, const struct limit **ret_limiting);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
-/* limits_try_take() for any number of limits. */
+/* limits_try_take() for any limits. */
 uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
                               const struct weir_instant *at, const uint64_t *amounts,
                               const struct limit **ret_limiting);
 /* Takes all of `amounts`, with resources, if they are ready now, and returns at->now_ns. Otherwise
  * takes nothing and returns as limits_ready_at() does. Cheaper than the two calls. `states` is a
- * private copy. */
+ * private copy, which is clobbered if an algorithm breaks its contract. */
 static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                                        const struct weir_instant *at, const uint64_t *amounts,
                                        const struct limit **ret_limiting)
@@ -134,7 +160,7 @@ static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *st
     uint64_t ready;
 
     WEIR_INVARIANT(limits->n > 0);
-    if (limits->n != 1 || !amounts[0])
+    if (limits->n != 1 || !amounts[0] || limits->items->algorithm)
         return limits_try_take_many(limits, states, at, amounts, ret_limiting);
     ready = limit_try_take(limits->items, states + limits->items->state_offset, at, amounts[0]);
     if (ready <= at->now_ns)
@@ -168,11 +194,16 @@ WEIR_ALWAYS_INLINE bool limits_take_or_clobber(const struct limits *limits, uint
         uint64_t *state = states + limit->state_offset;
 
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
-        if (amounts[i] && limit_try_take(limit, state, at, amounts[i]) > at->now_ns)
+        if (amounts[i] && limit_try_take(limit, state, at, amounts[i]) != at->now_ns)
             return false;
     }
     return true;
 }
+
+/* Returns true if each algorithm that was asked to take has changed its state, and fits its word.
+ * False: it may have broken its contract, and limits_take() finds out. */
+bool limits_are_taken(const struct limits *limits, const uint64_t *before, const uint64_t *states,
+                      const uint64_t *amounts);
 
 /*
  * Interned limits of an instance, by content: sets with equal limits share one copy. Ten thousand

@@ -264,7 +264,7 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
     do {
         ret->limiting = NULL;
         txn_begin(&txn, ctx, set);
-        if (set_is_broken(set)) {
+        if (set_is_broken(set) || set_is_faulty(set)) {
             *ret = (struct decision){.now_ns = txn.now_ns, .forecast_ns = WEIR_NEVER};
             return;
         }

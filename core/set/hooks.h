@@ -63,5 +63,7 @@ bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t 
 /* Unbinds a key set from its key if the state fits the key's word or is as good as new. A waiter or
  * a reservation prevents that. Call when a record that was entered in it is free again. */
 void key_set_unbind_if_idle(struct thread_ctx *ctx, weir_set *set);
+/* Returns the set that programs know, of a key set. */
+weir_set *key_set_owner(const weir_set *set);
 
 #endif

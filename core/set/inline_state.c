@@ -73,7 +73,7 @@ bool set_become_inline(const struct txn *txn)
 
     if (!version_is_inflated(version))
         return true;
-    if (txn->set->inline_format == INLINE_NONE || waitq_length(version))
+    if (txn->set->inline_format == INLINE_NONE || waitq_length(version) || set_is_faulty(txn->set))
         return false;
     WEIR_INVARIANT(!waitq_head(version));
     if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||

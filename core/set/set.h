@@ -131,6 +131,21 @@ static inline bool set_is_broken(const weir_set *set)
     return set_is_shared(set) && participant_is_broken(set->participant);
 }
 
+/* Returns true if an algorithm of the set broke its contract; then nothing is granted. */
+static inline bool set_is_faulty(const weir_set *set)
+{
+    return atomic_load_explicit(&set->limits.fault, memory_order_relaxed) != 0;
+}
+
+/* Ends what a faulty set does: reports that once, and ends all waits. */
+void set_end_faulty(struct thread_ctx *ctx, weir_set *set);
+
+static inline void set_end_if_faulty(struct thread_ctx *ctx, weir_set *set)
+{
+    if (set_is_faulty(set))
+        set_end_faulty(ctx, set);
+}
+
 static inline struct acq_record *set_record(const weir_set *set, uint32_t record)
 {
     return record_at(set->region, record);

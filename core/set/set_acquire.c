@@ -149,7 +149,8 @@ WEIR_ALWAYS_INLINE bool set_acquire_can_wait(const struct txn *txn, const uint64
     if (forecast_is_valid(txn))
         return forecast_extend(limits, &at, forecast_words(txn), amounts);
     return !txn->version.uncopied_n &&
-           limits_ready_at(limits, txn_states(txn), &at, amounts, true, &limiting) != WEIR_NEVER;
+           limits_ready_at(limits, txn_states(txn), &at, amounts, true, &limiting) != WEIR_NEVER &&
+           !set_is_faulty(txn->set);
 }
 
 static int set_acquire_refuse(struct txn *txn, const uint64_t *amounts, int code,
@@ -192,6 +193,8 @@ static int set_acquire_reserve(struct txn *txn, const uint64_t *amounts, uint32_
         return set_acquire_refuse(txn, amounts, -EAGAIN, MODE_WAIT, ret);
     txn->at.now_ns = ready;
     limits_take(&txn->set->limits, txn_states(txn), &txn->at, amounts, true);
+    if (set_is_faulty(txn->set))
+        return -EUCLEAN;
     return set_acquire_commit(txn, amounts, record, MODE_RESERVE);
 }
 
@@ -248,7 +251,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     int r;
 
     *ret = (struct decision){.now_ns = txn->now_ns, .forecast_ns = WEIR_NEVER};
-    if (set_is_broken(set))
+    if (set_is_broken(set) || set_is_faulty(set))
         return -EUCLEAN;
     if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
@@ -260,6 +263,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_acquire_enqueue(txn, amounts, record, WEIR_BLOCKED, ret);
     may_grant = txn_first_ahead(txn, amounts) == 0;
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
+    if (set_is_faulty(set))
+        return -EUCLEAN;
     if (may_grant && txn_is_ready(txn, ready))
         return set_acquire_commit(txn, amounts, record, mode);
     /* Dead peers may hold what is short. */
@@ -378,8 +383,10 @@ static int set_acquire_inflated(struct acquire_op *op, uint32_t record, enum wai
         else
             r = set_acquire_once(&txn, op->amounts, record, mode, max_wait_ns, &op->decision);
         if (r != ACQUIRE_RETRY)
-            return r;
+            break;
     }
+    set_end_if_faulty(ctx, set);
+    return r;
 }
 
 /* Returns true if the request can only be enqueued, as far as its set and its wait say so. The
@@ -433,7 +440,9 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
         if (!set_is_broken(set) && set_become_inline(&txn))
             continue;
         r = set_acquire_once(&txn, &amount, 0, MODE_TRY, WEIR_FOREVER, ret);
-        if (r != ACQUIRE_RETRY)
-            return r;
+        if (r == ACQUIRE_RETRY)
+            continue;
+        set_end_if_faulty(ctx, set);
+        return r;
     }
 }

@@ -29,6 +29,8 @@ inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
     if (limit->type == WEIR_LIMIT_RESOURCE) {
         WEIR_INVARIANT(set->is_robust || limit->algorithm || *state >= amount);
         limit_release(limit, state, at, amount, granted_ns);
+        if (limit_is_unfit(limit, *state))
+            limits_note_fault(&set->limits, i);
         return false;
     }
     if (args->return_all)
@@ -39,6 +41,8 @@ inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
         limit_charge(limit, state, at, used - amount);
     else
         return false;
+    if (limit_is_unfit(limit, *state))
+        limits_note_fault(&set->limits, i);
     return true;
 }
 
@@ -243,6 +247,7 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
         if (r != TRY_SLOW)
             break;
     }
+    set_end_if_faulty(ctx, set);
     if (r == TRY_DONE && txn.grant_again)
         set_grant_waiters(ctx, set);
     return r;
@@ -266,6 +271,8 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
         r = set_release_inflated(ctx, set, &rel);
     if (r == TRY_REFUSED)
         return false;
+    if (use_algorithm)
+        set_end_if_faulty(ctx, set);
     if (use_algorithm && !set_is_broken(set))
         set_count_release(ctx, set, args);
     else if (!set_is_broken(set))
@@ -298,6 +305,7 @@ void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     }
     if (r == TRY_SLOW)
         set_release_inflated(ctx, set, &rel);
+    set_end_if_faulty(ctx, set);
     if (!set_is_broken(set))
         set_count_return(ctx, set, args);
 }

@@ -25,6 +25,9 @@ enum record_state set_used_record_state(const weir_set *set, uint32_t record)
     uint64_t word = set_record_word(set, record);
 
     WEIR_INVARIANT(word || set_is_shared(set));
+    if (record_state(word) == RECORD_SHUT_DOWN &&
+        set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set))
+        return RECORD_BROKEN;
     if (word)
         return record_state(word);
     participant_mark_broken(set->participant);
@@ -53,6 +56,10 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
         if (set_is_broken(set))
             return;
         txn_grant_waiters(&txn, HEAD_WATCH_NONE);
+        if (set_is_faulty(set)) {
+            set_end_faulty(ctx, set);
+            return;
+        }
         if (!txn.version.writes_n)
             break;
         if (!txn_commit(&txn))
@@ -89,6 +96,10 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
             return WEIR_FOREVER;
         }
         txn_grant_waiters(&txn, HEAD_WATCH_BY_CALLER);
+        if (set_is_faulty(set)) {
+            set_end_faulty(ctx, set);
+            return 0;
+        }
         if (!txn.granted_record)
             return set_to_instance_ns(set, txn.next_ready_ns);
         if (!txn_commit(&txn)) {
@@ -140,6 +151,7 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
             break;
     }
     set_count_cancel(ctx, set, state);
+    set_end_if_faulty(ctx, set);
     if (txn.grant_again)
         set_grant_waiters(ctx, set);
     return true;

@@ -13,6 +13,19 @@ static void try_now_prepare_dcas(struct thread_ctx *ctx, const weir_set *set)
     dcas_slot(ctx, set);
 }
 
+bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *states,
+                      const uint64_t *amounts)
+{
+    const struct set_head *head = set_head_at(set->region, set->head_unit);
+    const struct version_block *block =
+        block_at(true, set->region, block_class_of(true, set->region, head), state_word);
+    uint64_t before[STACK_VERSION_WORDS];
+
+    for (uint32_t i = 0; i < STACK_VERSION_WORDS; i++)
+        before[i] = shm_load_relaxed(&block->content[i]);
+    return limits_are_taken(&set->limits, before + CONTENT_STATES, states, amounts);
+}
+
 /* Defines the instances of the templates for one representation of the state: out of line, so that
  * each has registers of its own. */
 #define TRY_NOW_INSTANCE(name, repr, shared)                                                       \

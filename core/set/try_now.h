@@ -210,7 +210,29 @@ WEIR_ALWAYS_INLINE bool try_now_take(enum state_repr repr, const weir_set *set, 
     if (repr != REPR_INLINE)
         return limits_take_or_clobber(&set->limits, states, at, grant->amounts);
     grant->ready = limit_try_take(set->limits.items, states, at, grant->amounts[0]);
-    return grant->ready <= at->now_ns;
+    return grant->ready == at->now_ns;
+}
+
+/* Of the versions of a block, one in so many is checked. */
+#define TRY_NOW_CHECK_EVERY UINT64_C(64)
+
+/* Returns true if each algorithm that took has changed its state, `states`, since the version of
+ * `state_word`. The block may belong to another version by now, but then the commit fails. By
+ * value, so that a version can be in registers. */
+bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *states,
+                      const uint64_t *amounts);
+
+/* Returns true if an algorithm seems to have granted without taking, against its contract: in a
+ * state word always, in a block sometimes. The slow path finds out. */
+WEIR_ALWAYS_INLINE bool try_now_is_doubtful(enum state_repr repr, bool shared, const weir_set *set,
+                                            const struct stack_version *version,
+                                            const uint64_t *amounts)
+{
+    if (repr == REPR_INLINE)
+        return *try_now_states(version) == version->state_word &&
+               (!shared || set->inline_format != INLINE_DCAS);
+    return !(version->state_word & (TRY_NOW_CHECK_EVERY - 1) << BLOCK_SLOT_BITS) &&
+           !try_now_is_taken(set, version->state_word, try_now_states(version), amounts);
 }
 
 /* Sets how the word of `record` changes from `expected` to `state`. */
@@ -320,6 +342,8 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
         grant->now_ns = at.now_ns;
         if (!try_now_take(repr, set, content + CONTENT_STATES, &at, grant))
             return TRY_REFUSED;
+        if (try_now_is_doubtful(repr, shared, set, &version, grant->amounts))
+            return TRY_SLOW;
         if (repr != REPR_INLINE)
             content[CONTENT_LAST_NS] = at.now_ns;
         if (version.has_write) {
@@ -443,6 +467,8 @@ WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_
     }
     if (grant->ready != WEIR_NEVER && mode != MODE_TRY && mode != MODE_PROBE)
         return ACQUIRE_RETRY;
+    if (grant->ready <= grant->now_ns)
+        return ACQUIRE_RETRY; /* the algorithm broke its contract */
     /* Each member by itself: gcc clears a whole decision by a slow instruction. */
     ret->now_ns = grant->now_ns;
     ret->forecast_ns = grant->ready;

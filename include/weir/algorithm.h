@@ -14,6 +14,11 @@
  * calls on one state; if it does, the algorithm must treat it as the last instant seen. Amounts are
  * from 1 to `footprint.amount_max`. Decisions are exact: equal to rational arithmetic, for every
  * configuration accepted.
+ *
+ * Where the library sees that an algorithm breaks its contract, nothing is granted any more: the
+ * set refuses with -EUCLEAN, its waits end, and the log says once which plugin it was. It sees that
+ * `ready_at` or `try_take` answers with an instant before `at`, that `take` takes nothing, and that
+ * a state of WEIR_ALGORITHM_WORD has the top bit set.
  */
 #ifndef WEIR_ALGORITHM_H
 #define WEIR_ALGORITHM_H
@@ -63,8 +68,7 @@ enum {
     /*
      * Where the footprint says 8 bytes of state, the top bit of that word is always clear. Then a
      * set of one such limit is decided by a single compare-and-swap, and it may see earlier
-     * instants more often than otherwise. State with the bit set is discarded, as if the call had
-     * not been made.
+     * instants more often than otherwise. An algorithm that sets the bit broke its contract.
      */
     WEIR_ALGORITHM_WORD = 1u << 2,
     /*
@@ -104,7 +108,11 @@ struct weir_algorithm {
     uint64_t (*ready_at)(const void *config, const void *state, const struct weir_instant *at,
                          uint64_t amount);
 
-    /* Takes `amount`. Called only when ready_at(at, amount) says now; cannot fail. */
+    /*
+     * Takes `amount`. Called only when ready_at(at, amount) says now; cannot fail. Changes the
+     * state, if there is any: an algorithm that grants and takes nothing breaks its contract. Of a
+     * state larger than 128 bytes the first 128 change, or `available` says less than before.
+     */
     void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
     /*

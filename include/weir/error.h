@@ -15,7 +15,8 @@
  *   -EMFILE, -ENFILE  the process, or the system, has no more descriptors
  *   -ESHUTDOWN        the instance is closing or closed
  *   -ECHILD           the instance was opened before fork, by the parent
- *   -EUCLEAN          the set is shared by processes, and its segment is damaged
+ *   -EUCLEAN          the set is shared by processes, and its segment is damaged; or an algorithm
+ *                     of the set broke its contract, as the log says
  *
  * Structs that start with their size may be larger in a later version of the library, which takes
  * what a smaller one lacks for 0; all others never change.

@@ -4,7 +4,9 @@
  * read the views, one that follows the route; an algorithm that never grants more than one unit,
  * though it announces a larger amount, one that time does not refill, but a refund, one that
  * sets the top bit of its word when it refunds, though it says that this bit is always clear; and
- * one of a resource, which each release leaves one unit smaller.
+ * one of a resource, which each release leaves one unit smaller. `past`, `past_try`, `frozen`,
+ * `frozen_try`, `frozen_wide` and `topped` break the contract of algorithms once two units are
+ * taken.
  */
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
@@ -243,9 +245,98 @@ static const struct weir_plugin worn_plugin = {
     .ops = &worn_ops,
 };
 
+/* ---- algorithms that break their contract once two units are taken ---- */
+
+static uint64_t ready_past(const void *config, const void *state, const struct weir_instant *at,
+                           uint64_t amount)
+{
+    const uint64_t *taken = state;
+    (void)config, (void)amount;
+    return *taken < 2 ? at->now_ns : at->now_ns - 1;
+}
+
+static uint64_t try_past(const void *config, void *state, const struct weir_instant *at,
+                         uint64_t amount)
+{
+    uint64_t *taken = state;
+    (void)config;
+    if (*taken >= 2)
+        return 0;
+    *taken += amount;
+    return at->now_ns;
+}
+
+static uint64_t ready_ever(const void *config, const void *state, const struct weir_instant *at,
+                           uint64_t amount)
+{
+    (void)config, (void)state, (void)amount;
+    return at->now_ns;
+}
+
+static void take_frozen(const void *config, void *state, const struct weir_instant *at,
+                        uint64_t amount)
+{
+    uint64_t *taken = state;
+    (void)config, (void)at;
+    if (*taken < 2)
+        *taken += amount;
+}
+
+static uint64_t try_frozen(const void *config, void *state, const struct weir_instant *at,
+                           uint64_t amount)
+{
+    take_frozen(config, state, at, amount);
+    return at->now_ns;
+}
+
+static void take_topped(const void *config, void *state, const struct weir_instant *at,
+                        uint64_t amount)
+{
+    uint64_t *taken = state;
+    (void)config, (void)at;
+    *taken = *taken < 2 ? *taken + amount : (*taken + amount) | UINT64_C(1) << 63;
+}
+
+static int configure_wide(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
+                          struct weir_reason *reterr)
+{
+    configure_stock(setup, config, ret, reterr);
+    ret->state = 4 * sizeof(uint64_t);
+    return 0;
+}
+
+#define FAULTY(name_, flags_, configure_, ready_, take_, try_)                                     \
+    static const struct weir_algorithm name_##_ops = {                                             \
+        .size = sizeof(name_##_ops),                                                               \
+        .types = 1u << WEIR_LIMIT_RATE,                                                            \
+        .flags = flags_,                                                                           \
+        .configure = configure_,                                                                   \
+        .ready_at = ready_,                                                                        \
+        .take = take_,                                                                             \
+        .available = available_stock,                                                              \
+        .try_take = try_,                                                                          \
+    };                                                                                             \
+    static const struct weir_plugin name_##_plugin = {                                             \
+        .size = sizeof(name_##_plugin),                                                            \
+        .kind = WEIR_PLUGIN_ALGORITHM,                                                             \
+        .name = #name_,                                                                            \
+        .version = "1",                                                                            \
+        .summary = "for tests",                                                                    \
+        .ops = &name_##_ops,                                                                       \
+    }
+
+FAULTY(past, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, NULL);
+FAULTY(past_try, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, try_past);
+FAULTY(past_wide, 0, configure_wide, ready_past, take_stock, NULL);
+FAULTY(frozen, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_frozen, NULL);
+FAULTY(frozen_try, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_frozen, try_frozen);
+FAULTY(frozen_wide, 0, configure_wide, ready_ever, take_frozen, NULL);
+FAULTY(topped, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_topped, NULL);
+
 static const struct weir_plugin *const plugins[] = {
-    &wild_plugin,   &emptiest_plugin, &soonest_plugin, &route_plugin,
-    &stingy_plugin, &stock_plugin,    &spill_plugin,   &worn_plugin,
+    &wild_plugin,      &emptiest_plugin, &soonest_plugin,    &route_plugin,       &stingy_plugin,
+    &stock_plugin,     &spill_plugin,    &worn_plugin,       &past_plugin,        &past_try_plugin,
+    &past_wide_plugin, &frozen_plugin,   &frozen_try_plugin, &frozen_wide_plugin, &topped_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

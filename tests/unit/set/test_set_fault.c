@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* Algorithms that break their contract: nothing is granted any more, waits end, one line of the log
+ * says which plugin it was, and other sets go on. */
+#include "lib/world.h"
+
+#define GRANTS_MAX 300 /* by then a grant was checked, wherever the state is */
+
+struct faulty {
+    const char *algorithm;
+    bool is_word; /* each grant is checked */
+};
+
+static const struct faulty faulties[] = {
+    {"past", true},   {"past_try", true},   {"past_wide", true},    {"frozen", true},
+    {"topped", true}, {"frozen_try", true}, {"frozen_wide", false},
+};
+
+static void open_faulty(const char *fields, const char *algorithm)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text),
+             "version: 1\n"
+             "sets: { main: { %s limits: [ { type: rate, key: k, algorithm: %s } ] },\n"
+             "        other: { limits: [ { type: rate, key: k, algorithm: gcra, capacity: 9, "
+             "window: 1s } ] } }\n",
+             fields, algorithm);
+    world_open(text, "main");
+}
+
+static const struct weir_request *ask(bool has_subject)
+{
+    static const struct weir_amount amount = {"k", 1};
+    static struct weir_request request = {
+        .size = sizeof(request), .amounts = &amount, .amounts_n = 1};
+
+    request.subject = has_subject ? "s" : NULL;
+    request.subject_size = has_subject;
+    return &request;
+}
+
+/* Takes until the fault is found. */
+static void expect_fault(const struct faulty *faulty, const char *fields)
+{
+    bool has_subject = strstr(fields, "subjects") != NULL;
+    unsigned granted_n = 0;
+    weir_acquisition *a = NULL;
+    weir_pool *other;
+    int r;
+
+    open_faulty(fields, faulty->algorithm);
+    while ((r = take(ask(has_subject))) == 0 && granted_n <= GRANTS_MAX)
+        granted_n++;
+    if (r != -EUCLEAN || granted_n < 2 || (faulty->is_word && !has_subject && granted_n != 2))
+        fail_msg("%s, %s: %d after %u grants", faulty->algorithm, fields, r, granted_n);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(take(ask(has_subject)), -EUCLEAN);
+        assert_int_equal(try_acquire(ask(has_subject), &a), -EUCLEAN);
+        assert_int_equal(submit(ask(has_subject), &a), -EUCLEAN);
+    }
+    assert_int_equal(world.logged, 1);
+    assert_non_null(strstr(world.log[0], faulty->algorithm));
+    assert_non_null(strstr(world.log[0], "broke the contract"));
+    other = pool_open("other", 0);
+    assert_int_equal(weir_take(other, ASK({"k", 1}), NULL), 0);
+    weir_pool_close(other);
+    world_close();
+}
+
+static void nothing_is_granted_after_a_fault(void **state)
+{
+    static const char *const fields[] = {
+        "", "backend: process, lifetime: users,", "subjects: { max: 10 },",
+        "backend: process, lifetime: users, subjects: { max: 10 },"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(faulties) / sizeof(*faulties); i++)
+        for (size_t j = 0; j < sizeof(fields) / sizeof(*fields); j++)
+            expect_fault(&faulties[i], fields[j]);
+}
+
+/* The fault shows when a release lets the next waiter in. */
+static void waits_end_with_a_fault(void **state)
+{
+    static const char *const algorithms[] = {"past", "frozen", "past_wide", "frozen_wide"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(*algorithms); i++) {
+        char fields[256];
+        weir_acquisition *a[5];
+
+        snprintf(fields, sizeof(fields),
+                 "limits: [ { type: rate, key: k, algorithm: %s }, "
+                 "{ type: resource, key: r, capacity: 1 } ]",
+                 algorithms[i]);
+        world_set(fields);
+        a[0] = granted(ASK({"k", 1}, {"r", 1}));
+        for (int j = 1; j < 5; j++)
+            a[j] = pending(ASK({"k", 1}, {"r", 1}));
+        release_used(a[0], "k", 1);
+        assert_int_equal(weir_acquisition_result(a[1]), 0);
+        release_used(a[1], "k", 1);
+        for (int j = 2; j < 5; j++) {
+            if (weir_acquisition_result(a[j]) != -EUCLEAN)
+                fail_msg("%s: %d", algorithms[i], weir_acquisition_result(a[j]));
+            release_expecting(a[j], 0);
+        }
+        assert_int_equal(world.logged, 1);
+        world_close();
+    }
+}
+
+/* What is held when the fault is found goes back without an error. */
+static void holders_of_a_faulty_set_can_release(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_faulty("", "past");
+    a = granted(ASK({"k", 1}));
+    b = granted(ASK({"k", 1}));
+    assert_int_equal(take(ASK({"k", 1})), -EUCLEAN);
+    release_used(a, "k", 1);
+    release_used(b, "k", 0);
+    world_close();
+}
+
+static void a_reservation_finds_a_fault(void **state)
+{
+    weir_acquisition *a;
+    uint64_t at_ns;
+
+    (void)state;
+    open_faulty("", "frozen");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reserve(ASK({"k", 1}), &a, &at_ns), 0);
+        release_used(a, "k", 1);
+    }
+    assert_int_equal(reserve(ASK({"k", 1}), &a, &at_ns), -EUCLEAN);
+    world_close();
+}
+
+/* An algorithm without state has nothing to take from. */
+static void an_algorithm_without_state_is_not_faulty(void **state)
+{
+    (void)state;
+    world_set("limits: [ { type: rate, key: k, algorithm: stingy } ]");
+    for (int i = 0; i < 2 * GRANTS_MAX; i++)
+        assert_int_equal(take(ASK({"k", 1})), 0);
+    assert_int_equal(world.logged, 0);
+    world_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(nothing_is_granted_after_a_fault),
+        leak_checked_test(waits_end_with_a_fault),
+        leak_checked_test(holders_of_a_faulty_set_can_release),
+        leak_checked_test(a_reservation_finds_a_fault),
+        leak_checked_test(an_algorithm_without_state_is_not_faulty),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
