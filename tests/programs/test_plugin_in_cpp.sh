@@ -7,8 +7,16 @@
 set -eu
 
 weir=$1 include=$2 source=$3
-command -v "${CXX:-g++}" > /dev/null || {
-    echo "SKIPPED: there is no ${CXX:-g++}; no plugin in C++ was tried" >&2
+compilers=
+for compiler in ${CXX:-g++ clang++}; do
+    if command -v "$compiler" > /dev/null; then
+        compilers="$compilers $compiler"
+    else
+        echo "there is no $compiler: no plugin was compiled by it" >&2
+    fi
+done
+[ -n "$compilers" ] || {
+    echo "SKIPPED: no plugin in C++ was tried" >&2
     exit 77
 }
 umask 022
@@ -19,12 +27,16 @@ trap 'rm -rf "$directory"' EXIT
     echo 'extern "C" { extern const struct weir_plugin_table weir_plugins_v1; }'
     cat "$source"
 } > "$directory/declared.cc"
-for file in "$source" "$directory/declared.cc"; do
-    "${CXX:-g++}" -std=c++17 -O2 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden \
-        -fvisibility-inlines-hidden -fPIC -shared -I"$include" -o "$directory/hidden.so" "$file"
+try() {
+    "$1" -std=c++17 -O2 -Wall -Wextra -Wpedantic -Werror -fvisibility=hidden \
+        -fvisibility-inlines-hidden -fPIC -shared -I"$include" -o "$directory/hidden.so" "$2"
     WEIR_PLUGIN_PATH='' "$weir" plugins "$directory" | grep -q '^  algorithm hidden 1.0: grants everything$' || {
-        echo "$file is not taken for a plugin:" >&2
+        echo "$2, compiled by $1, is not taken for a plugin:" >&2
         "$weir" plugins "$directory" >&2
         exit 1
     }
+}
+for compiler in $compilers; do
+    try "$compiler" "$source"
+    try "$compiler" "$directory/declared.cc"
 done

@@ -546,6 +546,23 @@ static void test_shorter_structs(void **state)
     plugin_search_free(plugins);
 }
 
+/* What lies behind the end of a table or a description is not read. */
+static void test_tables_and_descriptions_of_other_lengths(void **state)
+{
+    static const char *const names[] = {"longer_table", "longer_plugin", "shorter_table",
+                                        "shorter_plugin"};
+    struct plugin_search *plugins = open_plugins(BROKEN_DIR);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct plugin *found = find(plugins, WEIR_PLUGIN_ALGORITHM, names[i]);
+
+        assert_int_equal(found->info.size, sizeof(found->info));
+        assert_int_equal(found->info.flags, 0);
+    }
+    plugin_search_free(plugins);
+}
+
 static void test_choices_and_no_default(void **state)
 {
     struct plugin_search *plugins = open_plugins(BROKEN_DIR);
@@ -779,8 +796,8 @@ static void test_discovery_of_everything(void **state)
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 9 + newer_n);
-    assert_int_equal(seen.plugins, 9 + newer_n);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 13 + newer_n);
+    assert_int_equal(seen.plugins, 13 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
     assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */
@@ -998,6 +1015,7 @@ int main(int argc, char **argv)
         leak_checked_test(test_missing_operations_are_absent),
         leak_checked_test(test_longer_structs),
         leak_checked_test(test_shorter_structs),
+        leak_checked_test(test_tables_and_descriptions_of_other_lengths),
         leak_checked_test(test_choices_and_no_default),
         leak_checked_test(test_names_are_not_paths),
         leak_checked_test(test_unknown_names),
