@@ -58,6 +58,7 @@ class Run:
         self.clock_ns = known.get("clock_ns", 0)  # the server's clock less CLOCK_MONOTONIC
         self.drift_ns = known.get("drift_ns", 0)  # by how much that may differ
         self.losses_expected = known.get("losses_expected", False)
+        self.strays_expected = known.get("strays_expected", False)  # grants to requests that came too late
         self.faults_end_ns = known.get("faults_end_ns")
         self.trusts_replies = known.get("trusts_replies", True)
         self.snapshots = known.get("snapshots", {})  # of a set, at the end: weir_snapshot
@@ -442,7 +443,7 @@ def quiet(run):
 def recovered(run, servers):
     """Servers take back what was granted to processes that died, or lost their sessions, and nothing else:
     what a program has released does not stay."""
-    if run.losses_expected:
+    if run.losses_expected or run.strays_expected:
         return
     def may_be_left(request):
         killed_ns = run.processes[request.process].killed_ns
