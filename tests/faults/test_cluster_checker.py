@@ -275,8 +275,10 @@ class OfNodes(unittest.TestCase):
     def test_losses(self):
         lost = request(T0, end=checker.OWNERDEAD)
         self.assertEqual(found_in([lost]), ["losses"])
-        starved = checker.Process("a", late=[(T0, 300 * MS)])
+        starved = checker.Process("a", late=[(T0, 500 * MS)])
         self.assertEqual(found_in([lost], processes=[starved]), [])
+        self.assertEqual(found_in([lost], late=[(T0, 300 * MS), (T0 + MS, 200 * MS)]), [])
+        self.assertEqual(found_in([lost], late=[(T0, 300 * MS), (T0 - 9 * SECOND, 200 * MS)]), ["losses"])
 
     def test_progress(self):
         self.assertEqual(found_in([request(T0)], faults_end_ns=T0 + SECOND), ["progress"])
