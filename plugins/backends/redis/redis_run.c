@@ -24,6 +24,7 @@
 
 #define SECOND     UINT64_C(1000000000)
 #define PAUSE_NS   20000000
+#define STOP_TURN  (SECOND / 100)
 #define EVENTS_MAX 8
 
 /* A socket that is being connected or greeted. */
@@ -96,6 +97,8 @@ static void run_serve(struct redis_connection *connection, struct run_extra *ext
 {
     struct epoll_event events[EVENTS_MAX];
     uint64_t next_ns = run_earlier(run_tick(connection), until_ns);
+    if (connection->stopping) /* it may be new: the lock was let go since the caller looked */
+        next_ns = run_earlier(next_ns, redis_boot_ns() + STOP_TURN);
     run_sleep_until(connection, next_ns);
     run_flush(connection); /* lets the lock go: what comes up meanwhile ends the sleep */
     pthread_mutex_unlock(&connection->lock);
@@ -220,7 +223,7 @@ void redis_run(struct redis_connection *connection)
         run_serve(connection, NULL, run_keep_links(connection));
     uint64_t end_ns = redis_boot_ns() + SECOND;
     while (run_finish(connection) && redis_boot_ns() < end_ns)
-        run_serve(connection, NULL, run_earlier(end_ns, redis_boot_ns() + SECOND / 100));
+        run_serve(connection, NULL, end_ns);
     pthread_mutex_unlock(&connection->lock);
 }
 
