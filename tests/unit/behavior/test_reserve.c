@@ -386,6 +386,7 @@ static void on_the_real_clock_a_blocked_caller_comes_after_it(void **state)
     uint64_t first = 0, second = 0;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: call, key: c, algorithm: gcra, capacity: 100, window: 1s } ]");
     assert_int_equal(take(ASK({"c", 100})), 0);
     assert_int_equal(weir_reserve(world.pool, NULL, &a, &first, NULL), 0);
@@ -407,6 +408,7 @@ static void on_the_real_clock_a_submitted_one_comes_after_it(void **state)
     uint64_t at = 0;
 
     (void)state;
+    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: call, key: c, algorithm: gcra, capacity: 5, window: 1s } ]");
     assert_int_equal(take(ASK({"c", 5})), 0);
     assert_int_equal(weir_reserve(world.pool, NULL, &a, &at, NULL), 0);
