@@ -419,8 +419,8 @@ uint64_t remote_batched(void *context, void *set, const struct weir_backend_batc
     return due_ns;
 }
 
-/* Looks for units that are not needed: of a batch that has ended, or if none were taken since the
- * last look. */
+/* Looks for units that are not needed: none were taken since the last look, as of a batch that has
+ * ended. */
 uint64_t remote_spare(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret)
 {
     struct remote_engine *engine = context;
@@ -433,9 +433,9 @@ uint64_t remote_spare(void *context, void *set, uint32_t limit, struct weir_back
     pthread_mutex_lock(&engine->lock);
     word = remote_lease_word(lease);
     is_idle = word == lease->seen_word;
-    if (remote_lease_left(word) && (is_idle || lease->current.deadline_ns <= now_ns))
+    if (is_idle && remote_lease_left(word))
         rest = remote_lease_withdraw(lease, now_ns);
-    else if (lease->next.units && (is_idle || lease->next.deadline_ns <= now_ns))
+    else if (is_idle && lease->next.units)
         rest = remote_lease_withdraw_next(lease, now_ns);
     lease->seen_word = remote_lease_word(lease);
     due_ns = rest.units && lease->next.units                            ? 0

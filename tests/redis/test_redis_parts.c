@@ -207,9 +207,12 @@ static void test_slots(void)
         require(redis_slot(keys[i].key, strlen(keys[i].key)) == keys[i].slot);
 }
 
+static uint64_t leased_capacity;
+
 static int define(struct weir_backend_limit limit, char *text)
 {
     struct weir_reason reason;
+    limit.ret_capacity = &leased_capacity;
     const struct redis_definition_options options = {.session_us = 5000000};
     limit.size = sizeof(limit);
     limit.key = "k";
@@ -241,6 +244,46 @@ static void test_definitions(void)
     require(define((struct weir_backend_limit){.capacity = UINT64_MAX}, text) == -EINVAL);
 }
 
+/* Returns what can be granted beside batches of a lease of so many us; 0: it is refused. */
+static uint64_t lease(const char *algorithm, const struct weir_backend_setting *settings,
+                      uint64_t us)
+{
+    char text[REDIS_DEFINITION_MAX + 1], delta[32];
+    uint32_t n = 0;
+    while (settings[n].name)
+        n++;
+    leased_capacity = 0;
+    if (define((struct weir_backend_limit){.algorithm = algorithm,
+                                           .settings = settings,
+                                           .settings_n = n,
+                                           .lease_for_ns = us * 1000},
+               text) < 0)
+        return 0;
+    snprintf(delta, sizeof(delta), ",%" PRIu64 ",0,0", us);
+    require(!strcmp(text + strlen(text) - strlen(delta), delta));
+    return leased_capacity;
+}
+
+/* As buckets.lua and windows.lua compute p.max. */
+static void test_leases(void)
+{
+    const struct weir_backend_setting bucket[] = {
+        {"capacity", 1000}, {"window", 1000000000}, {"burst", 100}, {NULL, 0}};
+    const struct weir_backend_setting steps[] = {
+        {"capacity", 10}, {"window", 1000000}, {"burst", 20}, {"every", 100000}, {NULL, 0}};
+    const struct weir_backend_setting meter[] = {{"capacity", 10}, {"window", 1000000}, {NULL, 0}};
+    const struct weir_backend_setting shaper[] = {
+        {"capacity", 10}, {"window", 1000000}, {"mode", 1}, {NULL, 0}};
+    require(lease("gcra", bucket, 50000) == 50 && lease("gcra", bucket, 50001) == 49);
+    require(lease("gcra", bucket, 99000) == 1 && lease("gcra", bucket, 99001) == 0);
+    require(lease("token_bucket", bucket, 50000) == 50);
+    require(lease("token_bucket", steps, 250) == 17 && lease("token_bucket", steps, 1) == 20);
+    require(lease("token_bucket", steps, 2) == 19 && lease("token_bucket", steps, 2000) == 0);
+    require(lease("leaky_bucket", meter, 500) == 5 && lease("leaky_bucket", shaper, 500) == 0);
+    require(lease("sliding_window", meter, 500) == 10 && lease("fixed_window", meter, 500) == 10);
+    require(lease("gcra", bucket, UINT64_C(1) << 53) == 0);
+}
+
 int main(void)
 {
     seed_begin();
@@ -253,5 +296,6 @@ int main(void)
     test_slots();
     test_named_hosts();
     test_definitions();
+    test_leases();
     return 0;
 }

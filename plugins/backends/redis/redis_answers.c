@@ -2,6 +2,7 @@
 /* What becomes of a call by its reply. */
 #include "redis_answers.h"
 
+#include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_cluster.h"
 #include "redis_session.h"
@@ -402,6 +403,8 @@ static void answers_error(struct redis_server *server, const struct redis_call *
     int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
     int is_transient = is_missing || answers_is_transient(reply);
     answers_snapshot(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
+    if (call->kind == REDIS_CALL_BATCH)
+        redis_batches_refuse(call, is_transient ? -ENOTCONN : answers_code(reply), UINT64_MAX);
     if (is_transient) {
         server->needs_library |= is_missing;
         redis_calls_break(server, is_missing ? NULL : reply->text);
@@ -467,12 +470,22 @@ void redis_answers_lose(const struct redis_call *call)
         answers_snapshot(call, -ENOTCONN, NULL);
     if (call->session && (call->kind == REDIS_CALL_OPEN || call->kind == REDIS_CALL_ASSERT))
         call->session->inbox = 0; /* the server may not know it */
+    if (call->session && call->kind == REDIS_CALL_BATCH)
+        redis_batches_refuse(call, -ECONNRESET, UINT64_MAX);
     if (ticket && call->kind == REDIS_CALL_ACQUIRE && ticket->mode == WEIR_BACKEND_TAKE &&
         ticket->state == REDIS_ASKING)
         redis_ticket_fail(ticket, -ECONNRESET);
     else if (ticket && ticket->state != REDIS_ENDED)
         redis_ticket_set_unsent(ticket);
     answers_let_go(call);
+}
+
+static void answers_batch(struct redis_server *server, const struct redis_call *call,
+                          const struct redis_reply *reply)
+{
+    server->failures = 0;
+    if (redis_batches_take(call, reply) < 0)
+        answers_malformed(server);
 }
 
 void redis_answers_take(struct redis_server *server, const struct redis_call *call,
@@ -483,6 +496,10 @@ void redis_answers_take(struct redis_server *server, const struct redis_call *ca
     int has_session = call->session && call->session->state != REDIS_CLOSED;
     if (!call->session)
         return; /* the set was closed meanwhile */
+    if (call->kind == REDIS_CALL_BATCH && reply->type != REDIS_ERROR) {
+        answers_batch(server, call, reply);
+        return;
+    }
     if (call->kind == REDIS_CALL_SNAPSHOT &&
         (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
         answers_snapshot(call, 0, reply);

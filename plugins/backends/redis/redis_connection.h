@@ -122,9 +122,10 @@ struct redis_set {
     uint32_t *free_tickets;
     uint32_t tickets_room, tickets_n, free_n;
     uint32_t limits_n, has_subjects;
-    uint64_t serials;  /* the last one that was used */
-    uint64_t *initial; /* units that are there in each limit that is new */
-    uint8_t *holds;    /* 1: the limit is a counted resource */
+    uint64_t serials;   /* the last one that was used */
+    uint64_t *initial;  /* units that are there in each limit that is new */
+    uint64_t *spare_ns; /* when the core is to be asked for units of each limit to give back */
+    uint8_t *holds;     /* 1: the limit is a counted resource */
     size_t definition_size, key_size;
     char *definition, *key; /* the key, without the brace that ends it */
 };
@@ -154,7 +155,9 @@ enum redis_call_kind {
     REDIS_CALL_LIST,
     REDIS_CALL_ORPHAN, /* ends a ticket of the server that is not known here */
     REDIS_CALL_ASKING,
-    REDIS_CALL_SNAPSHOT
+    REDIS_CALL_SNAPSHOT,
+    REDIS_CALL_BATCH,
+    REDIS_CALL_UNBATCH
 };
 
 /* A call that has no reply yet. */
@@ -164,6 +167,7 @@ struct redis_call {
     struct redis_ticket *ticket;   /* or NULL */
     struct redis_waiter *waiter;   /* of a snapshot; NULL: it waits no more */
     uint64_t serial, incarnation, version, sent_ns;
+    uint32_t limit;    /* of a batch */
     uint8_t asks;      /* it was preceded by ASKING */
     uint8_t is_urgent; /* a thread, or the wait queue, waits for the reply */
 };

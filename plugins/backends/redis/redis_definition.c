@@ -14,6 +14,8 @@
 #define LOG_MAX       (UINT64_C(1) << 20) /* entries of an exact log */
 #define NS_PER_US     1000
 
+__extension__ typedef unsigned __int128 definition_u128;
+
 /* An algorithm of the library. `extra` names the parameter that only it has. */
 struct definition_algorithm {
     const char *name, *extra;
@@ -81,10 +83,48 @@ static const struct definition_algorithm *definition_algorithm(const char *name)
     return NULL;
 }
 
+/* The numbers of a rate. Durations are ns. */
+enum { CAPACITY, WINDOW, BURST, INITIAL, EXTRA, RATE_NUMBERS };
+
+/* Returns how much a batch can have, or one request: what the server makes of the burst, so that
+ * all that is used by the end of batches keeps to the definition (buckets.lua). 0: nothing. */
+static uint64_t definition_leased(const struct weir_backend_limit *limit,
+                                  const struct definition_algorithm *algorithm, const uint64_t *n)
+{
+    definition_u128 less;
+    uint64_t steps, delta = limit->lease_for_ns;
+    if (!delta || algorithm->letter == 's' || algorithm->letter == 'f')
+        return n[BURST];
+    if (algorithm->is_time && n[EXTRA]) {
+        steps = (delta + n[EXTRA] - 2 * NS_PER_US) / n[EXTRA];
+        less = (definition_u128)n[EXTRA] * n[CAPACITY] / n[WINDOW] * steps;
+    } else {
+        less = ((definition_u128)delta * n[CAPACITY] + n[WINDOW] - 1) / n[WINDOW];
+    }
+    return less < n[BURST] ? n[BURST] - (uint64_t)less : 0;
+}
+
+static const char *definition_wrong_lease(const struct weir_backend_limit *limit,
+                                          const struct definition_algorithm *algorithm,
+                                          const uint64_t *n)
+{
+    if (!limit->lease_for_ns)
+        return NULL;
+    if (algorithm->letter == 'l' && n[EXTRA])
+        return "a shaper cannot be leased: its units leave one by one";
+    if (limit->lease_for_ns % NS_PER_US)
+        return "`lease` on a Redis server is for whole microseconds";
+    if (limit->lease_for_ns / NS_PER_US > WINDOW_MAX_US)
+        return "`lease` on a Redis server is for at most 71 years";
+    if (definition_leased(limit, algorithm, n) == 0)
+        return "what flows in during `lease` is all of the burst: make it shorter, or the burst "
+               "larger";
+    return NULL;
+}
+
 static const char *definition_wrong(const struct weir_backend_limit *limit,
                                     const struct definition_algorithm *algorithm, const uint64_t *n)
 {
-    enum { CAPACITY, WINDOW, BURST, INITIAL, EXTRA };
     if (n[WINDOW] == 0 || n[WINDOW] % NS_PER_US)
         return "a window on a Redis server is whole microseconds";
     if (n[WINDOW] / NS_PER_US > WINDOW_MAX_US)
@@ -99,7 +139,7 @@ static const char *definition_wrong(const struct weir_backend_limit *limit,
         return "an exact log on a Redis server has at most 1048576 entries: set `segments`";
     if (limit->charges && algorithm->letter != 't' && algorithm->letter != 'g')
         return "only token_bucket and gcra have debt";
-    return NULL;
+    return definition_wrong_lease(limit, algorithm, n);
 }
 
 static int definition_rate(const struct weir_backend_limit *limit, struct definition_text *text,
@@ -113,15 +153,19 @@ static int definition_rate(const struct weir_backend_limit *limit, struct defini
     uint64_t capacity = definition_setting(limit, "capacity", 0);
     uint64_t burst = algorithm->has_burst ? definition_setting(limit, "burst", 0) : 0;
     burst = burst ? burst : capacity;
-    uint64_t n[] = {capacity, definition_setting(limit, "window", 0), burst,
-                    definition_setting(limit, "initial", burst),
-                    definition_setting(limit, algorithm->extra, 0)};
+    uint64_t n[RATE_NUMBERS] = {capacity, definition_setting(limit, "window", 0), burst,
+                                definition_setting(limit, "initial", burst),
+                                definition_setting(limit, algorithm->extra, 0)};
     const char *wrong = definition_wrong(limit, algorithm, n);
     if (wrong)
         return definition_refuse(reterr, limit->key, wrong);
-    definition_add(text, "/%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",0,%u,%u",
-                   algorithm->letter, capacity, n[1] / NS_PER_US, burst, n[3],
-                   algorithm->is_time ? n[4] / NS_PER_US : n[4], limit->refund, limit->charges);
+    definition_add(
+        text, "/%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%u,%u",
+        algorithm->letter, capacity, n[WINDOW] / NS_PER_US, burst, n[INITIAL],
+        algorithm->is_time ? n[EXTRA] / NS_PER_US : n[EXTRA], limit->lease_for_ns / NS_PER_US,
+        limit->refund, limit->charges);
+    if (limit->lease_for_ns)
+        *limit->ret_capacity = definition_leased(limit, algorithm, n);
     return 0;
 }
 

@@ -11,6 +11,7 @@
  * The server decides: by a library of functions, in Lua, which this plugin loads into it.
  * PROTOCOL.md has the calls; redis_connection.h says what this side consists of, and its threads.
  */
+#include "redis_batches.h"
 #include "redis_run.h"
 #include "redis_server.h"
 #include "redis_set.h"
@@ -346,6 +347,8 @@ static const struct weir_backend backend = {
     .is_held = redis_set_is_held,
     .snapshot = redis_set_snapshot,
     .check = plugin_check,
+    .batch = redis_batches_ask,
+    .unbatch = redis_batches_give_back,
 };
 
 static const struct weir_plugin plugin = {

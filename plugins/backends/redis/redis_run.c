@@ -2,6 +2,7 @@
 /* The thread of `run`: keeps the links, and does what is due at a time. */
 #include "redis_run.h"
 
+#include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_cluster.h"
 #include "redis_sentinel.h"
@@ -45,6 +46,7 @@ static uint64_t run_tick(struct redis_connection *connection)
     for (struct redis_server *server = connection->servers; server; server = server->next)
         next_ns = run_earlier(next_ns, redis_server_tick(server, now_ns));
     for (struct redis_set *set = connection->sets; set; set = set->next) {
+        next_ns = run_earlier(next_ns, redis_batches_tick(set, now_ns));
         for (struct redis_session *session = set->sessions, *next; session; session = next) {
             next = session->next;
             next_ns = run_earlier(next_ns, redis_session_tick(session, now_ns));

@@ -20,6 +20,7 @@ static void set_free(struct redis_set *set)
     free(set->tickets);
     free(set->free_tickets);
     free(set->initial);
+    free(set->spare_ns);
     free(set->holds);
     free(set->definition);
     free(set->key);
@@ -32,10 +33,11 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
     const char *prefix = set->connection->options.prefix;
     size_t size = strlen(prefix) + strlen(from->name) + 2;
     set->initial = calloc(from->limits_n, sizeof(*set->initial));
+    set->spare_ns = calloc(from->limits_n, sizeof(*set->spare_ns));
     set->holds = calloc(from->limits_n, sizeof(*set->holds));
     set->definition = malloc(REDIS_DEFINITION_MAX + 1);
     set->key = malloc(size);
-    if (!set->initial || !set->holds || !set->definition || !set->key)
+    if (!set->initial || !set->spare_ns || !set->holds || !set->definition || !set->key)
         return -ENOMEM;
     set->key_size = (size_t)snprintf(set->key, size, "%s{%s", prefix, from->name);
     set->limits_n = from->limits_n;
@@ -46,8 +48,20 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
             (const void *)((const char *)from->limits + i * from->limits->size);
         set->initial[i] = redis_definition_initial(limit);
         set->holds[i] = limit->algorithm == NULL;
+        set->spare_ns[i] = REDIS_NEVER;
     }
     return 0;
+}
+
+/* Less can be granted at once of a limit that is leased, from the beginning. */
+static void set_lease(struct redis_set *set, const struct weir_backend_set *from)
+{
+    for (uint32_t i = 0; i < from->limits_n; i++) {
+        const struct weir_backend_limit *limit =
+            (const void *)((const char *)from->limits + i * from->limits->size);
+        if (limit->lease_for_ns > 0 && set->initial[i] > *limit->ret_capacity)
+            set->initial[i] = *limit->ret_capacity;
+    }
 }
 
 /* Adds the set to the connection. Returns 0, or -ENOMEM. */
@@ -83,6 +97,7 @@ int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set
         r = redis_definition_write(from, &connection->options.definition, set->definition, reterr);
     if (r >= 0) {
         set->definition_size = (size_t)r;
+        set_lease(set, from);
         r = set_link(connection, set);
     }
     if (r < 0) {

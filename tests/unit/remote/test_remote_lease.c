@@ -206,6 +206,7 @@ static void what_is_left_of_a_replaced_batch_goes_back(void **state)
     assert_int_equal(take_k(4), 0); /* more than the 3 that are left */
     assert_int_equal(lease_stats(0).returned, back + 3);
     assert_int_equal(control.unbatched_units, back + 3);
+    assert_int_equal(lease_stats(0).ready, control.last_wanted - 4);
     close_far();
 }
 
@@ -474,6 +475,24 @@ static void rare_requests_take_nothing_ahead(void **state)
     }
     assert_int_equal(control.asked, 100);
     assert_int_equal(control.batched, 0);
+    close_far();
+}
+
+/* A request that does not find its units, and then waits, is one request. */
+static void a_request_that_waits_counts_once(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_far(LIMITS(K));
+    a = granted(ASK({"k", 1}));
+    assert_int_equal(control.batched, 0);
+    release_used(a, "k", 1);
+    world.now += SECOND;
+    assert_int_equal(submit(ASK({"k", 1}), &a), 1);
+    assert_int_equal(control.batched, 0);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    release_used(a, "k", 1);
     close_far();
 }
 
@@ -869,6 +888,7 @@ int main(void)
         leak_checked_test(batches_grow_with_the_demand),
         leak_checked_test(batches_are_for_the_rate_of_late),
         leak_checked_test(rare_requests_take_nothing_ahead),
+        leak_checked_test(a_request_that_waits_counts_once),
         leak_checked_test(large_requests_get_large_batches),
         leak_checked_test(a_refusal_says_when_to_ask_again),
         leak_checked_test(a_refusal_of_unknown_length_lasts_for_a_life),
