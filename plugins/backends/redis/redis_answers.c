@@ -395,6 +395,8 @@ static void answers_error(struct redis_server *server, const struct redis_call *
     struct redis_session *session = call->session;
     if (redis_cluster_redirect(server, call, reply)) {
         answers_snapshot(call, -EAGAIN, NULL);
+        if (call->kind == REDIS_CALL_BATCH)
+            redis_batches_refuse(call, -ENOTCONN, UINT64_MAX);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
             redis_ticket_set_unsent(call->ticket);
         return;
