@@ -7,7 +7,7 @@
  * So it goes for the first times that a place is met. New places that show up on the way, as where
  * a link is made anew, have their turn.
  *
- *     engine_faults PLUGIN SOCKET    the plugin is linked in
+ *     engine_faults PLUGIN SOCKET CLUSTER    the plugin is linked in; CLUSTER: the URL of one
  */
 #include "engine_user.h"
 #include "failing_calls.h"
@@ -363,7 +363,7 @@ static size_t run_all(const char *url, unsigned times)
 
 int main(int argc, char **argv)
 {
-    require(argc == 3);
+    require(argc == 4);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGALRM, hang);
     server = redisConnectUnix(argv[2]);
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
     close(fd);
     open_port();
     unsigned times = (unsigned)number_from("WEIR_OPERATIONS", TIMES);
-    size_t failed = run_all(unix_url, times) + run_all(tcp_url, times);
+    size_t failed = run_all(unix_url, times) + run_all(tcp_url, times) + run_all(argv[3], times);
     alarm(0);
     expect_nothing_held();
     unlink(password_file);
