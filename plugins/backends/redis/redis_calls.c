@@ -95,11 +95,12 @@ int redis_call_end(struct redis_server *server, const struct redis_call *call)
  * reader's role by itself. */
 static void redis_calls_watch(struct redis_server *server)
 {
+    size_t most_unread = server->connection->stopping ? 0 : LAZY_MAX;
     uint32_t events = 0;
     if (!server->ready)
         return;
     if (!server->reading && !server->waiters &&
-        (server->urgent_n > 0 || server->calls_n > LAZY_MAX))
+        (server->urgent_n > 0 || server->calls_n > most_unread))
         events |= EPOLLIN;
     if (server->blocked)
         events |= EPOLLOUT;
