@@ -8,6 +8,7 @@
 
 #include "base/invariant.h"
 #include "os/os.h"
+#include "remote/remote.h"
 #include <errno.h>
 #include <string.h>
 
@@ -81,6 +82,12 @@ int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, 
     if (r == 0)
         str_map_add(&instance_of(w)->set_names, set_name(*ret), *ret);
     return r;
+}
+
+int registry_add_stand_in(weir *w, struct set_plan *plan, weir_set **ret)
+{
+    return instance_is_closed(w) ? -ESHUTDOWN
+                                 : registry_add_unnamed(w, plan, &plain_set_ops, ret, NULL);
 }
 
 static weir_set *registry_find_set(const weir *w, const char *name)

@@ -34,11 +34,15 @@ static bool set_holder_is_empty(const weir_set *set, const struct acq_record *r)
  * waiters of a per-subject set belong to its key sets, which have its number. */
 static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 {
-    uint32_t id = (uint32_t)(set_thread >> 32);
+    const weir_set *of, *stand_in;
 
     if (set_is_shared(set))
         return true;
-    return instance_set(set->w, id)->number == set->number;
+    of = instance_set(set->w, (uint32_t)(set_thread >> 32));
+    for (uint32_t i = 0; (stand_in = set_stand_in(set, i)); i++)
+        if (stand_in == of)
+            return true;
+    return of->number == set->number;
 }
 
 /* Describes a record if it belongs to the set and holds or waits. False also if it changed. */

@@ -103,11 +103,24 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
     return (int)set->limits.items[limit].settings_n;
 }
 
+/* Adds what all thread contexts have counted for a private set. */
+static void stats_add_private(const weir_set *set, struct weir_set_stats *totals,
+                              struct weir_limit_stats *limits, uint32_t n)
+{
+    weir *w = set->w;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
+        if (thread_ctx_is_prepared(ctx, set->number))
+            counters_sum(thread_ctx_counters(ctx, set->number), totals, limits, n);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
                                struct weir_limit_stats *limits, uint32_t n)
 {
-    weir *w = set->w;
-    uint64_t ended;
+    const weir_set *stand_in;
+    uint64_t ended, granted;
 
     if (set_is_shared(set)) {
         const struct segment *segment = set->participant->segment;
@@ -120,11 +133,11 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
         totals->nameless = participant_is_nameless(set->participant);
         return;
     }
-    pthread_mutex_lock(&w->lock);
-    for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
-        if (thread_ctx_is_prepared(ctx, set->number))
-            counters_sum(thread_ctx_counters(ctx, set->number), totals, limits, n);
-    pthread_mutex_unlock(&w->lock);
+    stats_add_private(set, totals, limits, n);
+    granted = totals->granted;
+    for (uint32_t i = 0; (stand_in = set_stand_in(set, i)); i++)
+        stats_add_private(stand_in, totals, limits, n);
+    totals->granted_alone += totals->granted - granted;
     /* The sum over other threads may miss a grant and include its release. */
     ended = totals->taken + totals->released;
     totals->held = totals->granted > ended ? totals->granted - ended : 0;

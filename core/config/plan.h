@@ -22,9 +22,10 @@ enum backend {
 
 /* What becomes of requests while the engine cannot be asked. */
 enum on_failure {
-    ON_FAILURE_CLOSED, /* they are refused */
-    ON_FAILURE_OPEN,   /* they are granted */
-    ON_FAILURE_WAIT    /* they wait for it, as long as they may */
+    ON_FAILURE_CLOSED,     /* they are refused */
+    ON_FAILURE_OPEN,       /* they are granted */
+    ON_FAILURE_WAIT,       /* they wait for it, as long as they may */
+    ON_FAILURE_LOCAL_SHARE /* the process decides them, by its part of the limits */
 };
 
 /* An engine that keeps sets. */
@@ -134,6 +135,17 @@ int plan_resolve(int r, struct config_ast *ast, struct plugin_search *plugins,
 
 /* Removes everything but the set of this name, or the pool of this name and its sets. */
 void plan_select(struct plan *plan, const char *name);
+
+/*
+ * Makes the plan of a private set that grants what one of `nodes` processes may of each limit: a
+ * part of its units, rounded down. It can be divided again. Bits of `*ret_empty` are limits with a
+ * part of nothing, which is not to be asked of the set. Returns 0, -ENOMEM, or the error of
+ * plugin_configure(): the algorithm cannot do with so few units (plan_share.c).
+ */
+int set_plan_share(const struct set_plan *plan, uint32_t nodes, struct set_plan *ret,
+                   uint64_t *ret_empty);
+/* Returns whether a limit has units that can be divided. */
+bool limit_is_divisible(const struct limit *limit);
 
 void plan_free(struct plan *plan);
 void set_plan_free(struct set_plan *plan);

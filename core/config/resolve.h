@@ -86,10 +86,6 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
  * NULL (resolve_warn.c). */
 void resolve_warn(struct resolver *resolver);
 
-/* Fills `ret`, but for the fields about the owner. The values stay the caller's. */
-void resolve_params_set_up(struct weir_setup *ret, const struct plugin *plugin,
-                           const struct weir_value *const *values);
-
 /* Reads the values of the parameters. Returns false if a complaint was added, now or earlier. */
 bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner);
 

@@ -30,7 +30,7 @@ static void resolve_backend_values(struct resolver *resolver, const struct plugi
         plan->values[i].text = strcpy(plan->texts + at, values[i].text);
         at += strlen(values[i].text) + 1;
     }
-    resolve_params_set_up(&plan->setup, plugin, plan->addresses);
+    plugin_set_up(&plan->setup, plugin, plan->addresses);
 }
 
 static void resolve_backend_name(struct resolver *resolver, const struct ast_backend *ast)
@@ -71,7 +71,7 @@ void resolve_backend(struct resolver *resolver, const struct ast_backend *ast,
 static void resolve_engine_on_failure(struct resolver *resolver, const struct ast_set *ast,
                                       struct set_plan *plan)
 {
-    static const char *const words[] = {"closed", "open", "wait"};
+    static const char *const words[] = {"closed", "open", "wait", "local_share"};
     uint64_t word = ON_FAILURE_CLOSED;
     if (plan->backend != BACKEND_REMOTE && value_is_given(&ast->on_failure))
         complain(
@@ -81,6 +81,11 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
         value_read_choice(resolver->complaints, "on_failure", &ast->on_failure, words,
                           ARRAY_LENGTH(words), &word);
     plan->on_failure = (enum on_failure)word;
+    if (word == ON_FAILURE_LOCAL_SHARE && ast->subjects.name.text)
+        complain(
+            resolver->complaints, ast->on_failure.mark,
+            "`on_failure: local_share` is for sets without `subjects`: a process does not know "
+            "how many others a subject uses");
 }
 
 /* Complains of what an engine does not do. */
@@ -172,6 +177,13 @@ void resolve_engine_limit(struct resolver *resolver, const struct ast_limit *ast
     if (ast->algorithm.text && plan->limits[i].algorithm)
         plugin = resolve_plugin(resolver, WEIR_PLUGIN_ALGORITHM, ast->algorithm.text,
                                 ast->algorithm.mark);
+    if (plan->on_failure == ON_FAILURE_LOCAL_SHARE && plugin &&
+        !limit_is_divisible(&plan->limits[i]))
+        complain(
+            resolver->complaints, ast->algorithm.mark,
+            "%s cannot be shared out (`on_failure: local_share`): it does not say which of its "
+            "parameters are units",
+            plugin->info.name);
     if (!plan->settings || !plugin)
         return;
     settings = &plan->settings[i];

@@ -147,7 +147,8 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
 /* A resource without an algorithm just counts: a pseudo plugin declares its parameter. */
 static struct weir_parameter counted_capacity = {.name = "capacity",
                                                  .type = WEIR_PARAMETER_AMOUNT,
-                                                 .flags = WEIR_PARAMETER_REQUIRED,
+                                                 .flags = WEIR_PARAMETER_REQUIRED |
+                                                          WEIR_PARAMETER_DIVISIBLE,
                                                  .min = 1,
                                                  .max = UINT64_MAX,
                                                  .doc = "how many units may be held at once"};

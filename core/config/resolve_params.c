@@ -4,7 +4,7 @@
 #include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
-#include "os/os.h"
+#include <errno.h>
 #include <string.h>
 
 static size_t params_count(const struct params_owner *owner)
@@ -136,46 +136,6 @@ bool resolve_params_read(struct resolver *resolver, const struct params_owner *o
     return ok;
 }
 
-/* Calls a plugin's `configure` once. */
-static int params_call_plugin(const struct plugin *plugin, const struct weir_setup *setup,
-                              void *config, struct weir_footprint *ret, struct weir_reason *reterr)
-{
-    *ret = (struct weir_footprint){.size = sizeof(*ret)};
-    *reterr = (struct weir_reason){.size = sizeof(*reterr), .parameter = UINT32_MAX};
-    int r = plugin->info.kind == WEIR_PLUGIN_ALGORITHM
-                ? plugin->algorithm.configure(setup, config, ret, reterr)
-                : plugin->balancer.configure(setup, config, ret, reterr);
-    reterr->message[sizeof(reterr->message) - 1] = '\0';
-    return r;
-}
-
-void resolve_params_set_up(struct weir_setup *ret, const struct plugin *plugin,
-                           const struct weir_value *const *values)
-{
-    ret->size = sizeof(*ret);
-    ret->abi_minor = WEIR_PLUGIN_ABI_MINOR;
-    ret->values_n = plugin->info.parameters_n;
-    ret->values = values;
-}
-
-/* Returns whether the plugin's claims about its own needs are possible. */
-static bool params_check_footprint(const struct plugin *plugin,
-                                   const struct weir_footprint *footprint)
-{
-    if (footprint->config > WEIR_CONFIG_MAX || footprint->state > WEIR_STATE_MAX)
-        return false;
-    return footprint->state % 8 == 0 &&
-           (plugin->info.kind == WEIR_PLUGIN_BALANCER || footprint->amount_max >= 1);
-}
-
-/* Returns whether the two calls of `configure` said the same. */
-static bool params_are_equal_footprints(const struct weir_footprint *a,
-                                        const struct weir_footprint *b)
-{
-    return a->config == b->config && a->state == b->state && a->amount_max == b->amount_max &&
-           a->flags == b->flags;
-}
-
 /* Complains about the values with the reason that the plugin gives. Returns false. */
 static bool params_complain_reason(struct resolver *resolver, const struct params_owner *owner,
                                    const struct weir_reason *reason)
@@ -188,50 +148,28 @@ static bool params_complain_reason(struct resolver *resolver, const struct param
     return false;
 }
 
-/* Complains about the plugin itself. Returns false. */
-static bool params_complain_plugin(struct resolver *resolver, const struct params_owner *owner,
-                                   const char *what)
-{
-    complaint_add(resolver->complaints, -ENOEXEC, owner->mark, "plugin `%s` %s (%s)",
-                  owner->plugin->info.name, what, owner->plugin->path);
-    return false;
-}
-
-static bool params_has_configure(const struct plugin *plugin)
-{
-    if (plugin->info.kind == WEIR_PLUGIN_BACKEND)
-        return false;
-    return plugin->info.kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.configure != NULL
-                                                      : plugin->balancer.configure != NULL;
-}
-
 bool resolve_params_configure(struct resolver *resolver, const struct params_owner *owner,
                               const struct weir_setup *about, void **ret_config,
                               struct weir_footprint *ret)
 {
     const struct plugin *plugin = owner->plugin;
     struct weir_setup setup = *about;
-    struct weir_footprint again;
     struct weir_reason reason;
     *ret = (struct weir_footprint){0};
     if (!resolve_params_read(resolver, owner))
         return false;
-    if (!params_has_configure(plugin))
+    plugin_set_up(&setup, plugin, resolver->params.addresses);
+    switch (plugin_configure(plugin, &setup, ret_config, ret, &reason)) {
+    case 0:
         return true;
-    resolve_params_set_up(&setup, plugin, resolver->params.addresses);
-    if (params_call_plugin(plugin, &setup, NULL, ret, &reason) != 0)
-        return params_complain_reason(resolver, owner, &reason);
-    if ((ret->flags & WEIR_FLAGS_NEEDED) != 0)
-        return params_complain_plugin(resolver, owner, "needs a newer weir");
-    if (!params_check_footprint(plugin, ret))
-        return params_complain_plugin(resolver, owner, "requests an impossible amount of memory");
-    *ret_config = os_alloc_aligned(16, ret->config > 0 ? (size_t)ret->config : 16);
-    if (!*ret_config) {
+    case -ENOMEM:
         resolver->complaints->memory_failed = true;
         return false;
+    case -ENOEXEC:
+        complaint_add(resolver->complaints, -ENOEXEC, owner->mark, "plugin `%s` %s (%s)",
+                      plugin->info.name, reason.message, plugin->path);
+        return false;
+    default:
+        return params_complain_reason(resolver, owner, &reason);
     }
-    if (params_call_plugin(plugin, &setup, *ret_config, &again, &reason) != 0 ||
-        !params_are_equal_footprints(&again, ret))
-        return params_complain_plugin(resolver, owner, "contradicts itself when configured");
-    return true;
 }

@@ -5,6 +5,7 @@
 #define WEIR_CORE_PLUGIN_PLUGIN_H
 
 #include "base/error.h"
+#include <stddef.h>
 #include <weir/algorithm.h>
 #include <weir/backend.h>
 #include <weir/balancer.h>
@@ -28,6 +29,25 @@ struct plugin {
         struct weir_backend backend;
     };
 };
+
+/* Returns the plugin of an algorithm that a limit has. */
+static inline const struct plugin *plugin_of_algorithm(const struct weir_algorithm *algorithm)
+{
+    return (const struct plugin *)((const char *)algorithm - offsetof(struct plugin, algorithm));
+}
+
+/* Fills `ret`, but for the fields about the owner. The values stay the caller's. */
+void plugin_set_up(struct weir_setup *ret, const struct plugin *plugin,
+                   const struct weir_value *const *values);
+
+/*
+ * Makes the configuration of a plugin of the values of its parameters, in two calls of the plugin:
+ * one for its size, one for its bytes. A plugin without `configure` has no configuration and no
+ * footprint. Returns 0; -EINVAL (it refuses them: `reterr` says why); -ENOEXEC (the plugin itself
+ * is wrong: the message of `reterr` says what it does); -ENOMEM.
+ */
+int plugin_configure(const struct plugin *plugin, const struct weir_setup *setup, void **ret_config,
+                     struct weir_footprint *ret, struct weir_reason *reterr);
 
 struct plugin_file;
 struct plugin_search; /* an instance's directories, and the files loaded from them */

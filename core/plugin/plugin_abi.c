@@ -217,7 +217,8 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
     if (r == 0)
-        r = plugin_abi_check_flags(reader, ret->flags, WEIR_PARAMETER_REQUIRED);
+        r = plugin_abi_check_flags(reader, ret->flags,
+                                   WEIR_PARAMETER_REQUIRED | WEIR_PARAMETER_DIVISIBLE);
     return r != 0 ? r : plugin_abi_check_range(reader, ret);
 }
 

@@ -15,6 +15,9 @@
 #include <pthread.h>
 #include <weir/backend.h>
 
+struct acquire_op;
+struct remote_share;
+
 /* A connection to an engine: one for each backend of a configuration. */
 struct remote_engine {
     weir *w;
@@ -41,12 +44,18 @@ struct remote_set {
     _Atomic uint64_t batches_n;    /* that have come into use */
     _Atomic bool failure_reported; /* since the engine answered last */
     _Atomic uint64_t waiting;      /* records that wait by WEIR_BACKEND_WAIT */
+    _Atomic bool is_away;          /* the backend says so */
+    _Atomic uint32_t nodes;        /* that use the set, as the engine said last; 0: never */
+    _Atomic uint64_t granted_open; /* on_failure: open */
+    /* on_failure: local_share */
+    struct set_plan plan;                  /* to be divided */
+    _Atomic(struct remote_share *) shares; /* only added to, under the instance's lock */
 };
 
 /* Words of a record behind its amounts. */
 enum {
     REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none; refused: 1 if
-                       because of max_wait */
+                       because of max_wait, or since the engine was away */
     REMOTE_FENCE,   /* granted: its fencing token, or of batches: batches_n before that; refused:
                        when to try again, by the clock */
     REMOTE_LOST,    /* granted: 1: it is not held any more; refused: index of the limit + 1 */
@@ -98,6 +107,35 @@ void remote_lost(void *context, void *set, uint64_t token, uint64_t hold);
  * 0: any. Returns the word that it had; 0: nothing has changed. */
 uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t expected,
                          enum record_state state);
+
+void remote_away(void *context, void *set, int is_away);
+void remote_nodes(void *context, void *set, uint32_t nodes);
+
+/* ---- on_failure: local_share (remote_share.c) ---- */
+
+/* Returns whether requests are decided by the process's share of the limits now. */
+static inline bool remote_has_share(const struct remote_set *remote)
+{
+    return remote->on_failure == ON_FAILURE_LOCAL_SHARE &&
+           atomic_load_explicit(&remote->is_away, memory_order_seq_cst);
+}
+
+/* Acquires from the share, as set_acquire(); op->set, its acquisition and the record become that
+ * set's if it is granted or waits. Also -EHOSTUNREACH: only the engine can decide it. */
+int remote_share_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                         uint64_t max_wait_ns);
+/* Ends the waits for the share: the engine is there again. */
+void remote_share_end(struct remote_set *remote);
+/* Tells what is available and held of the share, and waits for it, as set_ops.snapshot. */
+int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,
+                          struct weir_limit_stats *limits, uint32_t n);
+/* As set_ops.stand_in. */
+weir_set *remote_share_at(const weir_set *set, uint32_t i);
+void remote_share_free(struct remote_set *remote);
+
+/* Defined in api/registry.c: adds a private set without a name to the instance. Its lock is held.
+ * Returns 0, -ENOMEM, -ESHUTDOWN. */
+int registry_add_stand_in(weir *w, struct set_plan *plan, weir_set **ret);
 
 /* As set_ops.watch_loss. */
 int remote_watch_loss(const weir_set *set, uint32_t record, int fd);

@@ -98,12 +98,13 @@ static void remote_store_refusal(const weir_set *set, uint32_t record,
                                  const struct weir_backend_verdict *verdict, uint64_t now_ns)
 {
     uint64_t retry_ns = verdict->retry_after_ns, limit = verdict->limit;
+    bool is_away = remote_is_away(verdict->result);
 
     if (retry_ns <= WEIR_INSTANT_MAX - now_ns)
         retry_ns += now_ns;
     else /* a resource is short, or it will never be granted */
         retry_ns = verdict->result == -ERANGE ? WEIR_NEVER : now_ns;
-    record_store(remote_word(set, record, REMOTE_HOLD), verdict->is_too_late != 0);
+    record_store(remote_word(set, record, REMOTE_HOLD), verdict->is_too_late || is_away);
     record_store(remote_word(set, record, REMOTE_FENCE), retry_ns);
     record_store(remote_word(set, record, REMOTE_LOST), limit < set->limits.n ? limit + 1 : 0);
 }
@@ -130,7 +131,17 @@ static void remote_leave(struct remote_set *remote, uint32_t record)
         atomic_fetch_sub_explicit(&remote->waiting, 1, memory_order_seq_cst);
 }
 
-/* Reports once that the engine does not answer, and again after it has. */
+/* Reports that the engine decides again, after what this process decided without it. */
+static void remote_note_return(const struct remote_set *remote)
+{
+    if (remote->on_failure == ON_FAILURE_OPEN || remote->on_failure == ON_FAILURE_LOCAL_SHARE)
+        log_write(&remote->set.w->log, WEIR_LOG_WARNING,
+                  "set `%s`: backend `%s` can be asked again, and decides",
+                  set_own_name(&remote->set), remote->engine->plan.name);
+}
+
+/* Reports once that the engine does not answer, and again after it has. A share is reported as it
+ * decides something. */
 static void remote_note_failure(struct remote_set *remote, int result)
 {
     static const char *const policies[] = {[ON_FAILURE_CLOSED] = "refused",
@@ -139,10 +150,15 @@ static void remote_note_failure(struct remote_set *remote, int result)
     bool is_failure = result < 0 && result != -EAGAIN && result != -ENOBUFS && result != -ERANGE &&
                       result != -ETIMEDOUT;
 
-    if (atomic_exchange_explicit(&remote->failure_reported, is_failure, memory_order_seq_cst) ==
-            is_failure ||
-        !is_failure)
+    if (remote_is_away(result) && remote->on_failure == ON_FAILURE_LOCAL_SHARE)
         return;
+    if (atomic_exchange_explicit(&remote->failure_reported, is_failure, memory_order_seq_cst) ==
+        is_failure)
+        return;
+    if (!is_failure) {
+        remote_note_return(remote);
+        return;
+    }
     log_write(&remote->set.w->log, WEIR_LOG_WARNING,
               "set `%s`: backend `%s` does not serve it (%s): requests are %s",
               set_own_name(&remote->set), remote->engine->plan.name, remote_failure_text(result),
@@ -169,6 +185,8 @@ int remote_decided(void *context, void *argument, uint64_t token,
             remote_store_grant(set, record, verdict, now_ns);
         else
             remote_store_refusal(set, record, verdict, now_ns);
+        if (state == RECORD_HELD && verdict->result < 0)
+            atomic_fetch_add_explicit(&remote->granted_open, 1, memory_order_relaxed);
         if (record_load(&r->enqueued_ns) != WEIR_NEVER)
             remote_count(remote, record, state, verdict, now_ns);
         remote_leave(remote, record);
@@ -250,4 +268,27 @@ uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t ex
     }
     pthread_mutex_unlock(&remote->engine->lock);
     return word;
+}
+
+/* With locks of the backend held. What the share has granted stays its own, and is released to it.
+ */
+void remote_away(void *context, void *argument, int is_away)
+{
+    struct remote_set *remote = argument;
+
+    (void)context;
+    atomic_store_explicit(&remote->is_away, is_away != 0, memory_order_seq_cst);
+    if (is_away || remote->on_failure != ON_FAILURE_LOCAL_SHARE)
+        return;
+    if (atomic_exchange_explicit(&remote->failure_reported, false, memory_order_seq_cst))
+        remote_note_return(remote);
+    remote_share_end(remote);
+}
+
+void remote_nodes(void *context, void *argument, uint32_t nodes)
+{
+    struct remote_set *remote = argument;
+
+    (void)context;
+    atomic_store_explicit(&remote->nodes, nodes, memory_order_seq_cst);
 }

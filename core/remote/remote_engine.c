@@ -42,6 +42,8 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
                                               .context = engine,
                                               .decided = remote_decided,
                                               .lost = remote_lost,
+                                              .away = remote_away,
+                                              .nodes = remote_nodes,
                                               .log = remote_engine_log,
                                               .batched = remote_batched,
                                               .spare = remote_spare};

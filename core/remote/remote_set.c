@@ -54,7 +54,9 @@ static int remote_describe(struct remote_set *remote, const struct set_plan *pla
                                                 .has_subjects = plan->keyed.max_keys != 0,
                                                 .limits_n = remote->set.limits.n,
                                                 .limits = limits,
-                                                .context = remote};
+                                                .context = remote,
+                                                .counts_nodes =
+                                                    remote->on_failure == ON_FAILURE_LOCAL_SHARE};
     struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
     const struct remote_engine *engine = remote->engine;
     int r;
@@ -102,6 +104,8 @@ static int remote_set_open(weir_set *set, const struct set_plan *plan, struct we
     r = thread_ctx_prepare(remote->engine->ctx, set);
     if (r == 0)
         r = remote_leases_open(remote, plan);
+    if (r == 0 && remote->on_failure == ON_FAILURE_LOCAL_SHARE)
+        r = set_plan_share(plan, 1, &remote->plan, &(uint64_t){0});
     return r < 0 ? r : remote_attach(set, plan, reterr);
 }
 
@@ -113,6 +117,7 @@ static void remote_set_close(weir_set *set)
     if (remote->handle)
         remote->engine->backend->set_close(remote->handle);
     os_free(remote->leases);
+    remote_share_free(remote);
     if (remote->engine && set->limits.n)
         thread_ctx_unprepare(remote->engine->ctx, set->number);
 }
@@ -144,6 +149,13 @@ static const struct limit *remote_too_small(const struct acquire_op *op)
     return NULL;
 }
 
+/* Returns whether a request goes on waiting while the engine is away. */
+static bool remote_is_patient(const struct remote_set *remote, uint32_t mode)
+{
+    return mode == WEIR_BACKEND_WAIT &&
+           (remote->on_failure == ON_FAILURE_WAIT || remote->on_failure == ON_FAILURE_LOCAL_SHARE);
+}
+
 /* Hands the request to the backend; the record waits then. Returns 0 or a negative errno. */
 static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uint64_t max_wait_ns)
 {
@@ -156,7 +168,7 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
         .size = sizeof(ask),
         .token = remote_token(record, word),
         .mode = mode,
-        .flags = remote->on_failure == ON_FAILURE_WAIT ? WEIR_BACKEND_PATIENT : 0,
+        .flags = remote_is_patient(remote, mode) ? WEIR_BACKEND_PATIENT : 0,
         .timeout_ns = WEIR_FOREVER,
         .max_wait_ns = max_wait_ns,
         .amounts = op->amounts,
@@ -206,7 +218,7 @@ static int remote_refusal_of(enum record_state state)
 }
 
 /* Makes a result of how the record ended, and counts. Leaves a granted record HELD and makes others
- * FREE. */
+ * FREE. -ENOTCONN: another set is to decide, as the engine is away. */
 static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                            bool is_taken)
 {
@@ -227,6 +239,9 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     op->decision.forecast_ns = record_load(remote_word(set, record, REMOTE_FENCE));
     op->decision.limiting = limit ? &set->limits.items[limit - 1] : NULL;
     code = remote_refusal_of(state);
+    if (code == -EHOSTUNREACH && remote_of(set)->on_failure == ON_FAILURE_LOCAL_SHARE &&
+        record_load(remote_word(set, record, REMOTE_HOLD)))
+        code = -ENOTCONN;
     if (code == -EAGAIN)
         set_count_not_now(op->ctx, set, code, is_too_late ? MODE_WAIT : mode,
                           op->decision.limiting);
@@ -304,6 +319,19 @@ static bool remote_acquire_leased(struct acquire_op *op, uint32_t record, enum w
     return true;
 }
 
+static int remote_ask_engine(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                             uint64_t max_wait_ns)
+{
+    int r;
+
+    if (!record)
+        return remote_take(op);
+    if (mode != MODE_WAIT)
+        return remote_ask_and_await(op, record, mode, max_wait_ns, false);
+    r = remote_ask(op, record, WEIR_BACKEND_WAIT, max_wait_ns);
+    return r < 0 ? r : 1;
+}
+
 static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                           uint64_t max_wait_ns)
 {
@@ -322,14 +350,12 @@ static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode
         set_count_refusal(op->ctx, op->set, -ERANGE, too_small->key);
         return -ERANGE;
     }
+    if (remote_has_share(remote_of(op->set)))
+        return remote_share_acquire(op, record, mode, max_wait_ns);
     if (mode == MODE_PROBE) /* the engine is asked once, by what comes next */
         return -EAGAIN;
-    if (!record)
-        return remote_take(op);
-    if (mode != MODE_WAIT)
-        return remote_ask_and_await(op, record, mode, max_wait_ns, false);
-    r = remote_ask(op, record, WEIR_BACKEND_WAIT, max_wait_ns);
-    return r < 0 ? r : 1;
+    r = remote_ask_engine(op, record, mode, max_wait_ns);
+    return r == -ENOTCONN ? remote_share_acquire(op, record, mode, max_wait_ns) : r;
 }
 
 /* ---- afterwards ---- */
@@ -464,8 +490,11 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     int r;
 
     (void)ctx;
+    ret->granted_alone = atomic_load_explicit(&remote->granted_open, memory_order_relaxed);
     if (remote->subjects_max) /* each subject has its own */
         return 0;
+    if (remote_has_share(remote))
+        return remote_share_snapshot(remote, ret, limits, n);
     r = remote_engine_start(remote->engine);
     if (r == 0)
         r = remote->engine->backend->snapshot(remote->handle, NULL, 0,
@@ -520,6 +549,7 @@ const struct set_ops remote_set_ops = {
     .poll_head = remote_poll_head,
     .shut_down = remote_shut_down,
     .forecast = remote_forecast,
+    .stand_in = remote_share_at,
     .snapshot = remote_snapshot,
     .own_waiting = remote_own_waiting,
     .view_queue = remote_view_queue,

@@ -97,6 +97,9 @@ struct set_ops {
     /* Forecasts into op->decision, as set_forecast(), for op->amounts and the subject of `record`,
      * or op->key if that is 0. Changes nothing. */
     void (*forecast)(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
+    /* Returns number `i` of the private sets that decide for this one at times, or NULL. They have
+     * numbers of their own. NULL: there are none. */
+    weir_set *(*stand_in)(const weir_set *set, uint32_t i);
     /* Fills in `waiting` and, of the first `n` limits, `available` and `held`; an engine also says
      * `engine_held` and `engine_granted`. Returns 0, -EUCLEAN or -EHOSTUNREACH. */
     int (*snapshot)(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
@@ -119,6 +122,12 @@ static inline const void *request_subject(const struct weir_request *request, si
         return NULL;
     *ret_size = request->subject_size;
     return request->subject;
+}
+
+/* Returns number `i` of the sets that decide for this one at times, or NULL. */
+static inline weir_set *set_stand_in(const weir_set *set, uint32_t i)
+{
+    return set->ops->stand_in ? set->ops->stand_in(set, i) : NULL;
 }
 
 /* Where the state of a new set is. */

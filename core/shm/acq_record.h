@@ -23,10 +23,10 @@ enum record_state {
     RECORD_REFUSED = 4, /* max_wait passed, or would have passed */
     RECORD_CANCELED = 5,
     RECORD_SHUT_DOWN = 6,
-    RECORD_QUEUE_FULL = 7, /* the wait queue was full */
-    RECORD_BROKEN = 8,     /* never stored: the record's set is broken */
-    /* Of a remote set: its engine could not be asked, or has said why it does not serve the set. */
-    RECORD_UNREACHABLE = 9,
+    RECORD_UNREACHABLE = 7, /* of a remote set: its engine could not be asked */
+    RECORD_QUEUE_FULL = 8,  /* the wait queue was full */
+    RECORD_BROKEN = 9,      /* never stored: the record's set is broken */
+    /* Of a remote set: its engine has said why it does not serve the set. */
     RECORD_MISMATCH = 10, /* it is defined otherwise there */
     RECORD_DENIED = 11,   /* the user may not use it */
     RECORD_DAMAGED = 12   /* its state is damaged */

@@ -66,7 +66,9 @@ struct weir_backend_set {
     uint32_t has_subjects; /* 1: a state and a wait queue for each subject */
     uint32_t limits_n;     /* 1 .. 64 */
     const struct weir_backend_limit *limits;
-    void *context; /* the set, to the core */
+    void *context;         /* the set, to the core */
+    uint32_t counts_nodes; /* 1: every process that uses it is counted, and `nodes` reports it */
+    uint32_t reserved;
 };
 
 enum weir_backend_mode {
@@ -140,6 +142,12 @@ struct weir_backend_host {
     /* Reports that a grant is not held any more, since the session in which it was granted has
      * ended. The token of its request and its hold name it. */
     void (*lost)(void *context, void *set, uint64_t token, uint64_t hold);
+    /* Reports that the engine cannot be asked for the set (1), or can be again (0). What `ask` was
+     * given stays with the backend. */
+    void (*away)(void *context, void *set, int is_away);
+    /* Reports how many processes use a set without subjects, as the engine counts them; at least
+     * 1. */
+    void (*nodes)(void *context, void *set, uint32_t nodes);
     /* level: enum weir_log_level. One line without an end of line; never a password. */
     void (*log)(void *context, int level, const char *message);
     /* Reports what became of a batch. `spare` is to be called in so many ns; UINT64_MAX: not. */

@@ -60,7 +60,13 @@ enum weir_parameter_type {
                                     bound its length in bytes */
 };
 
-enum { WEIR_PARAMETER_REQUIRED = 1u << 0 };
+enum {
+    WEIR_PARAMETER_REQUIRED = 1u << 0,
+    /* An amount of units that are granted: of n processes that share the limit, each may have an
+     * nth of it. Algorithms without such a parameter cannot be shared out (`on_failure:
+     * local_share`). */
+    WEIR_PARAMETER_DIVISIBLE = 1u << 1
+};
 
 /*
  * A parameter that a plugin accepts. The core checks type and range before it calls `configure`,

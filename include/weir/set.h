@@ -179,6 +179,8 @@ struct weir_set_stats {
                              hold something there; else 0 */
     uint64_t engine_granted; /* of such a set: requests that the engine granted, of all processes,
                                 without those of weir_take; else 0 */
+    uint64_t granted_alone;  /* of those granted, by this process alone, as the engine that keeps
+                                the set was away (on_failure: open, local_share) */
 };
 
 /* One acquisition that is held or waits. */
@@ -275,9 +277,10 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  * per-subject set all subjects, and `available` is that of a new subject. Any thread. Returns the
  * number of limits of the set, -EINVAL (ret->size is too small), -ENOMEM, -EUCLEAN (its segment is
  * damaged) or -ECHILD. Of a set that an engine keeps, what waits and what is available and held of
- * each limit is asked of it, in a second at most; of one with subjects it is left 0. The other
- * counters are of this process. If it could not be asked all else is filled: -EHOSTUNREACH,
- * -EEXIST, -EACCES or -EUCLEAN (as weir_acquire).
+ * each limit is asked of it, in a second at most; of one with subjects it is left 0. While the
+ * process decides by its share of the limits (on_failure: local_share), it is that of the share.
+ * The other counters are of this process. If it could not be asked all else is filled:
+ * -EHOSTUNREACH, -EEXIST, -EACCES or -EUCLEAN (as weir_acquire).
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);

@@ -16,6 +16,13 @@ enum { CAPACITY, WINDOW };
         .max = (max_), .doc = (doc_)                                                               \
     }
 
+/* An amount of units that are granted. */
+#define PARAMETER_UNITS(name_, min_, doc_)                                                         \
+    {                                                                                              \
+        .size = sizeof(struct weir_parameter), .name = (name_), .type = WEIR_PARAMETER_AMOUNT,     \
+        .flags = WEIR_PARAMETER_DIVISIBLE, .min = (min_), .max = AMOUNT_MAX, .doc = (doc_)         \
+    }
+
 #define PARAMETER_CHOICE(name_, choices_, doc_)                                                    \
     {                                                                                              \
         .size = sizeof(struct weir_parameter), .name = (name_), .type = WEIR_PARAMETER_CHOICE,     \
@@ -26,7 +33,7 @@ enum { CAPACITY, WINDOW };
     {.size = sizeof(struct weir_parameter),                                                        \
      .name = "capacity",                                                                           \
      .type = WEIR_PARAMETER_AMOUNT,                                                                \
-     .flags = WEIR_PARAMETER_REQUIRED,                                                             \
+     .flags = WEIR_PARAMETER_REQUIRED | WEIR_PARAMETER_DIVISIBLE,                                  \
      .min = 1,                                                                                     \
      .max = AMOUNT_MAX,                                                                            \
      .doc = "units granted per window"},                                                           \

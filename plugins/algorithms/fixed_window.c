@@ -17,8 +17,7 @@ enum { FIRST_USE, CREATION, EPOCH };
 static const char *const anchors[] = {"first_use", "creation", "epoch", NULL};
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
-    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
-              "units available in the first window; default: the capacity"),
+    PARAMETER_UNITS("initial", 0, "units available in the first window; default: the capacity"),
     PARAMETER_CHOICE("anchor", anchors,
                      "windows start at the first use (default), at multiples of window since "
                      "creation, or of wall-clock time in UTC (epoch)"),

@@ -24,10 +24,8 @@ enum { BURST = WINDOW + 1, INITIAL };
 
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
-    PARAMETER("burst", WEIR_PARAMETER_AMOUNT, 1, AMOUNT_MAX,
-              "units that may come at once; default: the capacity"),
-    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
-              "units available at the start; default: the burst"),
+    PARAMETER_UNITS("burst", 1, "units that may come at once; default: the capacity"),
+    PARAMETER_UNITS("initial", 0, "units available at the start; default: the burst"),
 };
 
 #define TOP_BIT    (UINT64_C(1) << 63)

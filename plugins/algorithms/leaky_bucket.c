@@ -21,8 +21,8 @@ enum { METER, SHAPER };
 static const char *const modes[] = {"meter", "shaper", NULL};
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
-    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
-              "meter: units available at the start; default: an empty bucket, the capacity"),
+    PARAMETER_UNITS("initial", 0,
+                    "meter: units available at the start; default: an empty bucket, the capacity"),
     PARAMETER_CHOICE("mode", modes, "meter: grant what fits (default); shaper: space units evenly"),
 };
 

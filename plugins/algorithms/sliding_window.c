@@ -18,8 +18,7 @@ enum { INITIAL = WINDOW + 1, SEGMENTS };
 
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
-    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
-              "units available in the first window; default: the capacity"),
+    PARAMETER_UNITS("initial", 0, "units available in the first window; default: the capacity"),
     PARAMETER("segments", WEIR_PARAMETER_AMOUNT, 0, 1 << 20,
               "count by that many sub-windows, in less memory; default 0: an exact log"),
 };

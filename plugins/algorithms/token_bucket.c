@@ -15,10 +15,8 @@ enum { BURST = WINDOW + 1, INITIAL, EVERY };
 
 static const struct weir_parameter parameters[] = {
     PARAMETERS_CAPACITY_AND_WINDOW,
-    PARAMETER("burst", WEIR_PARAMETER_AMOUNT, 1, AMOUNT_MAX,
-              "units the bucket holds; default: the capacity"),
-    PARAMETER("initial", WEIR_PARAMETER_AMOUNT, 0, AMOUNT_MAX,
-              "units available at the start; default: a full bucket"),
+    PARAMETER_UNITS("burst", 1, "units the bucket holds; default: the capacity"),
+    PARAMETER_UNITS("initial", 0, "units available at the start; default: a full bucket"),
     PARAMETER("every", WEIR_PARAMETER_DURATION, 0, WINDOW_MAX,
               "refill in whole steps this long, counted from the start; default 0: continuously"),
 };

@@ -239,11 +239,9 @@ int main(int argc, char **argv)
     crowd.user.is_quiet = getenv("WEIR_TEST_QUIET") != NULL;
     require(threads_n <= THREADS_MAX && crowd.slot < 8);
     open_user(&crowd, argv[1], argv[2]);
-    crowd.user.host = (struct weir_backend_host){.size = sizeof(crowd.user.host),
-                                                 .context = &crowd,
-                                                 .decided = crowd_decided,
-                                                 .lost = crowd_lost,
-                                                 .log = user_log};
+    crowd.user.host.context = &crowd;
+    crowd.user.host.decided = crowd_decided;
+    crowd.user.host.lost = crowd_lost;
     crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, crowd.subjects_n > 0);
     user_start(&crowd.user);
     crowd.end_ns = now_ns() + strtoull(argv[6], NULL, 10) * MS;

@@ -40,6 +40,8 @@ struct user {
     struct weir_backend_host host;
     _Atomic uint64_t lost; /* the last hold that was */
     _Atomic uint64_t losses;
+    _Atomic uint32_t nodes;
+    _Atomic int is_away;
     int is_quiet;
 };
 
@@ -72,6 +74,20 @@ static inline void user_lost(void *context, void *set, uint64_t token, uint64_t 
     (void)token;
     atomic_store(&user->lost, hold);
     atomic_fetch_add(&user->losses, 1);
+}
+
+static inline void user_away(void *context, void *set, int is_away)
+{
+    struct user *user = context;
+    (void)set;
+    atomic_store(&user->is_away, is_away);
+}
+
+static inline void user_nodes(void *context, void *set, uint32_t nodes)
+{
+    struct user *user = context;
+    (void)set;
+    atomic_store(&user->nodes, nodes);
 }
 
 static inline void user_log(void *context, int level, const char *message)
@@ -129,6 +145,8 @@ static inline int user_open_plugin(struct user *user, const struct weir_plugin *
                                             .context = user,
                                             .decided = user_decided,
                                             .lost = user_lost,
+                                            .away = user_away,
+                                            .nodes = user_nodes,
                                             .log = user_log};
     return user->backend->open(&setup, &user->host, &user->connection, reason);
 }

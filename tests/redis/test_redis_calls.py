@@ -202,7 +202,7 @@ class Queue(Calls):
         self.assertEqual(b.messages(), [])  # told once
         self.assertEqual(b.call("weir_pump"), [now, SECOND])
         self.fake.advance(SECOND)
-        self.assertEqual(a.heartbeat()[-1], -1)  # a heartbeat pumps
+        self.assertEqual(a.heartbeat()[6], -1)  # a heartbeat pumps
         self.assertEqual([message.split()[0] for message in b.messages()], ["G"])
 
     def test_a_timer_that_ran_out_is_set_again(self):
@@ -316,9 +316,22 @@ class Sessions(Calls):
         a.acquire(0, 1)
         a.acquire(1, 1)
         a.wait(2, 1)
-        self.assertEqual(a.heartbeat()[1:], [0, 2, 3, 1, 3, -1])
+        self.assertEqual(a.heartbeat()[1:], [0, 2, 3, 1, 3, -1, 1])
         a.release(0, 1, "-")
-        self.assertEqual(a.heartbeat()[1:], [0, 2, 5, 0, 0, -1])
+        self.assertEqual(a.heartbeat()[1:], [0, 2, 5, 0, 0, -1, 1])
+
+    def test_a_heartbeat_says_how_many_nodes_there_are(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        self.assertEqual([a.heartbeat()[7], b.open()[7]], [2, 2])
+        self.assertEqual(a.call("weir_assert", a.inbox)[0][7], 2)
+        b.call("weir_leave")
+        self.assertEqual(a.heartbeat()[7], 1)
+        c = self.node("c", resource(2))
+        self.fake.advance(LEASE_US - 1)
+        self.assertEqual(a.heartbeat()[7], 2)
+        self.fake.advance(1)
+        self.assertEqual(a.heartbeat()[7], 1)  # without the one that is dead
+        self.fails("NOSESSION", c.heartbeat)
 
     def test_a_lost_inbox_is_made_up_for_by_the_list(self):
         a, b = self.node("a", resource(1)), self.node("b", resource(1))
@@ -616,7 +629,7 @@ class Foreign(Calls):
         self.assertEqual(b.messages(), ["D"])
         a.call("weir_pump")
         self.assertEqual(b.messages(), [])  # asked once, until the state changes
-        self.assertEqual(b.heartbeat()[-1], 0)
+        self.assertEqual(b.heartbeat()[6], 0)
         self.assertEqual(self.commit(a, 1, "aa")[:2], [GRANTED, 2])
         self.assertEqual(b.messages(), ["D"])
         self.assertEqual(self.commit(b, 2, "b", "grant", 0, 1, 1, 1)[:2], [GRANTED, 3])

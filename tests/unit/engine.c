@@ -484,6 +484,7 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
     control->run_spares = run_spares;
     control->fingerprint = definition->fingerprint;
     control->host_set = definition->context;
+    control->counts_nodes = definition->counts_nodes;
     control->sets++;
     engine->sets = set;
     *ret_set = set;

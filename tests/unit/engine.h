@@ -66,7 +66,7 @@ struct engine_control {
     char last_subject[16];
     char last_algorithm[32];
     uint64_t last_setting;
-    uint32_t last_settings_n;
+    uint32_t last_settings_n, counts_nodes;
     uint64_t last_token, last_hold;    /* of the last grant that holds */
     void *host_set;                    /* the last one opened, to the core */
     const void *host;                  /* struct weir_backend_host */

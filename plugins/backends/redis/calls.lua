@@ -338,7 +338,7 @@ end
 
 local function session_reply(c, session)
   return {c.now, math.max(0, c.v[head.GRACE] - c.now), session[HELD], session[HELD_SUM],
-          session[WAITS], session[WAITS_SUM], own_timer(c)}
+          session[WAITS], session[WAITS_SUM], own_timer(c), sessions.count(c)}
 end
 
 -- weir_open RUN DEFINITION NODE INBOX KNOWN

@@ -24,7 +24,8 @@ enum {
     SESSION_HELD_SUM,
     SESSION_WAITS,
     SESSION_WAITS_SUM,
-    SESSION_TIMER
+    SESSION_TIMER,
+    SESSION_NODES
 };
 enum {
     SNAPSHOT_WAITING = 3,
@@ -188,6 +189,14 @@ static void answers_compare(struct redis_session *session, const struct redis_ca
     redis_session_list(session, 0);
 }
 
+/* Tells the core how many nodes have a session. */
+static void answers_nodes(const struct redis_set *set, int64_t nodes)
+{
+    const struct weir_backend_host *host = set->connection->host;
+    if (set->only && nodes > 0)
+        host->nodes(host->context, set->context, nodes < UINT32_MAX ? (uint32_t)nodes : UINT32_MAX);
+}
+
 static void answers_session(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
@@ -198,6 +207,7 @@ static void answers_session(struct redis_server *server, const struct redis_call
     }
     redis_session_renew(call->session, call->sent_ns);
     redis_session_set_timer(call->session, redis_reply_integer(reply, SESSION_TIMER, 0));
+    answers_nodes(call->session->set, redis_reply_integer(reply, SESSION_NODES, 0));
     if (call->kind == REDIS_CALL_HEARTBEAT)
         answers_compare(call->session, call, reply);
 }

@@ -121,7 +121,7 @@ struct redis_set {
     struct redis_ticket **tickets; /* by index */
     uint32_t *free_tickets;
     uint32_t tickets_room, tickets_n, free_n;
-    uint32_t limits_n, has_subjects;
+    uint32_t limits_n, has_subjects, counts_nodes;
     uint64_t serials;   /* the last one that was used */
     uint64_t *initial;  /* units that are there in each limit that is new */
     uint64_t *spare_ns; /* when the core is to be asked for units of each limit to give back */

@@ -170,7 +170,7 @@ static int run_open_waits(struct redis_connection *connection)
 static void run_set_down(struct redis_connection *connection, const char *why, int code)
 {
     for (struct redis_server *server = connection->servers; server; server = server->next) {
-        server->down = code < 0;
+        redis_server_set_down(server, code < 0);
         redis_calls_wake_waiters(server);
         if (code < 0)
             redis_server_complain(server, why, code);

@@ -244,6 +244,15 @@ static struct redis_link *server_connect(struct redis_server *server, struct red
     return NULL;
 }
 
+void redis_server_set_down(struct redis_server *server, int is_down)
+{
+    server->down = is_down != 0;
+    for (struct redis_set *set = server->connection->sets; set; set = set->next) {
+        if (set->only && set->only->server == server)
+            redis_session_tell_away(set->only);
+    }
+}
+
 /* The server can be called again: goes on where the last link has ended. */
 static void server_resume(struct redis_server *server, struct redis_link *link,
                           const struct redis_link_how *how)
@@ -260,8 +269,9 @@ static void server_resume(struct redis_server *server, struct redis_link *link,
     redis_inbox_name(server);
     server->link = link;
     server->ready = 1;
-    server->broken = server->down = 0;
+    server->broken = 0;
     server->watched = 0;
+    redis_server_set_down(server, 0);
     for (struct redis_set *set = server->connection->sets; set; set = set->next) {
         for (struct redis_session *session = set->sessions; session; session = session->next) {
             if (session->server == server && redis_session_can_send(session))
@@ -328,7 +338,7 @@ static void server_connect_link(struct redis_server *server, redis_link_wait wai
         return;
     }
     redis_link_close(link);
-    server->down = 1;
+    redis_server_set_down(server, 1);
     redis_server_complain(server, how.why, r);
     redis_calls_wake_waiters(server);
     redis_cluster_miss(server);

@@ -298,6 +298,13 @@ void redis_session_move(struct redis_session *session, struct redis_server *targ
     redis_session_arrive(session);
 }
 
+void redis_session_tell_away(const struct redis_session *session)
+{
+    const struct weir_backend_host *host = session->set->connection->host;
+    if (session->set->only == session)
+        host->away(host->context, session->set->context, session->server->down);
+}
+
 /* What the server has of the session is not known: so its inbox is named again. */
 void redis_session_arrive(struct redis_session *session)
 {
@@ -305,6 +312,7 @@ void redis_session_arrive(struct redis_session *session)
     if (!session->target || session->calls_n > 0)
         return;
     session->server = session->target;
+    redis_session_tell_away(session);
     session->asks = session->target_asks;
     session->target = NULL;
     session->inbox = 0;

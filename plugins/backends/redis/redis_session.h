@@ -44,6 +44,8 @@ void redis_session_beat_asking(struct redis_session *session);
 /* A request of the session may wait: messages have to come. */
 void redis_session_want_inbox(struct redis_session *session);
 
+/* Tells the core whether the server can be asked, if the session is that of a whole set. */
+void redis_session_tell_away(const struct redis_session *session);
 /* Goes on over a new link: tells the server what is held, and sends what it may not have. */
 void redis_session_resume(struct redis_session *session);
 /* Asks the server what it has of this session. */

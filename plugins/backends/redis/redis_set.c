@@ -42,6 +42,7 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
     set->key_size = (size_t)snprintf(set->key, size, "%s{%s", prefix, from->name);
     set->limits_n = from->limits_n;
     set->has_subjects = from->has_subjects;
+    set->counts_nodes = from->counts_nodes;
     set->context = from->context;
     for (uint32_t i = 0; i < from->limits_n; i++) {
         const struct weir_backend_limit *limit =

@@ -306,7 +306,7 @@ static int redis_ticket_call_release(struct redis_ticket *ticket)
 static int redis_ticket_call_next(struct redis_ticket *ticket)
 {
     int r = 0;
-    if (ticket->mode != WEIR_BACKEND_TAKE)
+    if (ticket->mode != WEIR_BACKEND_TAKE || ticket->session->set->counts_nodes)
         r = redis_session_open(ticket->session);
     if (r == 0 && ticket->returns &&
         (ticket->state == REDIS_HELD || ticket->state == REDIS_RELEASING))

@@ -48,6 +48,11 @@ function sessions.set_inbox(c, node, inbox)
   end
 end
 
+-- Returns how many sessions there are.
+function sessions.count(c)
+  return select(2, string.gsub(state.get(c, 'S') or '', '\n', '\n'))
+end
+
 -- Opens a session, or renews it.
 function sessions.open(c, node, inbox)
   local session = sessions.find(c, node)

@@ -984,6 +984,272 @@ static void wait_waits(void **state)
     close_far();
 }
 
+/* ---- on_failure: local_share ---- */
+
+static const struct weir_backend_host *engine_host(void)
+{
+    return control.host;
+}
+
+/* The engine goes away, or comes back, and says so. */
+static void go_away(bool is_away)
+{
+    control.away = is_away ? -ECONNREFUSED : 0;
+    engine_host()->away(engine_host()->context, control.host_set, is_away);
+}
+
+/* Opens a set that so many nodes use, the engine of which is away. */
+static void open_share(const char *fields, uint32_t nodes)
+{
+    open_far(fields);
+    assert_int_equal(control.counts_nodes, 1);
+    engine_host()->nodes(engine_host()->context, control.host_set, nodes);
+    go_away(true);
+}
+
+static void close_share(void)
+{
+    control.away = 0;
+    close_far();
+}
+
+#define SHARE(x) "on_failure: local_share, " LIMITS(x)
+
+static uint64_t shared_available(size_t limit)
+{
+    struct weir_set_stats of_set = {.size = sizeof(of_set)};
+    struct weir_limit_stats of_limits[4];
+
+    assert_true(weir_set_stats(world.set, &of_set, of_limits, 4) > (int)limit);
+    return of_limits[limit].available;
+}
+
+static void a_share_is_rounded_down(void **state)
+{
+    static const struct {
+        uint32_t nodes;
+        uint64_t slots, units; /* of 10 and of a burst of 7 */
+    } cases[] = {{1, 10, 7}, {2, 5, 3}, {3, 3, 2}, {7, 1, 1}};
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        open_share(SHARE(SLOTS(10) ", " RATE), cases[i].nodes);
+        assert_int_equal(shared_available(0), cases[i].slots);
+        assert_int_equal(shared_available(1), cases[i].units);
+        a = granted(ASK({"slot", cases[i].slots}, {"k", 0}));
+        assert_int_equal(take(ASK({"slot", 0}, {"k", cases[i].units})), 0);
+        assert_int_equal(try_acquire(ASK({"slot", 1}, {"k", 0}), &b), -EAGAIN);
+        assert_string_equal(refusal.key, "slot");
+        assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), -EAGAIN);
+        assert_int_equal(take(ASK({"slot", 0}, {"k", cases[i].units + 1})),
+                         cases[i].nodes == 1 ? -ERANGE : -EHOSTUNREACH);
+        world.now += 10 * SECOND / (10 / cases[i].nodes) + 1; /* for one more unit */
+        assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), 0);
+        assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), -EAGAIN);
+        assert_int_equal(control.asked, 0);
+        assert_int_equal(stats().granted, 3);
+        assert_int_equal(stats().granted_alone, 3);
+        assert_int_equal(stats().held, 1);
+        release(a);
+        close_share();
+    }
+}
+
+/* Of 3 units, 4 nodes have none each. */
+static void a_share_of_nothing_grants_nothing(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_share(SHARE(SLOTS(3) ", " RATE), 8);
+    assert_int_equal(try_acquire(ASK({"slot", 1}, {"k", 0}), &a), -EHOSTUNREACH);
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), -EHOSTUNREACH); /* a burst of 7 */
+    assert_int_equal(submit(ASK({"slot", 1}, {"k", 0}), &a), -EHOSTUNREACH);
+    assert_null(a);
+    close_share();
+}
+
+static void many_nodes_are_rounded_up(void **state)
+{
+    (void)state;
+    open_share(SHARE(SLOTS(340)), 17); /* as 18 */
+    assert_int_equal(shared_available(0), 18);
+    close_share();
+    open_share(SHARE(SLOTS(4294967295)), UINT32_MAX);
+    assert_int_equal(shared_available(0), 1);
+    close_share();
+}
+
+/* Until the engine was heard, the number is not known. */
+static void an_unknown_share_is_none(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(SHARE(SLOTS(3)));
+    go_away(true);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &a), -EHOSTUNREACH);
+    close_share();
+}
+
+/* The engine has not said that it is away: the first request finds out. */
+static void a_request_that_failed_goes_to_the_share(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_share(SHARE(SLOTS(4) ", " RATE), 2);
+    engine_host()->away(engine_host()->context, control.host_set, false);
+    a = granted(ASK({"slot", 2}, {"k", 0}));
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), 0);
+    assert_int_equal(control.asked, 2);
+    go_away(true);
+    assert_int_equal(stats().granted_alone, 2);
+    assert_int_equal(world.logged, 1);
+    assert_non_null(strstr(world.log[0], "a part in 2 of the limits"));
+    release(a);
+    close_share();
+}
+
+static void a_share_has_waiters(void **state)
+{
+    weir_acquisition *a, *b, *c;
+
+    (void)state;
+    open_share(SHARE(SLOTS(4)), 2);
+    a = slots(2);
+    b = pending(ASK({"slot", 2}));
+    c = pending(with_timeout(ASK({"slot", 1}), SECOND));
+    assert_int_equal(stats().waiting, 2);
+    assert_int_equal(weir_set_holders(world.set, NULL, 0), 3);
+    assert_int_equal(advance(SECOND), 1);
+    assert_int_equal(result_of(c), -ETIMEDOUT);
+    release(a);
+    assert_int_equal(result_of(b), 0);
+    assert_string_equal(weir_acquisition_set(b), "main");
+    release(b);
+    release(c);
+    assert_int_equal(shared_available(0), 2);
+    close_share();
+}
+
+static void what_returns_decides_again(void **state)
+{
+    struct weir_completion done[2];
+    weir_acquisition *a, *b, *c;
+    weir_queue *queue;
+
+    (void)state;
+    open_share(SHARE(SLOTS(4)), 2);
+    assert_int_equal(weir_queue_open(&queue, world.w, 8), 0);
+    a = slots(2);
+    b = pending(ASK({"slot", 1}));
+    assert_int_equal(weir_queue_submit(queue, world.pool, ASK({"slot", 1}), 7, NULL, NULL), 0);
+    go_away(false);
+    assert_int_equal(result_of(b), -EHOSTUNREACH);
+    assert_int_equal(weir_queue_reap(queue, done, 2), 1);
+    assert_int_equal(done[0].result, -EHOSTUNREACH);
+    assert_int_equal(world.logged, 2);
+    assert_non_null(strstr(world.log[1], "can be asked again"));
+    assert_int_equal(stats().waiting, 0);
+    c = slots(4); /* whatever was granted meanwhile */
+    assert_int_equal(control.held[0], 4);
+    assert_int_equal(result_of(a), 0);
+    assert_int_equal(weir_set_holders(world.set, NULL, 0), 2);
+    release(a); /* to the share */
+    assert_int_equal(control.held[0], 4);
+    release(b);
+    release(c);
+    weir_queue_close(queue);
+    go_away(true);
+    assert_int_equal(shared_available(0), 2);
+    close_share();
+}
+
+/* Another outage, with another number of nodes; what the earlier share granted is held there. */
+static void each_outage_has_its_number(void **state)
+{
+    weir_acquisition *a, *b, *c;
+
+    (void)state;
+    open_share(SHARE(SLOTS(12)), 2);
+    a = slots(6);
+    go_away(false);
+    engine_host()->nodes(engine_host()->context, control.host_set, 3);
+    go_away(true);
+    b = slots(4);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &c), -EAGAIN);
+    release(a);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &c), -EAGAIN);
+    go_away(false);
+    engine_host()->nodes(engine_host()->context, control.host_set, 2);
+    go_away(true);
+    c = slots(6);
+    assert_int_equal(stats().granted_alone, 3);
+    release(b);
+    release(c);
+    close_share();
+}
+
+/* What waits for the engine goes on waiting for it. */
+static void waiters_of_the_engine_stay_there(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far(SHARE(SLOTS(2)));
+    engine_host()->nodes(engine_host()->context, control.host_set, 1);
+    a = slots(2);
+    b = pending(ASK({"slot", 2}));
+    assert_int_equal(control.patient, 1);
+    go_away(true);
+    assert_int_equal(result_of(b), -EINPROGRESS);
+    release(slots(2)); /* from the share: what was held before does not count */
+    go_away(false);
+    release(a);
+    assert_int_equal(result_of(b), 0);
+    release(b);
+    close_share();
+}
+
+static void a_share_that_cannot_be_made_grants_nothing(void **state)
+{
+    bool failed = true;
+
+    (void)state;
+    for (uint64_t n = 1; failed; n++) {
+        weir_acquisition *a = NULL;
+        int r;
+
+        open_share(SHARE(RATE ", " SLOTS(4)), 2);
+        fake_os_fail_kind_at(n, FAKE_ANY, 0);
+        r = try_acquire(ASK({"k", 0}, {"slot", 1}), &a);
+        failed = fake_os_has_failed();
+        fake_os_fail_kind_at(0, 0, 0);
+        assert_true(r == 0 || (r == -ENOMEM && failed && !a));
+        if (r < 0)
+            a = granted(ASK({"k", 0}, {"slot", 2})); /* it can be made later */
+        release(a);
+        close_share();
+    }
+}
+
+static void open_counts_what_it_grants(void **state)
+{
+    (void)state;
+    open_far("on_failure: open, " LIMITS(SLOTS(1)));
+    control.away = -ECONNREFUSED;
+    release(slots(1));
+    control.away = 0;
+    release(slots(1));
+    assert_int_equal(stats().granted, 2);
+    assert_int_equal(stats().granted_alone, 1);
+    assert_int_equal(world.logged, 2);
+    assert_non_null(strstr(world.log[1], "can be asked again"));
+    close_far();
+}
+
 static void a_request_that_cannot_be_sent_fails(void **state)
 {
     weir_acquisition *a = NULL;
@@ -1043,6 +1309,9 @@ static void wrong_configurations_are_refused(void **state)
     refuses(
         WITH(GOOD_BACKEND, "backend: far, subjects: { max: 9, memory: 1MiB }, " LIMITS(SLOTS(1))),
         "`memory` and `evict`");
+    refuses(WITH(GOOD_BACKEND,
+                 "backend: far, on_failure: local_share, subjects: { max: 9 }, " LIMITS(SLOTS(1))),
+            "without `subjects`");
     refuses(WITH(GOOD_BACKEND, "backend: far, on_failure: closd, " LIMITS(SLOTS(1))), "closed");
     refuses("version: 1\nbackends: { thread: { type: engine, control: \"1\" } }\n",
             "name this one otherwise");
@@ -1144,6 +1413,17 @@ int main(void)
         leak_checked_test(open_grants),
         leak_checked_test(open_grants_nothing_that_is_refused),
         leak_checked_test(wait_waits),
+        leak_checked_test(a_share_is_rounded_down),
+        leak_checked_test(a_share_of_nothing_grants_nothing),
+        leak_checked_test(many_nodes_are_rounded_up),
+        leak_checked_test(an_unknown_share_is_none),
+        leak_checked_test(a_request_that_failed_goes_to_the_share),
+        leak_checked_test(a_share_has_waiters),
+        leak_checked_test(what_returns_decides_again),
+        leak_checked_test(each_outage_has_its_number),
+        leak_checked_test(waiters_of_the_engine_stay_there),
+        leak_checked_test(a_share_that_cannot_be_made_grants_nothing),
+        leak_checked_test(open_counts_what_it_grants),
         leak_checked_test(a_request_that_cannot_be_sent_fails),
         leak_checked_test(wrong_configurations_are_refused),
         leak_checked_test(a_failed_opening_leaves_nothing),
