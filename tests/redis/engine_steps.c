@@ -307,6 +307,22 @@ static void test_unreachable(const char *plugin)
     user_close(&user);
 }
 
+/* A server that does not let the user in is not away: no policy grants without it. */
+static int login_is_denied(struct user *user)
+{
+    static const uint64_t amounts[] = {1, 1};
+    struct request_args args = {
+        .amounts = amounts, .mode = WEIR_BACKEND_TRY, .timeout_ns = PATIENCE_NS};
+    struct weir_backend_verdict verdict = {0};
+    void *of = user_open_set(user, "login", 3, 1000, 0);
+    int is_denied = user_acquire(user, of, &args, &verdict) == -EACCES;
+    args.mode = WEIR_BACKEND_WAIT;
+    args.flags = WEIR_BACKEND_PATIENT;
+    is_denied = is_denied && user_acquire(user, of, &args, &verdict) == -EACCES;
+    user->backend->set_close(of);
+    return is_denied && atomic_load(&user->is_away) == 0;
+}
+
 static void test_login(const char *plugin, const char *path)
 {
     static const char *const passwords[] = {"right", "wrong"};
@@ -326,6 +342,7 @@ static void test_login(const char *plugin, const char *path)
         int r = user.backend->check(user.connection, now_ns() + PATIENCE_NS, &reason);
         require(i == 0 ? r == 0 : r == -EACCES);
         require(!strstr(reason.message, passwords[i]));
+        require(i == 0 || login_is_denied(&user));
         user_close(&user);
     }
 }

@@ -244,6 +244,11 @@ static struct redis_link *server_connect(struct redis_server *server, struct red
     return NULL;
 }
 
+int redis_server_refusal(const struct redis_server *server)
+{
+    return server->complained == -EACCES ? -EACCES : -ENOTCONN;
+}
+
 void redis_server_set_down(struct redis_server *server, int is_down)
 {
     server->down = is_down != 0;
@@ -338,8 +343,8 @@ static void server_connect_link(struct redis_server *server, redis_link_wait wai
         return;
     }
     redis_link_close(link);
-    redis_server_set_down(server, 1);
     redis_server_complain(server, how.why, r);
+    redis_server_set_down(server, 1);
     redis_calls_wake_waiters(server);
     redis_cluster_miss(server);
     server_give_way(server);

@@ -4,6 +4,7 @@
 
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_server.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
@@ -302,7 +303,8 @@ void redis_session_tell_away(const struct redis_session *session)
 {
     const struct weir_backend_host *host = session->set->connection->host;
     if (session->set->only == session)
-        host->away(host->context, session->set->context, session->server->down);
+        host->away(host->context, session->set->context,
+                   session->server->down && redis_server_refusal(session->server) == -ENOTCONN);
 }
 
 /* What the server has of the session is not known: so its inbox is named again. */
@@ -358,16 +360,17 @@ static uint64_t redis_session_expire(struct redis_session *session, uint64_t now
 {
     const struct redis_connection *connection = session->set->connection;
     uint64_t next_ns = REDIS_NEVER;
+    int code = redis_server_refusal(session->server);
     struct redis_ticket *last = session->last, *ticket = session->first, *next;
     for (; ticket; ticket = next) {
         uint64_t end_ns = ticket->asked_ns + connection->options.timeout_ns;
         next = ticket != last ? ticket->next : NULL;
         if (session->server->down && ticket->mode != WEIR_BACKEND_WAIT)
             end_ns = 0;
-        if (ticket->patient)
+        if (ticket->patient && code == -ENOTCONN)
             end_ns = REDIS_NEVER;
         if (ticket->state == REDIS_ASKING && end_ns <= now_ns)
-            redis_ticket_fail(ticket, -ENOTCONN);
+            redis_ticket_fail(ticket, code);
         else if (ticket->state == REDIS_ASKING && end_ns < next_ns)
             next_ns = end_ns;
     }

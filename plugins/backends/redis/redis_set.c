@@ -3,6 +3,7 @@
 #include "redis_set.h"
 
 #include "redis_calls.h"
+#include "redis_server.h"
 #include "redis_session.h"
 #include "redis_tickets.h"
 
@@ -151,7 +152,7 @@ static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
     if (ask->mode == WEIR_BACKEND_WAIT && !session->waits)
         redis_session_want_inbox(session);
     if (server->down && ask->mode != WEIR_BACKEND_WAIT) {
-        redis_ticket_fail(ticket, -ENOTCONN);
+        redis_ticket_fail(ticket, redis_server_refusal(server));
     } else if (session->unsent || !redis_session_can_send(session)) {
         redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
         redis_calls_wake_by(connection, server->link
@@ -284,7 +285,7 @@ int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint6
         else if (redis_session_can_send(waiter.session))
             r = set_call_snapshot(&waiter, until_ns);
         else if (waiter.session->server->down)
-            r = -ENOTCONN;
+            r = redis_server_refusal(waiter.session->server);
         else if (!redis_calls_wait_to_send(&waiter, until_ns))
             r = -ETIMEDOUT;
     }
