@@ -16,9 +16,9 @@
 #include <errno.h>
 
 /* Inlined into the hand-over, too. */
-inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                              const struct weir_instant *at, const struct release_args *args,
-                              uint64_t granted_ns)
+static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *state,
+                                     const struct weir_instant *at, const struct release_args *args,
+                                     uint64_t granted_ns)
 {
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = args->amounts[i], used = args->used[i];
@@ -44,6 +44,13 @@ inline bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
     if (limit_is_unfit(limit, *state))
         limits_note_fault(&set->limits, i);
     return true;
+}
+
+bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                       const struct weir_instant *at, const struct release_args *args,
+                       uint64_t granted_ns)
+{
+    return set_apply_release(set, i, state, at, args, granted_ns);
 }
 
 static void set_release_count(struct counters *counters, const struct release_args *args)
@@ -103,7 +110,7 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
 
     for (uint32_t i = 0; i < limits->n; i++)
         is_changed |=
-            set_release_limit(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
+            set_apply_release(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
                               &txn->at, args, granted_ns);
     return is_changed;
 }

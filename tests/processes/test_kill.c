@@ -207,8 +207,10 @@ static void require_all_free(weir_pool *pool)
 
     for (int tries = 0; r == -EAGAIN && tries < 3; tries++)
         r = weir_try_acquire(pool, &request, &acquisition, NULL);
-    if (r < 0)
+    if (r < 0) {
         say_set(pool);
+        fprintf(stderr, "the set refuses: %s\n", strerror(-r));
+    }
     require(r == 0);
     require(weir_release(&acquisition) == 0);
 }

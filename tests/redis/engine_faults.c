@@ -113,6 +113,7 @@ static void *open_set(struct user *user, const char *name, uint32_t has_subjects
 {
     struct weir_reason reason = {0};
     void *opened = NULL;
+    uint64_t leased = 1000;
     const struct weir_backend_setting settings[] = {{"capacity", 1000}, {"window", 1000 * MS}};
     const struct weir_backend_limit limits[] = {
         {.size = sizeof(limits[0]),
@@ -126,7 +127,8 @@ static void *open_set(struct user *user, const char *name, uint32_t has_subjects
          .capacity = 1000,
          .lease_for_ns = has_subjects || !user->backend->batch ? 0 : 10 * MS,
          .settings_n = 2,
-         .settings = settings}};
+         .settings = settings,
+         .ret_capacity = &leased}};
     const struct weir_backend_set set = {.size = sizeof(set),
                                          .name = name,
                                          .fingerprint = 1,

@@ -28,8 +28,8 @@ uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait);
 uint64_t redis_server_tick(struct redis_server *server, uint64_t now_ns);
 /* Acts on what has come by a link, if it is one of this server. The caller has the lock. */
 void redis_server_serve(struct redis_server *server, const struct epoll_event *event);
-/* Returns why a server that is down cannot be asked: -EACCES, it does not let the user in; otherwise
- * -ENOTCONN, and it is away. The caller has the lock. */
+/* Returns why a server that is down cannot be asked: -EACCES, it does not let the user in;
+ * otherwise -ENOTCONN, and it is away. The caller has the lock. */
 int redis_server_refusal(const struct redis_server *server);
 /* Notes whether the server can be asked, and tells the core. The caller has the lock. */
 void redis_server_set_down(struct redis_server *server, int is_down);
