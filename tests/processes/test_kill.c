@@ -190,9 +190,9 @@ static void go_on(void)
     atomic_store(&grants_log->rest, 0);
 }
 
-/* The whole capacity of every resource at once. Another process may come to the end of a cleanup
- * between the moment at which this one sees what a dead one holds, and that at which it looks for
- * the dead. */
+/* The whole capacity of every resource at once. Another process may be in the middle of a cleanup:
+ * then this one sees what a dead one holds, and finds no dead one any more. On a busy machine that
+ * lasts until the other one runs again. */
 static void require_all_free(weir_pool *pool)
 {
     const struct weir_amount amounts[] = {{"tokens", 0},
@@ -203,10 +203,12 @@ static void require_all_free(weir_pool *pool)
     const struct weir_request request = {
         .size = sizeof(request), .amounts = amounts, .amounts_n = HISTORY_LIMITS};
     weir_acquisition *acquisition = NULL;
-    int r = -EAGAIN;
+    uint64_t until = clock_now() + STUCK_S * 1000 * MS;
+    int r;
 
-    for (int tries = 0; r == -EAGAIN && tries < 3; tries++)
-        r = weir_try_acquire(pool, &request, &acquisition, NULL);
+    while ((r = weir_try_acquire(pool, &request, &acquisition, NULL)) == -EAGAIN &&
+           clock_now() < until)
+        pause_ns(MS);
     if (r < 0) {
         say_set(pool);
         fprintf(stderr, "the set refuses: %s\n", strerror(-r));
