@@ -15,7 +15,7 @@ uint64_t set_record_word(const weir_set *set, uint32_t record)
     uint64_t word = record_load(&set_record(set, record)->word);
 
     if (set_is_shared(set) &&
-        (participant_is_broken(set->participant) || (word & 0xff) >= RECORD_BROKEN))
+        (participant_is_broken(set->participant) || !record_is_stored_shared(word)))
         return record_next_word(word, RECORD_BROKEN);
     return word;
 }

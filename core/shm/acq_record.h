@@ -141,6 +141,12 @@ static inline enum record_state record_state(uint64_t word)
     return (enum record_state)(word & 0xff);
 }
 
+/* Returns whether a record of a shared set can have this word: others are damage. */
+static inline bool record_is_stored_shared(uint64_t word)
+{
+    return (word & 0xff) < RECORD_BROKEN && (word & 0xff) != RECORD_UNREACHABLE;
+}
+
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {

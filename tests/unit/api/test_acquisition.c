@@ -14,6 +14,31 @@
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
 #define RATE "{ type: rate, key: k, algorithm: gcra, capacity: 1000, window: 1s }"
 
+/* A state that only sets of engines have is damage in a set that processes share. */
+static void a_state_of_an_engine_is_damage_in_a_shared_set(void **state)
+{
+    weir_acquisition *a, *b;
+    struct acq_record *r;
+    uint64_t word;
+
+    (void)state;
+    world_set("backend: process, lifetime: users, limits: [ " SLOT " ]");
+    a = granted(NULL);
+    b = pending(NULL);
+    r = set_record(b->set, b->record);
+    word = record_load(&r->word);
+    for (uint64_t of = RECORD_UNREACHABLE; of <= RECORD_DAMAGED; of++) {
+        if (of == RECORD_QUEUE_FULL)
+            continue;
+        record_store(&r->word, (word & ~UINT64_C(0xff)) | of);
+        assert_int_equal(weir_acquisition_result(b), -EUCLEAN);
+    }
+    record_store(&r->word, word);
+    release(b);
+    release(a);
+    world_close();
+}
+
 static void no_descriptor_is_made_before_it_is_asked_for(void **state)
 {
     weir_acquisition *a, *b;
@@ -830,6 +855,7 @@ static void without_room_for_a_subject_a_refusal_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        leak_checked_test(a_state_of_an_engine_is_damage_in_a_shared_set),
         leak_checked_test(no_descriptor_is_made_before_it_is_asked_for),
         leak_checked_test(a_descriptor_is_close_on_exec_and_non_blocking),
         leak_checked_test(a_descriptor_becomes_readable_once_decided),

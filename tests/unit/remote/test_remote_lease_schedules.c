@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <weir/backend.h>
 
-enum { NODES = 3, STEPS = 60, OF_ONE_WORLD = 50, HOARD_MAX = 400 };
+enum { NODES = 3, STEPS = 60, OF_ONE_WORLD = 10, HOARD_MAX = 400 };
 
 static struct engine_control control;
 static struct twin twins[NODES - 1];
@@ -172,7 +172,7 @@ static void close_nodes(void)
 
 static void what_all_nodes_use_keeps_the_bound(void **state)
 {
-    uint64_t schedules = random_operations(500), life_ns = 0, fullest = 0;
+    uint64_t schedules = random_operations(60), life_ns = 0, fullest = 0;
 
     (void)state;
     for (uint64_t i = 0; i < schedules; i++) {
