@@ -172,7 +172,7 @@ static void close_nodes(void)
 
 static void what_all_nodes_use_keeps_the_bound(void **state)
 {
-    uint64_t schedules = random_operations(60), life_ns = 0, fullest = 0;
+    uint64_t schedules = random_operations(30), life_ns = 0, fullest = 0;
 
     (void)state;
     for (uint64_t i = 0; i < schedules; i++) {

@@ -710,8 +710,8 @@ static void a_balancer_asks_no_engine(void **state)
 
 struct checked {
     int n;
-    struct weir_backend_info info[3];
-    char name[3][16], message[3][300];
+    struct weir_backend_info info[4];
+    char name[4][16], message[4][300];
     int stops_after;
 };
 
