@@ -5,7 +5,7 @@
  * other all of them use at most burst + rate · time. The bucket of the engine (engine.c) decides as
  * the one of Redis does; what is used is judged by a bucket of the test that knows no batches.
  *
- * WEIR_OPERATIONS: so many schedules.
+ * WEIR_OPERATIONS: so many uses, about OF_ONE_SCHEDULE in each schedule.
  */
 #include "../engine.h"
 #include "lib/random.h"
@@ -15,6 +15,7 @@
 #include <weir/backend.h>
 
 enum { NODES = 3, STEPS = 60, OF_ONE_WORLD = 10, HOARD_MAX = 400 };
+enum { OF_ONE_SCHEDULE = 3000 }; /* uses */
 
 static struct engine_control control;
 static struct twin twins[NODES - 1];
@@ -172,7 +173,7 @@ static void close_nodes(void)
 
 static void what_all_nodes_use_keeps_the_bound(void **state)
 {
-    uint64_t schedules = random_operations(30), life_ns = 0, fullest = 0;
+    uint64_t schedules = 1 + random_operations(60000) / OF_ONE_SCHEDULE, life_ns = 0, fullest = 0;
 
     (void)state;
     for (uint64_t i = 0; i < schedules; i++) {
