@@ -7,20 +7,23 @@
 #include <string.h>
 
 #define HAS_ALL (~0u)
+#define DAY_NS  (UINT64_C(86400) * 1000000000)
 
 const struct test_backend backends[] = {
-    {.name = "thread", .fields = "", .has = HAS_ALL, .tick_ns = 1},
+    {.name = "thread", .fields = "", .has = HAS_ALL, .tick_ns = 1, .session_ns = UINT64_MAX},
     {.name = "process",
      .fields = "backend: process, lifetime: users, ",
      .has = HAS_ALL,
      .is_shared = true,
-     .tick_ns = 1},
+     .tick_ns = 1,
+     .session_ns = UINT64_MAX},
     {.name = "redis",
      .fields = "backend: redis, ",
      .has = 0,
      .is_shared = true,
      .is_remote = true,
-     .tick_ns = 1000},
+     .tick_ns = 1000,
+     .session_ns = DAY_NS},
 };
 const size_t backends_n = sizeof(backends) / sizeof(backends[0]);
 const struct test_backend *backend = &backends[0];
@@ -42,6 +45,31 @@ void backend_choose(int argc, char **argv)
         fprintf(stderr, "a Redis server cannot be had here\n");
         exit(77);
     }
+}
+
+bool backend_lacks(unsigned abilities)
+{
+    static const struct {
+        unsigned ability;
+        const char *reason;
+    } reasons[] = {
+        {HAS_NANOSECONDS, "limits do not count nanoseconds"},
+        {HAS_PER_LIMIT, "there is no `fair: per_limit`"},
+        {HAS_NESTING, "there are no requests within others"},
+        {HAS_EXACT_FORECASTS, "forecasts are lower bounds"},
+        {HAS_OTHER_ALGORITHMS, "there are no algorithms of other plugins"},
+        {HAS_SUMS, "each instance has counters of its own"},
+        {HAS_THREAD_LEASES, "threads have no leases"},
+        {HAS_OWN_CLOCK, "the instance's clock decides nothing"},
+    };
+    unsigned lacking = abilities & ~backend->has;
+
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        if (lacking & reasons[i].ability) {
+            printf("%s: %s\n", backend->name, reasons[i].reason);
+            break;
+        }
+    return lacking != 0;
 }
 
 static size_t add(char *ret, size_t size, size_t n, const char *text, size_t text_size)

@@ -19,19 +19,18 @@ enum backend_ability {
     HAS_EXACT_FORECASTS = 1u << 3,  /* otherwise lower bounds, where limits alone determine them */
     HAS_OTHER_ALGORITHMS = 1u << 4, /* those of plugins of any kind */
     HAS_SUMS = 1u << 5,          /* counters of a set are those of all instances; and of subjects */
-    HAS_LONG_SESSIONS = 1u << 6, /* more than a day may pass between two calls */
-    HAS_THREAD_LEASES = 1u << 8, /* lease: N */
-    HAS_ANSWERS_AT_ONCE = 1u << 9, /* what is decided is known, and acted on, when a call returns */
-    HAS_OWN_CLOCK = 1u << 7,       /* the instance's is the clock, steps and time of day included */
+    HAS_THREAD_LEASES = 1u << 6, /* lease: N */
+    HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock */
 };
 
 struct test_backend {
     const char *name;
-    const char *fields; /* of a set in a configuration */
-    unsigned has;       /* enum backend_ability */
-    bool is_shared;     /* by instances */
-    bool is_remote;     /* what is decided there is learned later: see settle() */
-    uint64_t tick_ns;   /* of limits */
+    const char *fields;  /* of a set in a configuration */
+    unsigned has;        /* enum backend_ability */
+    bool is_shared;      /* by instances */
+    bool is_remote;      /* what is decided there is learned later: see settle() */
+    uint64_t tick_ns;    /* of limits */
+    uint64_t session_ns; /* so much may pass between two calls of an instance */
 };
 
 /* The list. */
@@ -48,10 +47,13 @@ void backend_choose(int argc, char **argv);
 /* The shortest time that limits know. */
 #define TICK (backend->tick_ns)
 
+/* Says which of these the backend in use does not have. Returns whether that is one of them. */
+bool backend_lacks(unsigned abilities);
+
 /* In a test: leaves it out unless the backend has all of these. */
 #define needs(abilities)                                                                           \
     do {                                                                                           \
-        if ((backend->has & (abilities)) != (abilities))                                           \
+        if (backend_lacks(abilities))                                                              \
             skip();                                                                                \
     } while (0)
 

@@ -10,9 +10,9 @@
 #include <hiredis/hiredis.h>
 #include <sys/mman.h>
 
-#define PATIENCE   (60 * SECOND)
-#define FIRST_US   UINT64_C(1000000000000000)
-#define LONGEST_US UINT64_C(86400000000) /* a session: whatever it says is over after that */
+#define PATIENCE (60 * SECOND)
+#define DAY_US   UINT64_C(86400000000) /* a session: whatever it says is over after that */
+#define FIRST_US (11574 * DAY_US)
 
 static struct {
     char directory[TMPDIR_SIZE], section[512];
@@ -167,7 +167,7 @@ const char *redis_world_section(void)
 /* Whatever an earlier world has left is over: its sessions, and what was noted of them. */
 void redis_world_open(uint64_t now_ns)
 {
-    server.server_us = atomic_load(&server.clock->us) + 3 * LONGEST_US;
+    server.server_us = (atomic_load(&server.clock->us) / DAY_US + 3) * DAY_US;
     server.world_ns = now_ns;
     atomic_store(&server.clock->since_ns, 0);
     atomic_store(&server.clock->us, server.server_us);
@@ -188,8 +188,7 @@ void redis_world_set_clock(uint64_t now_ns)
         return;
     if (now_ns > server.world_ns)
         us += (now_ns - server.world_ns) / 1000;
-    if (us > atomic_load(&server.clock->us))
-        atomic_store(&server.clock->us, us);
+    atomic_store(&server.clock->us, us);
 }
 
 static uint64_t limits_of(const char *definition)

@@ -14,11 +14,11 @@ bool redis_world_begin(void);
 /* Returns the part of a configuration that names the server, as the backend `redis`. */
 const char *redis_world_section(void);
 
-/* Makes the server empty, for a world that begins at `now_ns` of its clock. */
+/* Makes the server empty, for a world that begins at `now_ns` of its clock, at midnight. */
 void redis_world_open(uint64_t now_ns);
 /* Makes the server empty, and its clock go on by itself, until the next world is opened. */
 void redis_world_open_real(void);
-/* Moves the server's clock to what the world's shows. Never back. */
+/* Moves the server's clock to what the world's shows, forth or back. */
 void redis_world_set_clock(uint64_t now_ns);
 /* Has every set of the server grant what can be granted by now. */
 void redis_world_pump(void);

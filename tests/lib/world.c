@@ -408,6 +408,27 @@ void release_used(weir_acquisition *acquisition, const char *key, uint64_t used)
     release(acquisition);
 }
 
+void assert_forecast(const char *key, uint64_t retry_after_ns)
+{
+    bool is_exact = backend->has & HAS_EXACT_FORECASTS;
+
+    assert_true(refusal.retry_after_ns <= retry_after_ns);
+    if (is_exact)
+        assert_int_equal(refusal.retry_after_ns, retry_after_ns);
+    if (is_exact || (retry_after_ns && refusal.retry_after_ns == retry_after_ns))
+        assert_string_equal(refusal.key, key);
+}
+
+void assert_ready_at(const struct weir_request *request, uint64_t ns)
+{
+    uint64_t at = UINT64_MAX;
+
+    assert_int_equal(weir_set_ready_at(world.set, request, &at), 0);
+    assert_true(at <= ns);
+    if (backend->has & HAS_EXACT_FORECASTS)
+        assert_int_equal(at, ns);
+}
+
 struct picture picture(void)
 {
     struct picture ret;

@@ -96,6 +96,12 @@ void release(weir_acquisition *acquisition);
 /* Releases a grant after it was updated. */
 void release_used(weir_acquisition *acquisition, const char *key, uint64_t used);
 
+/* The last refusal forecasts so long a wait, for this limit. Where forecasts are lower bounds it
+ * may say less, of another limit or of none. */
+void assert_forecast(const char *key, uint64_t retry_after_ns);
+/* The forecast of a request is this instant, or an earlier one where forecasts are lower bounds. */
+void assert_ready_at(const struct weir_request *request, uint64_t ns);
+
 struct weir_set_stats stats(void);
 struct weir_limit_stats limit_stats(size_t limit);
 uint64_t available(size_t limit);

@@ -255,8 +255,10 @@ static void run_as_ordinary(void *unused)
 static void an_ordinary_users_does_too(void **state)
 {
     (void)state;
-    if (geteuid() != 0)
-        skip(); /* the test before was one */
+    if (geteuid() != 0) {
+        print_message("skipped: the test before was one of an ordinary user\n");
+        skip();
+    }
     shared_wait(shared_fork(run_as_ordinary, NULL), 0);
 }
 

@@ -515,8 +515,10 @@ static void exec_waits_for_a_place(void **state)
     pid_t pid;
 
     (void)state;
-    if (!weir_command)
+    if (!weir_command) {
+        print_message("skipped: no command was given\n");
         skip();
+    }
     open_own(plain);
     fill(LACKS_SLOTS);
     assert_true(child_exited(child_wait(start_exec("--timeout", "0s")), 124));

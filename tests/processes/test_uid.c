@@ -233,8 +233,10 @@ static void the_default_directory_is_safe_once_made(void **state)
 
     (void)state;
     must_be_root();
-    if (inode_of(default_directory) != 0)
+    if (inode_of(default_directory) != 0) {
+        print_message("skipped: %s is in use\n", default_directory);
         skip();
+    }
     as(VICTIM, open_default);
     assert_int_equal(stat(default_directory, &found), 0);
     assert_int_equal(found.st_uid, VICTIM);

@@ -51,12 +51,23 @@ static void to(uint64_t seconds)
     advance(START + seconds * SECOND - world.now);
 }
 
-static uint64_t ready_at(const struct weir_request *request)
+/* The same behind waiters, or for want of a resource. */
+static void refused_for(const struct weir_request *request, const char *key,
+                        uint64_t retry_after_ns)
 {
-    uint64_t at = 0;
+    weir_acquisition *acquisition = NULL;
+    uint64_t at = 7;
 
-    assert_int_equal(weir_set_ready_at(world.set, request, &at), 0);
-    return at;
+    assert_int_equal(reserve(request, &acquisition, &at), -EAGAIN);
+    assert_null(acquisition);
+    assert_int_equal(at, 7);
+    assert_forecast(key, retry_after_ns);
+}
+
+/* The instant at which limits may see one that is so long after the beginning. */
+static uint64_t ticks_up_to(uint64_t ns)
+{
+    return (ns + TICK - 1) / TICK * TICK;
 }
 
 /* Instants */
@@ -82,14 +93,13 @@ static void a_bucket_is_emptied_and_then_paced(void **state)
 static void instants_are_exact(void **state)
 {
     (void)state;
-    needs(HAS_NANOSECONDS);
     world_limits("{ type: call, key: c, algorithm: leaky_bucket, mode: shaper, capacity: 3,"
                  " window: 1s }");
     for (uint64_t i = 0; i < 100; i++) {
         uint64_t at = 0;
 
         release(reserved_at(NULL, &at));
-        assert_int_equal(at, START + (i * SECOND + 2) / 3);
+        assert_int_equal(at, START + ticks_up_to((i * SECOND + 2) / 3));
     }
     world_close();
 }
@@ -140,9 +150,9 @@ static void as_in_line(const char *limits, const uint64_t (*amounts)[2], size_t 
         assert_true(submit(ASK({"a", amounts[i][0]}, {"b", amounts[i][1]}), &acquisitions[i]) >= 0);
     for (size_t i = 0; i < n; i++) {
         if (at[i] > world.now) {
-            advance(at[i] - 1 - world.now);
+            advance(at[i] - TICK - world.now);
             assert_int_equal(weir_acquisition_result(acquisitions[i]), -EINPROGRESS);
-            advance(1);
+            advance(TICK);
         }
         assert_int_equal(weir_acquisition_result(acquisitions[i]), 0);
     }
@@ -159,7 +169,7 @@ static void reservations_come_when_waiters_would(void **state)
     static const char *const limits[] = {
         "{ type: rate, key: a, algorithm: token_bucket, capacity: 10, window: 7s },"
         "{ type: rate, key: b, algorithm: sliding_window, capacity: 5, window: 3s }",
-        "{ type: rate, key: a, algorithm: gcra, capacity: 13, window: 999983ns, burst: 9 },"
+        "{ type: rate, key: a, algorithm: gcra, capacity: 13, window: 999983us, burst: 9 },"
         "{ type: rate, key: b, algorithm: leaky_bucket, mode: shaper, capacity: 7, window: 1ms }",
         "{ type: rate, key: a, algorithm: fixed_window, capacity: 11, window: 5s },"
         "{ type: rate, key: a, algorithm: leaky_bucket, capacity: 9, window: 2s },"
@@ -167,9 +177,13 @@ static void reservations_come_when_waiters_would(void **state)
         "{ type: rate, key: b, algorithm: sliding_window, segments: 7, capacity: 8, window: 9s }"};
 
     (void)state;
-    needs(HAS_NANOSECONDS);
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
         as_in_line(limits[i], amounts, 16);
+    if (backend->has & HAS_NANOSECONDS)
+        as_in_line(
+            "{ type: rate, key: a, algorithm: gcra, capacity: 13, window: 999983ns, burst: 9 },"
+            "{ type: rate, key: b, algorithm: sliding_window, capacity: 7, window: 1ms }",
+            amounts, 16);
 }
 
 /*
@@ -200,11 +214,10 @@ static void nothing_is_granted_before_the_instant(void **state)
     weir_acquisition *a, *b = NULL;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE "," CALLS "," SLOT);
     assert_int_equal(take(ASK({"k", 10}, {"r", 0})), 0);
     a = reserved(ASK({"k", 5}, {"c", 0}, {"r", 0}), 5);
-    for (uint64_t now = 0; now < 5 * SECOND; now += SECOND - 1) {
+    for (uint64_t now = 0; now < 5 * SECOND; now += SECOND - TICK) {
         world.now = START + now;
         assert_int_equal(take(ASK({"k", 1}, {"r", 0})), -EAGAIN);
         assert_int_equal(refusal.retry_after_ns, 6 * SECOND - now);
@@ -212,7 +225,7 @@ static void nothing_is_granted_before_the_instant(void **state)
         assert_int_equal(try_acquire(ASK({"r", 1}, {"c", 0}), &b), -EAGAIN); /* of another limit */
         assert_int_equal(refusal.retry_after_ns, 5 * SECOND - now);
         assert_string_equal(refusal.key, "");
-        assert_int_equal(ready_at(ASK({"r", 1}, {"c", 0})), START + 5 * SECOND);
+        assert_ready_at(ASK({"r", 1}, {"c", 0}), START + 5 * SECOND);
     }
     to(5);
     release_used(a, "k", 5);
@@ -228,7 +241,6 @@ static void newcomers_of_an_unfair_set_neither(void **state)
     weir_acquisition *a, *b;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_set("fair: false, limits: [" RATE "," CALLS "]");
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = reserved(ASK({"k", 2}), 2);
@@ -242,7 +254,7 @@ static void newcomers_of_an_unfair_set_neither(void **state)
     release(reserved(ASK({"c", 1}), 2));
     to(3);
     release_used(reserved(ASK({"k", 1}), 3), "k", 1);
-    refused(ASK({"k", 1}), 6 * SECOND); /* behind the waiters */
+    refused_for(ASK({"k", 1}), "k", 6 * SECOND); /* behind the waiters */
     release(b);
     world_close();
 }
@@ -271,16 +283,15 @@ static void waiters_behind_get_exactly_their_instants(void **state)
     weir_acquisition *a, *b, *waiters[3];
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE);
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = reserved(ASK({"k", 2}), 2);
     b = reserved(ASK({"k", 1}), 3);
     to(1);
-    assert_int_equal(ready_at(ASK({"k", 2})), START + 5 * SECOND);
+    assert_ready_at(ASK({"k", 2}), START + 5 * SECOND);
     for (uint64_t i = 0; i < 3; i++) {
         waiters[i] = pending(ASK({"k", 1}));
-        assert_int_equal(ready_at(ASK({"k", 2})), START + (6 + i) * SECOND);
+        assert_ready_at(ASK({"k", 2}), START + (6 + i) * SECOND);
     }
     for (uint64_t i = 0; i < 3; i++) {
         assert_int_equal(advance(START + (4 + i) * SECOND - 1 - world.now), 0);
@@ -301,14 +312,13 @@ static void a_release_before_the_instant_hands_nothing_over(void **state)
     weir_acquisition *holder, *a, *waiter;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE "," SLOT);
     holder = granted(ASK({"k", 10}, {"r", 1}));
     a = reserved(ASK({"k", 1}, {"r", 0}), 1);
     waiter = pending(ASK({"r", 1}));
     release_used(holder, "k", 0); /* everything back: ten, and the resource */
     assert_int_equal(weir_acquisition_result(waiter), -EINPROGRESS);
-    assert_int_equal(ready_at(ASK({"k", 9}, {"r", 0})), START + SECOND);
+    assert_ready_at(ASK({"k", 9}, {"r", 0}), START + SECOND);
     assert_int_equal(advance(SECOND - 1), 0);
     assert_int_equal(advance(1), 1);
     assert_int_equal(weir_acquisition_result(waiter), 0);
@@ -322,7 +332,6 @@ static void deadlines_behind_a_reservation_count_from_now(void **state)
     weir_acquisition *a, *b = NULL;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE);
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = reserved(ASK({"k", 3}), 3);
@@ -333,14 +342,24 @@ static void deadlines_behind_a_reservation_count_from_now(void **state)
     assert_int_equal(weir_acquisition_result(b), -ETIMEDOUT);
     refusal = (struct weir_refusal){.size = sizeof(refusal)};
     assert_int_equal(weir_acquisition_refusal(b, &refusal), 0);
-    assert_int_equal(refusal.retry_after_ns, 3 * SECOND);
+    assert_forecast("k", 3 * SECOND);
     release(b);
-    assert_int_equal(submit(with_max_wait(ASK({"k", 1}), 3 * SECOND + 1), &b), 1);
+    assert_int_equal(submit(with_max_wait(ASK({"k", 1}), 3 * SECOND + TICK), &b), 1);
     assert_int_equal(advance(3 * SECOND), 1);
     assert_int_equal(weir_acquisition_result(b), 0);
     release_used(b, "k", 1);
     release_used(a, "k", 3);
     world_close();
+}
+
+/* Time passes, and what an engine decides meanwhile is known. Otherwise it is left to the next call
+ * to decide. */
+static void pass_to(uint64_t ns)
+{
+    if (backend->is_remote)
+        advance(ns - world.now);
+    else
+        world.now = ns;
 }
 
 static void so_do_submissions_to_a_queue(void **state)
@@ -350,7 +369,6 @@ static void so_do_submissions_to_a_queue(void **state)
     weir_acquisition *a;
 
     (void)state;
-    needs(HAS_ANSWERS_AT_ONCE);
     world_limits(RATE);
     assert_int_equal(weir_queue_open(&queue, world.w, 4), 0);
     assert_int_equal(take(ASK({"k", 10})), 0);
@@ -361,15 +379,17 @@ static void so_do_submissions_to_a_queue(void **state)
         weir_queue_submit(queue, world.pool, with_timeout(ASK({"k", 1}), SECOND), 9, NULL, NULL),
         0);
     assert_int_equal(weir_queue_reap(queue, done, 4), 0);
-    world.now += SECOND;
+    settle();
+    pass_to(START + SECOND);
     assert_int_equal(weir_queue_reap(queue, done, 4), 1);
     assert_int_equal(done[0].user_data, 9);
     assert_int_equal(done[0].result, -ETIMEDOUT);
-    assert_int_equal(done[0].refusal.retry_after_ns, 4 * SECOND); /* as of the reap */
+    refusal = done[0].refusal;
+    assert_forecast("k", 4 * SECOND); /* as of the reap */
     for (uint64_t i = 0; i < 2; i++) {
-        world.now = START + (3 + i) * SECOND - 1;
+        pass_to(START + (3 + i) * SECOND - 1);
         assert_int_equal(weir_queue_reap(queue, done, 4), 0);
-        world.now += 1;
+        pass_to(START + (3 + i) * SECOND);
         assert_int_equal(weir_queue_reap(queue, done, 4), 1);
         assert_int_equal(done[0].user_data, 7 + i);
         assert_int_equal(done[0].result, 0);
@@ -380,21 +400,25 @@ static void so_do_submissions_to_a_queue(void **state)
     world_close();
 }
 
+/* An engine tells the instant of a reservation by a reading of the instance's clock that is later
+ * than its own: what is behind that instant need not be behind the one that was told. */
 static void on_the_real_clock_a_blocked_caller_comes_after_it(void **state)
 {
     weir_acquisition *a = NULL, *b = NULL, *c = NULL;
-    uint64_t first = 0, second = 0;
+    uint64_t began, first = 0, second = 0;
 
     (void)state;
-    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: call, key: c, algorithm: gcra, capacity: 100, window: 1s } ]");
+    began = weir_now(world.w);
     assert_int_equal(take(ASK({"c", 100})), 0);
     assert_int_equal(weir_reserve(world.pool, NULL, &a, &first, NULL), 0);
     assert_int_equal(weir_reserve(world.pool, NULL, &b, &second, NULL), 0);
-    assert_true(second <= first + 10 * MS);
+    assert_true(first >= began + 10 * MS && second >= began + 20 * MS);
+    assert_true(second <= first + 10 * MS || !(backend->has & HAS_OWN_CLOCK));
     assert_int_equal(weir_acquire(world.pool, with_timeout(ASK({"c", 1}), 60 * SECOND), &c, NULL),
                      0);
-    assert_true(weir_now(world.w) > second);
+    assert_true(weir_now(world.w) > second || !(backend->has & HAS_OWN_CLOCK));
+    assert_true(weir_now(world.w) >= began + 30 * MS);
     release(a);
     release(b);
     release(c);
@@ -405,20 +429,21 @@ static void on_the_real_clock_a_submitted_one_comes_after_it(void **state)
 {
     weir_acquisition *a = NULL, *b = NULL;
     struct weir_holder holders[2];
-    uint64_t at = 0;
+    uint64_t began, at = 0;
 
     (void)state;
-    needs(HAS_OWN_CLOCK);
     world_real("limits: [ { type: call, key: c, algorithm: gcra, capacity: 5, window: 1s } ]");
+    began = weir_now(world.w);
     assert_int_equal(take(ASK({"c", 5})), 0);
     assert_int_equal(weir_reserve(world.pool, NULL, &a, &at, NULL), 0);
     assert_int_equal(weir_submit(world.pool, NULL, &b, NULL), 1);
     while (weir_acquisition_result(b) == -EINPROGRESS)
         sched_yield();
     assert_int_equal(weir_acquisition_result(b), 0);
+    assert_true(weir_now(world.w) >= began + 400 * MS);
     assert_int_equal(weir_set_holders(world.set, holders, 2), 2);
     assert_int_equal(holders[0].since_ns, at);
-    assert_true(holders[1].since_ns >= at + 200 * MS);
+    assert_true(holders[1].since_ns >= at + 200 * MS || !(backend->has & HAS_OWN_CLOCK));
     release(a);
     release(b);
     world_close();
@@ -431,17 +456,14 @@ static void waiters_come_first(void **state)
     weir_acquisition *holder, *waiter, *a;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE "," SLOT);
     holder = granted(ASK({"k", 8}));
     waiter = pending(ASK({"k", 1})); /* for the resource */
-    refused(ASK({"k", 1}, {"r", 0}), 0);
-    assert_string_equal(refusal.key, "r");
+    refused_for(ASK({"k", 1}, {"r", 0}), "r", 0);
     release(waiter);
     release_used(holder, "k", 8);
     waiter = pending(ASK({"k", 4}, {"r", 0}));
-    refused(ASK({"k", 1}, {"r", 0}), 3 * SECOND);
-    assert_string_equal(refusal.key, "k");
+    refused_for(ASK({"k", 1}, {"r", 0}), "k", 3 * SECOND);
     assert_int_equal(stats().refused_busy, 2);
     assert_int_equal(stats().refused_max_wait, 0);
     to(2);
@@ -650,7 +672,6 @@ static void one_in_the_middle_moves_up_those_behind_it(void **state)
     weir_acquisition *a, *b, *c, *waiter;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(RATE);
     assert_int_equal(take(ASK({"k", 10})), 0);
     a = reserved(ASK({"k", 1}), 1);
@@ -659,7 +680,7 @@ static void one_in_the_middle_moves_up_those_behind_it(void **state)
     waiter = pending(ASK({"k", 3})); /* at 7 */
     to(2);
     assert_int_equal(weir_cancel(b), 0);
-    assert_int_equal(ready_at(ASK({"k", 1})), START + 6 * SECOND);
+    assert_ready_at(ASK({"k", 1}), START + 6 * SECOND);
     assert_int_equal(advance(3 * SECOND - 1), 0);
     assert_int_equal(advance(1), 1);
     assert_int_equal(weir_acquisition_result(waiter), 0);
@@ -724,7 +745,6 @@ static void a_shaper_takes_back_what_comes_after_the_instant(void **state)
     weir_acquisition *a, *b;
 
     (void)state;
-    needs(HAS_EXACT_FORECASTS);
     world_limits(SPACED);
     release(reserved(NULL, 0));
     a = reserved(ASK({"c", 2}), 1);
@@ -734,7 +754,7 @@ static void a_shaper_takes_back_what_comes_after_the_instant(void **state)
     a = reserved(NULL, 6);
     assert_int_equal(weir_cancel(a), 0);
     release(a);
-    assert_int_equal(ready_at(NULL), START + 7 * SECOND);
+    assert_ready_at(NULL, START + 7 * SECOND);
     release_used(b, "c", 3);
     a = reserved(ASK({"c", 3}), 7);
     assert_int_equal(weir_cancel(a), 0);
