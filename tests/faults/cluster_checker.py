@@ -225,12 +225,12 @@ def notices(run):
                 return
 
 
-def was_starved(run, request):
-    """Whether the machine gave the request's process, or the server, so little time that a session may
-    have ended by that: heartbeats are due four times in it."""
-    begin_ns = request.ended_ns - 2 * run.session_ns
-    return any(sum(by for at, by in late if begin_ns <= at <= request.ended_ns + by) > run.session_ns * 2 // 5
-               for late in (run.processes[request.process].late, run.late))
+def was_starved(run, processes, end_ns):
+    """Whether the machine gave one of the processes, or the server, so little time that a session may have
+    ended by that until `end_ns`: heartbeats are due four times in it."""
+    begin_ns = end_ns - 2 * run.session_ns
+    return any(sum(by for at, by in late if begin_ns <= at <= end_ns + by) > run.session_ns * 2 // 5
+               for late in (*(process.late for process in processes), run.late))
 
 
 def losses(run):
@@ -238,7 +238,8 @@ def losses(run):
     if run.losses_expected:
         return
     for request in run.requests:
-        if request.is_granted and request.end == OWNERDEAD and not was_starved(run, request):
+        if (request.is_granted and request.end == OWNERDEAD
+                and not was_starved(run, [run.processes[request.process]], request.ended_ns)):
             yield describe("losses", "the session was lost, and no fault explains that", [request])
             return
 
@@ -362,7 +363,7 @@ class Servers:
 
     def __init__(self, run):
         self.granted, self.violations, self.commits, self.last_seen = {}, [], 0, {}
-        self.recovered = set()  # grants that ended with their sessions: sets and fences
+        self.recovered = {}  # grants that ended with their sessions: sets and fences, and when
         for history in run.histories:
             sets, seen = {}, set()
             for commit, counts in history:
@@ -382,8 +383,8 @@ class Servers:
 
     def note_recovered(self, state, commit):
         if commit.head[REAPED] > state.reaped:
-            self.recovered |= {(commit.set, before.fence) for before, after in commit.changes
-                               if before and before.kind == IS_HELD and before.session not in commit.sessions}
+            self.recovered.update({(commit.set, before.fence): commit.now for before, after in commit.changes
+                                   if before and before.kind == IS_HELD and before.session not in commit.sessions})
         state.reaped = commit.head[REAPED]
 
     def adopt(self, state, commit):
@@ -442,7 +443,8 @@ def quiet(run):
 
 def recovered(run, servers):
     """Servers take back what was granted to processes that died, or lost their sessions, and nothing else:
-    what a program has released does not stay."""
+    what a program has released does not stay. When a process was starved, its releases and cancellations
+    may have been on their way as its session ended."""
     if run.losses_expected or run.strays_expected:
         return
     def may_be_left(request):
@@ -450,8 +452,10 @@ def recovered(run, servers):
         was_on_its_way = request.state != ENDED or killed_ns is not None and request.ended_ns > killed_ns - SECOND
         return killed_ns is not None and was_on_its_way or request.is_granted and request.end == OWNERDEAD
     left = [request for request in run.requests if may_be_left(request)]
-    if len(servers.recovered) > len(left):
-        yield describe("recovered", f"{len(servers.recovered)} grants were recovered, and at most {len(left)} were left", left)
+    taken = [name for name, now in servers.recovered.items()
+             if not was_starved(run, run.processes.values(), now * 1000 - run.clock_ns)]
+    if len(taken) > len(left):
+        yield describe("recovered", f"{len(taken)} grants were recovered, and at most {len(left)} were left", left)
 
 
 OF_NODES = [held_by_nodes, rates, fences_of_nodes, notices, losses]

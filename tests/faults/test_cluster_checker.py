@@ -400,6 +400,8 @@ class OfBoth(unittest.TestCase):
         self.model.commit()
         self.assertEqual(self.found(losses_expected=False), ["recovered"])
         self.assertEqual(self.found(checker.Process("a", killed_ns=T0 + 5 * MS), losses_expected=False), [])
+        starved = checker.Process("a", late=[(T0 + 5 * MS, SECOND // 2)])
+        self.assertEqual(self.found(starved, losses_expected=False), [])
 
 
 class Files(unittest.TestCase):
