@@ -16,8 +16,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     const struct release_args args = {.amounts = acquisition_amounts(acquisition),
                                       .used = acquisition_used(acquisition),
                                       .return_all = unused};
-    bool changes_set = set->ops->wants_releases, update_missing = false,
-         is_lost = acquisition_is_lost(acquisition);
+    bool changes_set = set->ops->wants_releases, update_missing = false;
+    int r = changes_set && acquisition_is_lost(acquisition) ? -EOWNERDEAD : 0;
 
     WEIR_INVARIANT(acquisition->record);
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -36,11 +36,10 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         counter_add(&counters->canceled, unused);
     }
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
-    if (update_missing)
-        counter_add(&counters->missing_update, 1);
-    if (is_lost)
-        return -EOWNERDEAD;
-    return update_missing ? -EPROTO : 0;
+    if (!update_missing)
+        return r;
+    counter_add(&counters->missing_update, 1);
+    return r < 0 ? r : -EPROTO;
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
