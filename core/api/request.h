@@ -155,15 +155,4 @@ struct warnings {
  * memory to remember it. */
 void request_warn(weir_set *set, const char *key, const char *what);
 
-/* Return the effective timeout and max_wait of a request. */
-static inline uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
-{
-    return request->timeout_ns ? request->timeout_ns : set->timeout_ns;
-}
-
-static inline uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
-{
-    return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
-}
-
 #endif

@@ -54,8 +54,9 @@ struct remote_set {
 
 /* Words of a record behind its amounts. */
 enum {
-    REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none; refused: 1 if
-                       because of max_wait, or since the engine was away */
+    REMOTE_HOLD,    /* granted: names the grant to the backend; 0: it knows of none; waiting: 1 if
+                       the wait ends by max_wait; refused: 1 if because of max_wait, or since the
+                       engine was away */
     REMOTE_FENCE,   /* granted: its fencing token, or of batches: batches_n before that; refused:
                        when to try again, by the clock */
     REMOTE_LOST,    /* granted: 1: it is not held any more; refused: index of the limit + 1 */
@@ -129,6 +130,8 @@ void remote_share_end(struct remote_set *remote);
 /* Tells what is available and held of the share, and waits for it, as set_ops.snapshot. */
 int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,
                           struct weir_limit_stats *limits, uint32_t n);
+/* Returns how many requests wait for shares. */
+uint64_t remote_share_waiting(const struct remote_set *remote);
 /* As set_ops.stand_in. */
 weir_set *remote_share_at(const weir_set *set, uint32_t i);
 void remote_share_free(struct remote_set *remote);

@@ -11,16 +11,23 @@
 #include <errno.h>
 #include <string.h>
 
-/* Returns the word of the record if the token still names it and it waits; else 0. */
+/* Returns the word of the record if the token still names it, it waits, and it is of the set; else
+ * 0. A backend may say anything: the token of no record, or of one that another set has. With the
+ * engine's lock. */
 static uint64_t remote_waiting_word(const weir_set *set, uint64_t token)
 {
     uint32_t record = record_link_target(token);
+    const struct acq_record *r;
     uint64_t word;
 
-    if (!record || record >= set->region->record_end)
+    if (!region_has_record(set->region, record))
         return 0;
-    word = record_load(&set_record(set, record)->word);
-    return record_state(word) == RECORD_WAITING && remote_token(record, word) == token ? word : 0;
+    r = set_record(set, record);
+    word = record_load(&r->word);
+    if (record_state(word) != RECORD_WAITING || remote_token(record, word) != token)
+        return 0;
+    /* As long as the word is the same, so is the set. */
+    return record_set_number(r) == set->id && record_load(&r->word) == word ? word : 0;
 }
 
 /* Returns whether the engine could not be reached. Other codes say that it refuses the set: it is
@@ -31,8 +38,10 @@ static bool remote_is_away(int result)
            result == -EHOSTUNREACH;
 }
 
-/* How a request ends that the engine did not grant. */
-static enum record_state remote_state_of(const struct remote_set *remote, int result)
+/* How a request that waits ends, as the engine did not grant it. At its deadline the record ends as
+ * by the timer of this process. */
+static enum record_state remote_state_of(const struct remote_set *remote, uint32_t record,
+                                         int result)
 {
     switch (result) {
     case -EAGAIN:
@@ -41,7 +50,8 @@ static enum record_state remote_state_of(const struct remote_set *remote, int re
     case -ENOBUFS:
         return RECORD_QUEUE_FULL;
     case -ETIMEDOUT:
-        return RECORD_TIMED_OUT;
+        return record_load(remote_word(&remote->set, record, REMOTE_HOLD)) ? RECORD_REFUSED
+                                                                          : RECORD_TIMED_OUT;
     case -EEXIST:
         return RECORD_MISMATCH;
     case -EACCES:
@@ -179,7 +189,7 @@ int remote_decided(void *context, void *argument, uint64_t token,
     if (word) {
         struct acq_record *r = set_record(set, record);
         enum record_state state =
-            verdict->result == 0 ? RECORD_HELD : remote_state_of(remote, verdict->result);
+            verdict->result == 0 ? RECORD_HELD : remote_state_of(remote, record, verdict->result);
 
         if (state == RECORD_HELD)
             remote_store_grant(set, record, verdict, now_ns);
@@ -215,7 +225,7 @@ static bool remote_has_hold(const weir_set *set, uint32_t record, uint64_t hold)
 {
     const struct acq_record *r;
 
-    if (!hold || !record || record >= set->region->record_end)
+    if (!hold || !region_has_record(set->region, record))
         return false;
     r = set_record(set, record);
     return record_state(record_load(&r->word)) == RECORD_HELD && record_set_number(r) == set->id &&

@@ -397,6 +397,12 @@ static void remote_lease_store_batch(struct remote_lease *lease,
     lease->seen_word = remote_lease_word(lease);
 }
 
+/* Returns whether the number that a backend gave is that of a leased limit. */
+static bool remote_is_leased(const struct remote_set *remote, uint32_t limit)
+{
+    return remote->leases && limit < remote->set.limits.n && remote->leases[limit].for_ns;
+}
+
 uint64_t remote_batched(void *context, void *set, const struct weir_backend_batch *batch)
 {
     struct remote_engine *engine = context;
@@ -404,9 +410,9 @@ uint64_t remote_batched(void *context, void *set, const struct weir_backend_batc
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), due_ns = WEIR_NEVER;
     struct remote_lease *lease;
 
-    if (!remote->leases || batch->limit >= remote->set.limits.n)
+    if (!remote_is_leased(remote, batch->limit))
         return WEIR_NEVER;
-    lease = &remote->leases[batch->limit];
+    lease = remote_lease_of(remote, batch->limit);
     pthread_mutex_lock(&engine->lock);
     if (lease->wanted && (batch->result < 0 || !batch->units)) {
         remote_lease_store_refusal(lease, batch->retry_after_ns, now_ns);
@@ -425,11 +431,15 @@ uint64_t remote_spare(void *context, void *set, uint32_t limit, struct weir_back
 {
     struct remote_engine *engine = context;
     struct remote_set *remote = set;
-    struct remote_lease *lease = remote_lease_of(remote, limit);
+    struct remote_lease *lease;
     uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), word, due_ns;
     struct remote_batch rest = {0};
     bool is_idle;
 
+    *ret = (struct weir_backend_batch){.size = sizeof(*ret), .limit = limit};
+    if (!remote_is_leased(remote, limit))
+        return WEIR_NEVER;
+    lease = remote_lease_of(remote, limit);
     pthread_mutex_lock(&engine->lock);
     word = remote_lease_word(lease);
     is_idle = word == lease->seen_word;
@@ -442,8 +452,8 @@ uint64_t remote_spare(void *context, void *set, uint32_t limit, struct weir_back
              : remote_lease_left(lease->seen_word) || lease->next.units ? LEASE_IDLE(lease->for_ns)
                                                                         : WEIR_NEVER;
     pthread_mutex_unlock(&engine->lock);
-    *ret = (struct weir_backend_batch){
-        .size = sizeof(*ret), .limit = limit, .units = rest.units, .at = rest.at};
+    ret->units = rest.units;
+    ret->at = rest.at;
     return due_ns;
 }
 

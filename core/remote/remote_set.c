@@ -156,6 +156,20 @@ static bool remote_is_patient(const struct remote_set *remote, uint32_t mode)
            (remote->on_failure == ON_FAILURE_WAIT || remote->on_failure == ON_FAILURE_LOCAL_SHARE);
 }
 
+/* Returns how long a request waits at the engine: until the caller's deadline, so that a process
+ * that is stopped then is not granted anything later. Stores whether that is by max_wait. An
+ * injected clock is not the engine's: then the wait has no end there. */
+static uint64_t remote_wait_ns(const struct acquire_op *op, uint64_t max_wait_ns,
+                               bool *ret_is_max_wait)
+{
+    uint64_t timeout_ns = request_timeout(op->set, op->request);
+
+    *ret_is_max_wait = max_wait_ns < timeout_ns;
+    if (op->set->w->clock.injected.now_ns)
+        return WEIR_FOREVER;
+    return *ret_is_max_wait ? max_wait_ns : timeout_ns;
+}
+
 /* Hands the request to the backend; the record waits then. Returns 0 or a negative errno. */
 static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uint64_t max_wait_ns)
 {
@@ -164,12 +178,14 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
     size_t subject_size = 0;
     const void *subject = remote->subjects_max ? request_subject(op->request, &subject_size) : NULL;
+    bool is_max_wait;
+    uint64_t timeout_ns = remote_wait_ns(op, max_wait_ns, &is_max_wait);
     const struct weir_backend_ask ask = {
         .size = sizeof(ask),
         .token = remote_token(record, word),
         .mode = mode,
         .flags = remote_is_patient(remote, mode) ? WEIR_BACKEND_PATIENT : 0,
-        .timeout_ns = WEIR_FOREVER,
+        .timeout_ns = timeout_ns,
         .max_wait_ns = max_wait_ns,
         .amounts = op->amounts,
         .subject = subject,
@@ -179,6 +195,7 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     if (code < 0)
         return code;
     record_store(&r->enqueued_ns, mode == WEIR_BACKEND_WAIT ? op->decision.now_ns : WEIR_NEVER);
+    record_store(remote_word(op->set, record, REMOTE_HOLD), is_max_wait);
     if (mode == WEIR_BACKEND_WAIT)
         atomic_fetch_add_explicit(&remote->waiting, 1, memory_order_seq_cst);
     shm_store_release(&r->word, word);
@@ -521,7 +538,8 @@ static uint64_t remote_own_waiting(const weir_set *set)
 {
     const struct remote_set *remote = (const struct remote_set *)set;
 
-    return atomic_load_explicit(&remote->waiting, memory_order_seq_cst);
+    return atomic_load_explicit(&remote->waiting, memory_order_seq_cst) +
+           remote_share_waiting(remote);
 }
 
 static bool remote_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,

@@ -229,6 +229,21 @@ int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,
     return ctx ? share->set->ops->snapshot(ctx, share->set, ret, limits, n) : -ENOMEM;
 }
 
+uint64_t remote_share_waiting(const struct remote_set *remote)
+{
+    struct weir_set_stats stats = {0};
+    uint64_t waiting = 0;
+    weir_set *set;
+
+    for (uint32_t i = 0; (set = remote_share_at(&remote->set, i)) != NULL; i++) {
+        struct thread_ctx *ctx = thread_ctx_get(set);
+
+        if (ctx && set->ops->snapshot(ctx, set, &stats, NULL, 0) == 0)
+            waiting += stats.waiting;
+    }
+    return waiting;
+}
+
 void remote_share_free(struct remote_set *remote)
 {
     struct remote_share *share = atomic_load_explicit(&remote->shares, memory_order_relaxed), *next;

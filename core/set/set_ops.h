@@ -124,6 +124,17 @@ static inline const void *request_subject(const struct weir_request *request, si
     return request->subject;
 }
 
+/* Return the effective timeout and max_wait of a request. */
+static inline uint64_t request_timeout(const weir_set *set, const struct weir_request *request)
+{
+    return request->timeout_ns ? request->timeout_ns : set->timeout_ns;
+}
+
+static inline uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
+{
+    return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
+}
+
 /* Returns number `i` of the sets that decide for this one at times, or NULL. */
 static inline weir_set *set_stand_in(const weir_set *set, uint32_t i)
 {

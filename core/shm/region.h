@@ -35,15 +35,14 @@ struct region_area {
 #define RUN_UNITS        4096u
 #define RUN_SIZE         (RUN_UNITS * RECORD_UNIT_SIZE)
 #define RECORD_UNITS_MAX 39u
+_Static_assert(RECORDS_RESERVED_MAX / RUN_SIZE <= RUN_SIZE, "run 0 has a byte for each run");
 _Static_assert(BLOCKS_RESERVED_MAX / REGION_UNIT_SIZE <= UINT32_MAX, "units are 32-bit numbers");
 
 struct segment;
 
 struct region {
     struct region_area blocks;
-    struct region_area records;
-    uint8_t *run_units; /* by run: size of its records in units; 0 for run 0, which is never used */
-    size_t runs_capacity;
+    struct region_area records; /* run 0 has no records: it is the table of the runs */
     size_t gap, gap_end; /* offsets in the blocks area, skipped to align a block */
 
     /*
@@ -84,11 +83,10 @@ uint32_t region_alloc_block_below(struct region *region, size_t size, size_t ali
 uint32_t region_alloc_run(struct region *region, uint32_t units);
 
 /* Returns the record after `record`, of any size, or 0 after the last. `record` 0: returns the
- * first. The caller holds the instance's lock, unless the region is a segment's. */
+ * first. */
 uint32_t region_next_record(const struct region *region, uint32_t record);
 
-/* Returns whether a record begins at this unit, for unchecked numbers. The caller holds the
- * instance's lock, unless the region is a segment's. */
+/* Returns whether a record begins at this unit, for unchecked numbers. */
 bool region_has_record(const struct region *region, uint32_t record);
 
 static inline void *region_block(const struct region *region, uint32_t unit)

@@ -60,11 +60,12 @@ int region_open(struct region *region)
 {
     *region = (struct region){.record_end = UINT32_MAX, .slots_n = UINT64_MAX};
     if (region_area_open(&region->blocks, BLOCKS_RESERVED_MAX) < 0 ||
-        region_area_open(&region->records, RECORDS_RESERVED_MAX) < 0) {
+        region_area_open(&region->records, RECORDS_RESERVED_MAX) < 0 ||
+        region_area_grow(&region->records, RUN_SIZE) < 0) {
         region_close(region);
         return -ENOMEM;
     }
-    /* Unit 0 and run 0 stay unused: number 0 means none. */
+    /* Unit 0 and run 0 are none's: number 0 means none. */
     region->blocks.used = REGION_UNIT_SIZE;
     region->records.used = RUN_SIZE;
     return 0;
@@ -107,7 +108,6 @@ void region_close(struct region *region)
     }
     region_area_close(&region->blocks);
     region_area_close(&region->records);
-    os_free(region->run_units);
     *region = (struct region){0};
 }
 
@@ -139,20 +139,11 @@ uint32_t region_alloc_block_below(struct region *region, size_t size, size_t ali
     return (uint32_t)(at / REGION_UNIT_SIZE);
 }
 
-static int region_reserve_runs(struct region *region, size_t runs)
+/* Returns the entry of a run: the size of its records in units; 0: it has none. It is stored once,
+ * and never moves: so records are looked up without a lock. */
+static _Atomic uint8_t *region_run(const struct region *region, size_t run)
 {
-    size_t capacity = region->runs_capacity ? 2 * region->runs_capacity : 64;
-    uint8_t *grown;
-
-    if (runs <= region->runs_capacity)
-        return 0;
-    grown = os_realloc(region->run_units, capacity, 1);
-    if (!grown)
-        return -ENOMEM;
-    memset(grown + region->runs_capacity, 0, capacity - region->runs_capacity);
-    region->run_units = grown;
-    region->runs_capacity = capacity;
-    return 0;
+    return (_Atomic uint8_t *)region->records.base + run;
 }
 
 uint32_t region_alloc_run(struct region *region, uint32_t units)
@@ -162,18 +153,18 @@ uint32_t region_alloc_run(struct region *region, uint32_t units)
 
     WEIR_INVARIANT(!region->segment && units > 0 && units <= RECORD_UNITS_MAX);
     WEIR_INVARIANT(area->used % RUN_SIZE == 0 && run > 0);
-    if (region_reserve_runs(region, run + 1) < 0 ||
-        region_area_grow(area, area->used + RUN_SIZE) < 0)
+    if (region_area_grow(area, area->used + RUN_SIZE) < 0)
         return 0;
-    region->run_units[run] = (uint8_t)units;
+    atomic_store_explicit(region_run(region, run), (uint8_t)units, memory_order_release);
     area->used += RUN_SIZE;
     return (uint32_t)(run * RUN_UNITS);
 }
 
+/* Returns how many runs there may be. */
 static uint32_t region_runs_n(const struct region *region)
 {
     return region->segment ? segment_runs_n(region->segment)
-                           : (uint32_t)(region->records.used / RUN_SIZE);
+                           : (uint32_t)(region->records.reserved / RUN_SIZE);
 }
 
 static uint32_t region_run_size(const struct region *region)
@@ -188,7 +179,7 @@ static uint32_t region_record_units(const struct region *region, uint32_t run)
     if (run == 0 || run >= region_runs_n(region))
         return 0;
     if (!region->segment)
-        return region->run_units[run];
+        return atomic_load_explicit(region_run(region, run), memory_order_acquire);
     return atomic_load_explicit(segment_run_owner(region->segment, run), memory_order_acquire)
                ? region->segment->layout.sizes.record_units
                : 0;
@@ -201,9 +192,12 @@ uint32_t region_next_record(const struct region *region, uint32_t record)
 
     if (units && record % size + 2 * units <= size)
         return record + units;
-    for (run++; run < region_runs_n(region); run++)
+    for (run++; run < region_runs_n(region); run++) {
         if (region_record_units(region, run))
             return run * size;
+        if (!region->segment)
+            return 0; /* its runs are in a row */
+    }
     return 0;
 }
 

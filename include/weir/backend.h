@@ -90,7 +90,8 @@ struct weir_backend_ask {
     uint64_t token;          /* names the request until it is decided */
     uint32_t mode;           /* enum weir_backend_mode */
     uint32_t flags;          /* WEIR_BACKEND_PATIENT */
-    uint64_t timeout_ns;     /* of WAIT: how long from now; UINT64_MAX: no end */
+    uint64_t timeout_ns;     /* of WAIT: how long from now, at least; UINT64_MAX: no end. Then it is
+                                granted no more, also if this process does not run */
     uint64_t max_wait_ns;    /* of WAIT and RESERVE; UINT64_MAX: no bound */
     const uint64_t *amounts; /* one for each limit of the set; not all 0 */
     const void *subject;     /* of a set with subjects */

@@ -35,17 +35,23 @@ static int ask(struct user *user, void *of, enum weir_backend_mode mode, const u
     return user_acquire(user, of, &args, ret);
 }
 
-static void submit(struct user *user, void *of, struct request *request, const uint64_t *amounts)
+static void submit_until(struct user *user, void *of, struct request *request,
+                         const uint64_t *amounts, uint64_t timeout_ns)
 {
     request_begin(request);
     const struct weir_backend_ask args = {.size = sizeof(args),
                                           .token = (uintptr_t)request,
                                           .mode = WEIR_BACKEND_WAIT,
-                                          .timeout_ns = UINT64_MAX,
+                                          .timeout_ns = timeout_ns,
                                           .max_wait_ns = UINT64_MAX,
                                           .amounts = amounts};
     require(user->backend->ask(of, &args) == 0);
     require(user->backend->wait(of, args.token, now_ns() + PATIENCE_NS) == 1);
+}
+
+static void submit(struct user *user, void *of, struct request *request, const uint64_t *amounts)
+{
+    submit_until(user, of, request, amounts, UINT64_MAX);
 }
 
 static uint64_t available(struct user *user, void *of, uint32_t limit, uint64_t *waiting)
@@ -147,6 +153,48 @@ static void test_cancel(void)
     user_release(&first, set, a.hold, all);
     expect_available(3); /* be it that it was granted first */
     require(atomic_load(&request.state) == ABANDONED);
+}
+
+/* A process that does not run at its deadline does not end its wait. The server does, and goes on
+ * to the next waiter. */
+static void test_deadline(void)
+{
+    static struct request late, next;
+    const uint64_t all[] = {3, 0};
+    struct weir_backend_verdict a;
+    uint64_t began;
+    require(ask(&first, set, WEIR_BACKEND_TRY, all, &a) == 0);
+    began = now_ns();
+    submit_until(&second, other, &late, all, 20 * MS);
+    submit(&second, other, &next, all);
+    require(request_wait(&late, now_ns() + PATIENCE_NS) && late.verdict.result == -ETIMEDOUT);
+    require(now_ns() - began >= 20 * MS && atomic_load(&next.state) == UNDECIDED);
+    user_release(&first, set, a.hold, all);
+    require(request_wait(&next, now_ns() + PATIENCE_NS) && next.verdict.result == 0);
+    user_release(&second, other, next.verdict.hold, all);
+    expect_available(3);
+}
+
+/* The server's clock may be ahead. A request that it ends before its deadline is asked again. */
+static void test_early_end(void)
+{
+    static const char end_waits[] =
+        "for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do\n"
+        "  local inbox = string.match(field, '^i') and redis.call('HGET', KEYS[1], field)\n"
+        "  for serial = 1, inbox and 1000 or 0 do\n"
+        "    redis.call('RPUSH', inbox, 'E 0 ' .. serial .. ' 1 ' .. KEYS[1])\n"
+        "  end\n"
+        "end\n";
+    static struct request request;
+    const uint64_t all[] = {3, 0};
+    struct weir_backend_verdict a;
+    require(ask(&first, set, WEIR_BACKEND_TRY, all, &a) == 0);
+    submit_until(&second, other, &request, all, PATIENCE_NS);
+    freeReplyObject(redisCommand(server, "EVAL %s 1 weir:{steps}", end_waits));
+    user_release(&first, set, a.hold, all);
+    require(request_wait(&request, now_ns() + PATIENCE_NS) && request.verdict.result == 0);
+    user_release(&second, other, request.verdict.hold, all);
+    expect_available(3);
 }
 
 /* Messages that never arrive: the heartbeats find what was granted. */
@@ -369,6 +417,8 @@ int main(int argc, char **argv)
     test_return_part();
     test_fifo();
     test_cancel();
+    test_deadline();
+    test_early_end();
     test_lost_message();
     test_lost();
     test_run_out(argv[1], url);

@@ -170,7 +170,7 @@ class Queue(Calls):
         self.assertEqual(b.wait(0, 1), [WAITING, -1])
         self.assertEqual(b.wait(1, 2), [WAITING, -1])
         self.assertEqual(b.wait(2, 1), [WAITING, -1])
-        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, -1, -1])
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, -1])
         a.release(0, 1, "-")
         messages = b.messages()
         self.assertEqual([message.split()[:3] for message in messages], [["G", "0", "1"]])
@@ -247,7 +247,18 @@ class Queue(Calls):
     def test_the_wait_queue_has_a_bound(self):
         a = self.node("a", resource(1), queue_max=2)
         self.assertEqual([a.wait(slot, 1)[0] for slot in range(3)], [GRANTED, WAITING, WAITING])
-        self.assertEqual(a.wait(3, 1), [REFUSED, FULL, -1, -1])
+        self.assertEqual(a.wait(3, 1), [REFUSED, FULL, 0, -1])
+
+    def test_a_refusal_behind_waiters_names_the_limit_of_the_first(self):
+        a = self.node("a", resource(1), resource(1), bucket(1, SECOND))
+        a.acquire(0, 0, 1, 0)
+        a.wait(1, 0, 1, 0)
+        self.assertEqual(a.acquire(2, 1, 0, 0), [REFUSED, BUSY, 1, -1])  # nothing else is short
+        a.acquire(2, 0, 0, 1)
+        self.assertEqual(a.call("weir_reserve", "", 3, a.next(), -1, 0, 0, 1)[:3], [REFUSED, BUSY, 1])
+        self.assertEqual(a.take(0, 0, 1)[:3], [REFUSED, BUSY, 1])
+        a.wait(2, 0, 0, 1)
+        self.assertEqual(a.acquire(3, 0, 0, 1), [REFUSED, BUSY, 2, SECOND])  # it is short itself, by then
 
     def test_a_request_of_zeros_is_granted_behind_a_queue(self):
         a = self.node("a", resource(1))

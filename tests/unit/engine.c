@@ -504,9 +504,25 @@ static void engine_set_close(void *handle)
     free(set);
 }
 
-/* Says what no request is about: none at all, and earlier and later uses of the same record. */
+/* Says what no request is about: none at all, no record, another one, and earlier and later uses of
+ * the same record. Speaks of limits that are not there, and that are not leased. */
 static void be_hostile(struct engine_set *set, uint64_t token)
 {
+    const struct weir_backend_host *host = set->engine->host;
+    struct weir_backend_batch batch;
+
+    for (uint32_t limit = 0; limit <= 3 * ENGINE_LIMITS; limit++) {
+        batch = (struct weir_backend_batch){
+            .size = sizeof(batch), .limit = limit, .units = 5, .valid_ns = UINT64_MAX};
+        host->batched(host->context, set->context, &batch);
+        host->spare(host->context, set->context, limit, &batch);
+    }
+    for (int bit = 0; bit < 28; bit++) {
+        const struct weir_backend_verdict grant = {.size = sizeof(grant), .hold = 1};
+
+        report(set, token ^ UINT64_C(1) << bit, &grant);
+        host->lost(host->context, set->context, token ^ UINT64_C(1) << bit, UINT64_MAX);
+    }
     for (uint64_t i = 1; i <= 64; i++) {
         const struct weir_backend_verdict verdict = {.size = sizeof(verdict),
                                                      .result = i % 3 ? 0 : -EAGAIN,
@@ -534,6 +550,7 @@ static int engine_ask(void *handle, const struct weir_backend_ask *ask)
         r = -ENOBUFS;
     if (r == 0) {
         control->asked++;
+        control->last_timeout_ns = ask->timeout_ns;
         control->patient += (ask->flags & WEIR_BACKEND_PATIENT) != 0;
         snprintf(control->last_subject, sizeof(control->last_subject), "%.*s",
                  (int)ask->subject_size, ask->subject ? (const char *)ask->subject : "");

@@ -68,6 +68,7 @@ struct engine_control {
     uint64_t last_setting;
     uint32_t last_settings_n, counts_nodes;
     uint64_t last_token, last_hold;    /* of the last grant that holds */
+    uint64_t last_timeout_ns;          /* of the last request, as is */
     void *host_set;                    /* the last one opened, to the core */
     const void *host;                  /* struct weir_backend_host */
     uint64_t lease_for_ns;             /* of the last limit that is leased */

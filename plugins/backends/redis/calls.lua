@@ -140,6 +140,19 @@ local function decide(c, amounts)
   return us > 0 and us or NEVER, limiting, BUSY
 end
 
+-- Refuses a request. It names the limit that determines when it would be granted, behind others or
+-- by itself; or else the one that the head of the wait queue waits for.
+local function refuse_request(c, amounts, reason, limiting, us)
+  if limiting == 0 and reason ~= IN_GRACE then
+    limiting = select(2, limits.wait(c, amounts))
+  end
+  local ahead = limiting == 0 and not may_pass(c) and queue.head(c)
+  if ahead then
+    limiting = select(2, limits.wait(c, ahead.amounts))
+  end
+  return refused_reply(reason, limiting, us)
+end
+
 -- Takes for a newcomer. If it passed waiters, what the head waits for may have changed.
 local function take_now(c, amounts)
   limits.take(c, amounts)
@@ -158,9 +171,9 @@ end
 local function enqueue(c, request, us, limiting)
   local forecast = us < NEVER and us or limits.forecast(c, request.amounts)
   if c.v[head.WAITING] >= c.plan.queue_max then
-    return refused_reply(FULL, 0, forecast)
+    return refuse_request(c, request.amounts, FULL, limiting, forecast)
   elseif request.max_wait >= 0 and forecast > request.max_wait then
-    return refused_reply(TOO_LONG, limiting, forecast)
+    return refuse_request(c, request.amounts, TOO_LONG, limiting, forecast)
   end
   local function instant_after(wait)
     return wait < 0 and NEVER or math.min(c.now + wait, NEVER)
@@ -184,7 +197,7 @@ local function acquire_new(c, request)
   elseif request.mode == 'try' and is_foreign then
     state.fail('BADARG nodes decide this: weir_commit')
   elseif request.mode == 'try' then
-    return refused_reply(reason, limiting, us)
+    return refuse_request(c, amounts, reason, limiting, us)
   end
   return enqueue(c, request, us, limiting)
 end
@@ -237,7 +250,7 @@ local function weir_take(keys, args)
   end
   local us, limiting, reason = decide(c, amounts)
   if us > 0 then
-    return transaction.finish(c, refused_reply(reason, limiting, us))
+    return transaction.finish(c, refuse_request(c, amounts, reason, limiting, us))
   end
   take_now(c, amounts)
   return transaction.finish(c, granted_reply(c, 0, c.now))
@@ -260,7 +273,7 @@ local function weir_reserve(keys, args)
   end
   local us, limiting, reason = decide(c, amounts)
   if us > 0 and c.v[head.WAITING] > 0 or reason == IN_GRACE then
-    return transaction.finish(c, refused_reply(reason, limiting, us))
+    return transaction.finish(c, refuse_request(c, amounts, reason, limiting, us))
   elseif max_wait >= 0 and us > max_wait then
     return transaction.finish(c, refused_reply(TOO_LONG, limiting, us))
   end
@@ -473,7 +486,7 @@ local function weir_batch(keys, args)
   queue.pump(c)
   local us, limiting, reason = decide(c, amounts)
   if us > 0 then
-    return transaction.finish(c, refused_reply(reason, limiting, us))
+    return transaction.finish(c, refuse_request(c, amounts, reason, limiting, us))
   end
   amounts[p.index] = math.min(wanted, p.kind.available(c, p))
   local usable = p.kind.batch_us(c, p)

@@ -541,7 +541,7 @@ static const char *answers_numbers(const char *text, int64_t *ret, size_t n)
 static void answers_message_ended(struct redis_ticket *ticket, int64_t reason)
 {
     if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED)
-        redis_ticket_refuse(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN, -1, -1);
+        redis_ticket_end_wait(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN);
 }
 
 void redis_answers_message(struct redis_server *server, const char *text, size_t size)

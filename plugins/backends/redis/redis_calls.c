@@ -236,9 +236,7 @@ static void redis_calls_hand_over(struct redis_server *server)
 /* Returns the time from now to an instant of CLOCK_MONOTONIC, 0 if that is over. */
 static struct timespec redis_calls_left(uint64_t until_ns)
 {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    uint64_t now_ns = redis_now_ns();
     uint64_t left = until_ns > now_ns ? until_ns - now_ns : 0;
     return (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
 }

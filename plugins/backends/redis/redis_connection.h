@@ -19,7 +19,7 @@
  * numbers. Each call on its way names the serial number of its ticket; a reply about another one is
  * late.
  *
- * Times are by CLOCK_BOOTTIME, in nanoseconds.
+ * Times are by CLOCK_BOOTTIME, in nanoseconds, unless another clock is named.
  */
 #ifndef WEIR_REDIS_CONNECTION_H
 #define WEIR_REDIS_CONNECTION_H
@@ -57,7 +57,8 @@ struct redis_ticket {
     uint64_t token;
     uint64_t serial; /* 0: never sent */
     uint64_t fence, at_us;
-    uint64_t asked_ns, deadline_ns, max_wait_ns;
+    uint64_t asked_ns, max_wait_ns;
+    uint64_t deadline_ns; /* of the wait, by CLOCK_MONOTONIC: as the caller counts it */
     uint64_t version; /* of the session, as of the last change */
     uint64_t listed;  /* the last weir_list that had it */
     uint32_t state;   /* enum redis_ticket_state */

@@ -25,6 +25,13 @@ uint64_t redis_boot_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+uint64_t redis_now_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static int redis_link_fail(struct redis_link_how *how, int code, const char *what)
 {
     snprintf(how->why, sizeof(how->why), "%s: %s", what, strerror(-code));

@@ -78,7 +78,8 @@ ssize_t redis_link_send(struct redis_link *link, const char *bytes, size_t n);
  * error: -ECONNRESET, -EPROTO. */
 int redis_link_receive(struct redis_link *link);
 
-/* Returns CLOCK_BOOTTIME. */
+/* Return CLOCK_BOOTTIME, and CLOCK_MONOTONIC. */
 uint64_t redis_boot_ns(void);
+uint64_t redis_now_ns(void);
 
 #endif

@@ -272,9 +272,7 @@ int redis_run_check(struct redis_connection *connection, uint64_t until_ns,
                     struct weir_reason *reterr)
 {
     const struct redis_options *options = &connection->options;
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t now_ns = (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+    uint64_t now_ns = redis_now_ns();
     struct redis_link_how how = {.wait = run_check_wait,
                                  .tls = options->tls,
                                  .deadline_ns =

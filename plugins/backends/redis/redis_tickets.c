@@ -93,9 +93,9 @@ int redis_ticket_new(struct redis_session *session, const struct weir_backend_as
                                     .max_wait_ns = ask->max_wait_ns,
                                     .patient = ask->mode == WEIR_BACKEND_WAIT &&
                                                ask->flags & WEIR_BACKEND_PATIENT};
-    ticket->deadline_ns = ask->timeout_ns < REDIS_NEVER - ticket->asked_ns
-                              ? ticket->asked_ns + ask->timeout_ns
-                              : REDIS_NEVER;
+    ticket->deadline_ns = REDIS_NEVER;
+    if (ask->timeout_ns < REDIS_NEVER / 2)
+        ticket->deadline_ns = redis_now_ns() + ask->timeout_ns;
     ticket->used = ticket->amounts + set->limits_n;
     memcpy(ticket->amounts, ask->amounts, amounts_size);
     int r = redis_ticket_number(&set->tickets, &set->free_tickets, &set->tickets_n,
@@ -232,11 +232,19 @@ static void redis_ticket_add_name(struct redis_ticket *ticket)
     redis_buffer_number(outbox, (int64_t)ticket->serial);
 }
 
+/* Returns how long the request may still wait; REDIS_NEVER: there is no end. */
+static uint64_t redis_ticket_left(const struct redis_ticket *ticket)
+{
+    if (ticket->deadline_ns == REDIS_NEVER)
+        return REDIS_NEVER;
+    uint64_t now = redis_now_ns();
+    return ticket->deadline_ns > now ? ticket->deadline_ns - now : 0;
+}
+
 static void redis_ticket_write_ask(struct redis_ticket *ticket)
 {
     struct redis_set *set = ticket->session->set;
     struct redis_buffer *outbox = &ticket->session->server->outbox;
-    uint64_t now = redis_boot_ns();
     if (ticket->mode == WEIR_BACKEND_TAKE) {
         redis_call_begin(ticket->session, "weir_take", set->limits_n);
     } else if (ticket->mode == WEIR_BACKEND_RESERVE) {
@@ -246,13 +254,11 @@ static void redis_ticket_write_ask(struct redis_ticket *ticket)
         redis_ticket_add_duration(outbox, ticket->max_wait_ns, 0);
     } else {
         int waits = ticket->mode == WEIR_BACKEND_WAIT;
-        uint64_t left = ticket->deadline_ns > now ? ticket->deadline_ns - now : 0;
         redis_call_begin(ticket->session, "weir_acquire", 6 + set->limits_n);
         redis_buffer_word(outbox, "", 0);
         redis_ticket_add_name(ticket);
         redis_buffer_text(outbox, waits ? "wait" : "try");
-        redis_ticket_add_duration(outbox, ticket->deadline_ns == REDIS_NEVER ? REDIS_NEVER : left,
-                                  1);
+        redis_ticket_add_duration(outbox, redis_ticket_left(ticket), 1);
         redis_ticket_add_duration(outbox, ticket->max_wait_ns, 0);
     }
     redis_ticket_add_amounts(ticket, ticket->amounts);
@@ -426,6 +432,15 @@ void redis_ticket_ask_again(struct redis_ticket *ticket)
     redis_ticket_unlink(ticket);
     redis_ticket_link(ticket);
     redis_ticket_set_unsent(ticket);
+}
+
+void redis_ticket_end_wait(struct redis_ticket *ticket, int code)
+{
+    uint64_t left = redis_ticket_left(ticket);
+    if (left > 0 && left != REDIS_NEVER)
+        redis_ticket_ask_again(ticket);
+    else
+        redis_ticket_refuse(ticket, left == 0 ? -ETIMEDOUT : code, -1, -1);
 }
 
 void redis_ticket_queue(struct redis_ticket *ticket)

@@ -43,6 +43,9 @@ void redis_ticket_cancel(struct redis_ticket *ticket);
 void redis_ticket_lose(struct redis_ticket *ticket);
 /* Asks again, with a new serial number. */
 void redis_ticket_ask_again(struct redis_ticket *ticket);
+/* The server has ended its wait: with a deadline it is refused then, and asked again before, as the
+ * clock of the server may leap, and counts while this machine is suspended. */
+void redis_ticket_end_wait(struct redis_ticket *ticket, int code);
 /* The server has queued it. */
 void redis_ticket_queue(struct redis_ticket *ticket);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets that an engine keeps: that of engine.c, which does as it is told. */
 #include "../engine.h"
+#include "api/acquisition.h"
+#include "api/set_object.h"
 #include "lib/require.h"
 #include "lib/world.h"
+#include "remote/remote.h"
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -373,6 +376,48 @@ static void waits_end_at_their_deadlines(void **state)
     close_far();
 }
 
+/* The engine may end a wait at its deadline before this process does. Either way it ends as the
+ * same. */
+static void the_engine_ends_waits_as_the_timer_does(void **state)
+{
+    static const struct {
+        uint64_t timeout, max_wait;
+        int result;
+    } cases[] = {{SECOND, WEIR_FOREVER, -ETIMEDOUT},
+                 {SECOND, 2 * SECOND, -ETIMEDOUT},
+                 {SECOND, SECOND, -ETIMEDOUT},
+                 {2 * SECOND, SECOND, -EAGAIN},
+                 {WEIR_FOREVER, SECOND, -EAGAIN}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(*cases); i++) {
+        bool is_engine = i % 2;
+        weir_acquisition *a, *b;
+
+        open_far(LIMITS(SLOTS(1)));
+        a = slots(1);
+        b = pending(with_timeout(with_max_wait(ASK({"slot", 1}), cases[i / 2].max_wait),
+                                 cases[i / 2].timeout));
+        assert_int_equal(control.last_timeout_ns, UINT64_MAX); /* it has another clock */
+        if (is_engine) {
+            control.refuses = -ETIMEDOUT;
+            weir_return(a, "slot", 1);
+        } else {
+            advance(SECOND);
+        }
+        assert_int_equal(result_of(b), cases[i / 2].result);
+        assert_int_equal(control.waiting, 0);
+        assert_int_equal(stats().timed_out, cases[i / 2].result == -ETIMEDOUT);
+        assert_int_equal(stats().refused_max_wait, cases[i / 2].result == -EAGAIN);
+        control.refuses = 0;
+        advance(2 * SECOND);
+        assert_int_equal(stats().timed_out + stats().refused_max_wait, 1);
+        release(b);
+        release(a);
+        close_far();
+    }
+}
+
 static void a_late_grant_goes_back(void **state)
 {
     weir_acquisition *a, *b;
@@ -450,10 +495,48 @@ static void verdicts_about_nothing_change_nothing(void **state)
     control.is_hostile = true;
     b = slots(1);
     control.is_hostile = false;
-    assert_int_equal(control.unwanted, 64);
+    assert_int_equal(control.unwanted, 28 + 64);
     assert_int_equal(stats().held, 2);
     release(a);
     release(b);
+    close_far();
+}
+
+/* A token names a record, which may be one that waits for another set of the same engine, or for
+ * one that no engine keeps. */
+static void verdicts_are_about_their_own_set(void **state)
+{
+    static const char *const names[] = {"other", "own"};
+    const struct weir_backend_verdict grant = {.size = sizeof(grant), .hold = 7, .fence = 7};
+    const struct weir_backend_host *host;
+    char text[512];
+
+    (void)state;
+    control = (struct engine_control){0};
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { far: { type: engine, control: \"%p\" } }\n"
+             "sets: { main: { backend: far, " LIMITS(SLOTS(1)) " }, other: { backend: far, " LIMITS(
+                 SLOTS(1)) " }, own: { backend: thread, " LIMITS(SLOTS(1)) " } }\n",
+             (void *)&control);
+    world_open(text, "main");
+    host = control.host;
+    for (int i = 0; i < 2; i++) {
+        weir_acquisition *holder = NULL, *waiter = NULL;
+        weir_pool *pool = pool_open(names[i], 0);
+        uint64_t word;
+
+        assert_int_equal(weir_try_acquire(pool, ASK({"slot", 1}), &holder, NULL), 0);
+        assert_int_equal(weir_submit(pool, ASK({"slot", 1}), &waiter, NULL), 1);
+        word = record_load(&set_record(waiter->set, waiter->record)->word);
+        assert_int_equal(host->decided(host->context, world.set,
+                                       remote_token(waiter->record, word), &grant),
+                         1);
+        assert_int_equal(result_of(waiter), -EINPROGRESS);
+        weir_release(&holder);
+        assert_int_equal(result_of(waiter), 0);
+        release(waiter);
+        weir_pool_close(pool);
+    }
     close_far();
 }
 
@@ -803,6 +886,27 @@ static void open_far_real(const char *fields)
     world.set = weir_pool_set(world.pool, 0);
 }
 
+/* So that a process that is stopped at its deadline is not granted anything later. */
+static void the_engine_knows_the_deadline(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    open_far_real("timeout: 1h, " LIMITS(SLOTS(1)));
+    a = slots(1);
+    b = pending(ASK({"slot", 1}));
+    assert_int_equal(control.last_timeout_ns, 3600 * SECOND);
+    release(b);
+    b = pending(with_timeout(ASK({"slot", 1}), WEIR_FOREVER));
+    assert_int_equal(control.last_timeout_ns, UINT64_MAX);
+    release(b);
+    b = pending(with_max_wait(with_timeout(ASK({"slot", 1}), 300 * SECOND), 200 * SECOND));
+    assert_int_equal(control.last_timeout_ns, 200 * SECOND);
+    release(b);
+    release(a);
+    close_far();
+}
+
 static void *block(void *argument)
 {
     weir_acquisition **ret = argument;
@@ -1114,6 +1218,7 @@ static void a_request_that_failed_goes_to_the_share(void **state)
 
 static void a_share_has_waiters(void **state)
 {
+    struct weir_set_view view = {0};
     weir_acquisition *a, *b, *c;
 
     (void)state;
@@ -1122,6 +1227,8 @@ static void a_share_has_waiters(void **state)
     b = pending(ASK({"slot", 2}));
     c = pending(with_timeout(ASK({"slot", 1}), SECOND));
     assert_int_equal(stats().waiting, 2);
+    assert_int_equal(stats_view(world.set, &view), 0);
+    assert_int_equal(view.waiting, 2);
     assert_int_equal(weir_set_holders(world.set, NULL, 0), 3);
     assert_int_equal(advance(SECOND), 1);
     assert_int_equal(result_of(c), -ETIMEDOUT);
@@ -1390,10 +1497,12 @@ int main(void)
         leak_checked_test(waiters_are_granted_by_the_engine),
         leak_checked_test(a_descriptor_becomes_readable),
         leak_checked_test(waits_end_at_their_deadlines),
+        leak_checked_test(the_engine_ends_waits_as_the_timer_does),
         leak_checked_test(a_late_grant_goes_back),
         leak_checked_test(a_queue_completes),
         leak_checked_test(closing_ends_waits),
         leak_checked_test(verdicts_about_nothing_change_nothing),
+        leak_checked_test(verdicts_are_about_their_own_set),
         leak_checked_test(grants_have_fencing_tokens),
         leak_checked_test(a_loss_is_noticed),
         leak_checked_test(the_clock_is_looked_at),
@@ -1406,6 +1515,7 @@ int main(void)
         leak_checked_test(a_balancer_asks_no_engine),
         leak_checked_test(backends_are_checked),
         leak_checked_test(offline_asks_no_engine),
+        leak_checked_test(the_engine_knows_the_deadline),
         leak_checked_test(a_blocked_thread_is_granted),
         leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),

@@ -41,11 +41,41 @@ static void runs_of_records_remember_their_size(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t units = 1 + i % RECORD_UNITS_MAX, run = region_alloc_run(&region, units);
 
-        assert_int_equal(run, (i + 1) * RUN_UNITS); /* run 0 is never used: 0 means none */
-        assert_int_equal(region.run_units[run / RUN_UNITS], units);
+        assert_int_equal(run, (i + 1) * RUN_UNITS); /* run 0 has no records: 0 means none */
         assert_int_equal(record_load(&record_at(&region, run)->word), 0);
         record_store(&record_at(&region, run + RUN_UNITS - 1)->word, UINT64_MAX);
     }
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t units = 1 + i % RECORD_UNITS_MAX, run = (i + 1) * RUN_UNITS, last;
+
+        last = run + (RUN_UNITS / units - 1) * units;
+        assert_true(region_has_record(&region, run));
+        assert_true(region_has_record(&region, last));
+        assert_int_equal(region_has_record(&region, run + 1), units == 1);
+        assert_int_equal(region_next_record(&region, run), run + units);
+        assert_int_equal(region_next_record(&region, last), i == 199 ? 0 : run + RUN_UNITS);
+    }
+    region_close(&region);
+}
+
+/* Such numbers may come from outside. Nothing is read there. */
+static void numbers_of_no_record_are_told_apart(void **state)
+{
+    struct region region;
+
+    (void)state;
+    assert_int_equal(region_open(&region), 0);
+    assert_false(region_has_record(&region, RUN_UNITS));
+    assert_int_equal(region_next_record(&region, 0), 0);
+    assert_int_equal(region_alloc_run(&region, 7), RUN_UNITS);
+    assert_int_equal(region_next_record(&region, 0), RUN_UNITS);
+    assert_false(region_has_record(&region, 0));
+    assert_false(region_has_record(&region, 7));
+    assert_false(region_has_record(&region, RUN_UNITS + RUN_UNITS / 7 * 7)); /* there is no room */
+    assert_false(region_has_record(&region, 2 * RUN_UNITS));
+    for (uint32_t bit = 13; bit < 32; bit++)
+        assert_false(region_has_record(&region, UINT32_C(1) << bit));
+    assert_false(region_has_record(&region, UINT32_MAX));
     region_close(&region);
 }
 
@@ -61,7 +91,8 @@ static void without_memory_there_is_no_region_and_no_block(void **state)
     fake_os_fail_kind_at(1, FAKE_MEMORY, 0);
     assert_int_equal(region_alloc_block(&region, 64, 64), 0);
     fake_os_fail_kind_at(1, FAKE_MEMORY, 0);
-    assert_int_equal(region_alloc_run(&region, 1), 0);
+    while (region_alloc_run(&region, 1))
+        continue;
     assert_true(region_alloc_block(&region, 64, 64) > 0);
     assert_true(region_alloc_run(&region, 1) > 0);
     region_close(&region);
@@ -84,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(blocks_are_zeroed_aligned_and_apart),
         leak_checked_test(runs_of_records_remember_their_size),
+        leak_checked_test(numbers_of_no_record_are_told_apart),
         leak_checked_test(without_memory_there_is_no_region_and_no_block),
         leak_checked_test(a_block_too_large_for_the_region_is_refused),
     };
