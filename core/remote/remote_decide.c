@@ -43,6 +43,8 @@ static bool remote_is_away(int result)
 static enum record_state remote_state_of(const struct remote_set *remote, uint32_t record,
                                          int result)
 {
+    bool is_max_wait = record_load(remote_word(&remote->set, record, REMOTE_HOLD)) != 0;
+
     switch (result) {
     case -EAGAIN:
     case -ERANGE:
@@ -50,8 +52,7 @@ static enum record_state remote_state_of(const struct remote_set *remote, uint32
     case -ENOBUFS:
         return RECORD_QUEUE_FULL;
     case -ETIMEDOUT:
-        return record_load(remote_word(&remote->set, record, REMOTE_HOLD)) ? RECORD_REFUSED
-                                                                          : RECORD_TIMED_OUT;
+        return is_max_wait ? RECORD_REFUSED : RECORD_TIMED_OUT;
     case -EEXIST:
         return RECORD_MISMATCH;
     case -EACCES:

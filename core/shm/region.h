@@ -43,7 +43,7 @@ struct segment;
 struct region {
     struct region_area blocks;
     struct region_area records; /* run 0 has no records: it is the table of the runs */
-    size_t gap, gap_end; /* offsets in the blocks area, skipped to align a block */
+    size_t gap, gap_end;        /* offsets in the blocks area, skipped to align a block */
 
     /*
      * Bounds for numbers that other processes may have written. A number out of bounds resolves to

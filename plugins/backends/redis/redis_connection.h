@@ -59,10 +59,10 @@ struct redis_ticket {
     uint64_t fence, at_us;
     uint64_t asked_ns, max_wait_ns;
     uint64_t deadline_ns; /* of the wait, by CLOCK_MONOTONIC: as the caller counts it */
-    uint64_t version; /* of the session, as of the last change */
-    uint64_t listed;  /* the last weir_list that had it */
-    uint32_t state;   /* enum redis_ticket_state */
-    uint32_t mode;    /* enum weir_backend_mode */
+    uint64_t version;     /* of the session, as of the last change */
+    uint64_t listed;      /* the last weir_list that had it */
+    uint32_t state;       /* enum redis_ticket_state */
+    uint32_t mode;        /* enum weir_backend_mode */
     uint32_t slot;
     uint32_t index;      /* of the set's tickets: a part of the hold */
     uint32_t calls_n;    /* on their way */

@@ -528,9 +528,8 @@ static void verdicts_are_about_their_own_set(void **state)
         assert_int_equal(weir_try_acquire(pool, ASK({"slot", 1}), &holder, NULL), 0);
         assert_int_equal(weir_submit(pool, ASK({"slot", 1}), &waiter, NULL), 1);
         word = record_load(&set_record(waiter->set, waiter->record)->word);
-        assert_int_equal(host->decided(host->context, world.set,
-                                       remote_token(waiter->record, word), &grant),
-                         1);
+        assert_int_equal(
+            host->decided(host->context, world.set, remote_token(waiter->record, word), &grant), 1);
         assert_int_equal(result_of(waiter), -EINPROGRESS);
         weir_release(&holder);
         assert_int_equal(result_of(waiter), 0);
