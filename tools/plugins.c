@@ -6,6 +6,7 @@
 #include "usage.h"
 #include "weir.h"
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/algorithm.h>
@@ -165,11 +166,14 @@ static void json_types(struct json *json, const struct weir_algorithm *algorithm
 
 static void json_plugin(struct json *json, const char *path, const struct weir_plugin *plugin)
 {
+    char state_id[17];
     json_object(json, NULL);
     json_text(json, "path", path);
     json_text(json, "kind", kind_name(plugin->kind));
     json_text(json, "name", plugin->name);
     json_text(json, "version", plugin->version);
+    snprintf(state_id, sizeof(state_id), "%016" PRIx64, plugin->state_id);
+    json_text(json, "state_id", state_id);
     json_text(json, "summary", plugin->summary);
     if (plugin->kind == WEIR_PLUGIN_ALGORITHM)
         json_types(json, plugin->ops);

@@ -156,6 +156,7 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
         return hash;
     hash = fingerprint_hash_string(hash, limit->algorithm_name);
     hash = fingerprint_hash_string(hash, limit->algorithm_version);
+    hash = fnv1a_bytes(hash, &limit->algorithm_state_id, sizeof(limit->algorithm_state_id));
     hash = fnv1a_bytes(hash, &config_size, sizeof(config_size));
     return fnv1a_bytes(hash, limit->config, limit->config_size);
 }

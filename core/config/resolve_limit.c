@@ -230,6 +230,7 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
         limit->algorithm = &plugin->algorithm;
         limit->algorithm_name = plugin->info.name;
         limit->algorithm_version = plugin->info.version;
+        limit->algorithm_state_id = plugin->info.state_id;
     } else if (resolve_limit_is_counted(ast)) {
         plugin = &counted_resource;
         owner.fields_n = LIMIT_FIELD_ALGORITHM + 1; /* the others are not for resources */

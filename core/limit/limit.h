@@ -26,7 +26,8 @@ struct limit {
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource, like the next */
-    const char *algorithm_version;          /* the plugin's */
+    const char *algorithm_version;          /* the plugin's, like the next */
+    uint64_t algorithm_state_id;            /* identity of configuration and state */
     char *settings_text;   /* owned; settings text: name NUL value NUL, and so on */
     uint32_t settings_n;   /* number of settings */
     void *config;          /* owned; the algorithm's configuration, aligned to 16 */

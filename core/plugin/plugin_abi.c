@@ -123,6 +123,17 @@ static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const c
     return wrong ? plugin_abi_refuse(reader, "its %s %s", what, wrong) : 0;
 }
 
+bool plugin_abi_is_plugin_name(const char *text)
+{
+    char part[PLUGIN_NAME_MAX + 1];
+    const char *dot = memchr(text, '.', strnlen(text, sizeof(part)));
+    if (!dot)
+        return plugin_abi_is_name(text);
+    snprintf(part, sizeof(part), "%.*s", (int)(dot - text), text);
+    return plugin_abi_is_name(part) && plugin_abi_is_name(dot + 1) &&
+           strnlen(text, sizeof(part)) < sizeof(part);
+}
+
 static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
                                  const char *name)
 {
@@ -357,10 +368,14 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
     struct weir_plugin *info = &plugin->info;
     int r = plugin_abi_read_struct(reader, "description", data, FIELD_END(struct weir_plugin, ops),
                                    info, sizeof(*info));
-    if (r == 0)
-        r = plugin_abi_check_name(reader, "name", info->name);
     if (r < 0)
         return r;
+    if (!info->name)
+        return plugin_abi_refuse(reader, "its name is missing (NULL)");
+    if (!plugin_abi_is_plugin_name(info->name))
+        return plugin_abi_refuse(
+            reader, "its name `%s` is not of the form [a-z0-9_]+ or vendor.name, at most %u long",
+            error_text(info->name).text, PLUGIN_NAME_MAX);
     reader->plugin = info->name;
     if (info->kind == 0)
         return plugin_abi_refuse(reader, "its kind is 0");

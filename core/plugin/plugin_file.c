@@ -5,6 +5,7 @@
  * machine is reported as "not found".
  */
 #include "plugin/plugin_file.h"
+#include "base/hash.h"
 #include "os/os.h"
 #include <elf.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #define PATH_TEXT_MAX       128u /* bytes of a path there */
 #define PROGRAM_HEADERS_MAX 128u
 #define ABI_MAJORS_MAX      99u /* other ABI majors to look for, in a refused file */
+#define FILE_SIZE_MAX       ((size_t)1 << 28)
 
 int plugin_file_refuse(struct plugin_file *file, const char *format, ...)
 {
@@ -163,6 +165,29 @@ static int plugin_file_find_table(struct plugin_file *file, void *library,
                               WEIR_PLUGIN_SYMBOL);
 }
 
+/* Gives plugins without an identity that of the file's bytes. */
+static int plugin_file_identify(struct plugin_file *file)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    uint32_t i = 0;
+    while (i < file->plugins_n && file->plugins[i].info.state_id != 0)
+        i++;
+    if (i == file->plugins_n)
+        return 0;
+    int r = os_file_read(file->path, FILE_SIZE_MAX, &bytes, &size);
+    if (r == -ENOMEM)
+        return r;
+    if (r < 0)
+        return plugin_file_refuse(file, "it cannot be read: %s", strerrordesc_np(-r));
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, bytes, size);
+    os_free(bytes);
+    for (; i < file->plugins_n; i++)
+        if (file->plugins[i].info.state_id == 0)
+            file->plugins[i].info.state_id = hash;
+    return 0;
+}
+
 static int plugin_file_load_library(struct plugin_file *file)
 {
     const struct weir_plugin_table *table = NULL;
@@ -174,7 +199,13 @@ static int plugin_file_load_library(struct plugin_file *file)
     if (r < 0)
         return plugin_file_refuse(file, "it cannot be loaded: %.200s", reason);
     r = plugin_file_find_table(file, library, &table);
-    return r < 0 ? r : plugin_abi_read(file, table);
+    if (r == 0)
+        r = plugin_abi_read(file, table);
+    if (r == 0 && plugin_file_identify(file) < 0) {
+        plugin_abi_free(file);
+        r = file->refusal.code != 0 ? -ENOEXEC : -ENOMEM;
+    }
+    return r;
 }
 
 /* Reads a built-in plugin. It has no file to check, but its table is validated like any other. */

@@ -40,9 +40,10 @@ int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *ta
 /* Frees the file's plugins. */
 void plugin_abi_free(struct plugin_file *file);
 
-/* Returns whether `text` matches [a-z0-9_]+ and is at most PLUGIN_NAME_MAX bytes long. So it is
- * never a path. */
+/* Returns whether `text` matches [a-z0-9_]+ and is at most PLUGIN_NAME_MAX bytes long. */
 bool plugin_abi_is_name(const char *text);
+/* Returns whether `text` is two such names with a dot between, or one. So it is never a path. */
+bool plugin_abi_is_plugin_name(const char *text);
 
 /*
  * The project's plugins inside the static library (plugin_builtin.c). For the search they form one

@@ -295,10 +295,11 @@ static int plugin_bad_name_error(struct plugin_search *plugins, const struct plu
         char c = query->name[i];
         meant[i] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '-' || c == ' ' ? '_' : c;
     }
-    bool is_close = plugin_abi_is_name(meant) && plugin_query_run(plugins, &better) == 0;
+    bool is_close = plugin_abi_is_plugin_name(meant) && plugin_query_run(plugins, &better) == 0;
     return error_set(
         reterr, -EINVAL,
-        "`%s` is not the name of %s %s%s%s%s: letters a-z, digits and `_`, never a path",
+        "`%s` is not the name of %s %s%s%s%s: letters a-z, digits and `_`, or `vendor.name`, never "
+        "a path",
         error_text(query->name).text, article, kind, is_close ? " (did you mean `" : "",
         is_close ? meant : "", is_close ? "`?)" : "");
 }
@@ -308,7 +309,7 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
 {
     struct plugin_query query = {.kind = kind, .name = name};
     struct str_map *known = &plugins->by_name[kind];
-    if (!plugin_abi_is_name(name))
+    if (!plugin_abi_is_plugin_name(name))
         return plugin_bad_name_error(plugins, &query, reterr);
     *ret = str_map_find(known, name);
     if (*ret)

@@ -237,7 +237,7 @@ static int segment_error_differs(struct segment_file *file, const char *there, c
                      "the segment has another definition of the set: there `%s`, here `%s`%s "
                      "(segment `%s` in `%s`)",
                      definition_excerpt(there, at).text, definition_excerpt(here, at).text,
-                     there[at] == here[at] ? ", with plugins of another version" : "",
+                     there[at] == here[at] ? ", with other plugins of these names" : "",
                      error_text(file->segment->file_name).text, error_text(file->directory).text);
 }
 

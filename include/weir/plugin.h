@@ -6,9 +6,9 @@
  * clock, no allocation, no I/O, no lock, no randomness, no writable static data. What backends may
  * do is in backend.h.
  *
- * A plugin `x` is best kept in a file x.so; other files named *.so are looked through as well. The
- * file and its directory must belong to root or to the user, and must not be writable for others.
- * `weir plugins DIR` says what is wrong with a file that is refused.
+ * A plugin `a.x` is best kept in a file a.x.so; other files named *.so are looked through as well.
+ * The file and its directory must belong to root or to the user, and must not be writable for
+ * others. `weir plugins DIR` says what is wrong with a file that is refused.
  *
  * Growth: structs that start with their size grow at the end; a field beyond `size` counts as
  * absent (NULL or 0), which means the behavior of before it existed. Sizes are multiples of 8, at
@@ -134,13 +134,22 @@ struct weir_plugin {
     size_t size;           /* sizeof(struct weir_plugin) */
     uint32_t kind;         /* enum weir_plugin_kind */
     uint32_t parameters_n; /* 0 .. 64 */
-    const char *name;      /* [a-z0-9_]+, at most 64 bytes; in a file, once for each kind */
-    const char *version;   /* the plugin's own */
-    const char *summary;   /* one line */
+    const char *name;    /* `vendor.name`, each [a-z0-9_]+, at most 64 bytes in all; in a file, once
+                            for each kind. Names without a vendor are the project's own */
+    const char *version; /* the plugin's own */
+    const char *summary; /* one line */
     const struct weir_parameter *parameters;
     const void *ops; /* struct weir_algorithm, weir_balancer or weir_backend, by kind */
     uint32_t flags;  /* none yet */
     uint32_t reserved;
+
+    /*
+     * Identity of configuration and state: a random number, with a new one for each change of the
+     * layout or meaning of their bytes. Processes share a set only if name, version and identity of
+     * its algorithms are equal. 0: the bytes of the plugin's file are its identity, so that only
+     * equal files share.
+     */
+    uint64_t state_id;
 };
 
 struct weir_plugin_table {

@@ -46,7 +46,7 @@ enum { CAPACITY, WINDOW };
 /* Types of limits that the algorithms serve. A resource is held; time does not replenish it. */
 #define TYPES_OF_RATES (1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL)
 
-#define PLUGIN_TABLE(name_, summary_)                                                              \
+#define PLUGIN_TABLE(name_, state_id_, summary_)                                                   \
     static const struct weir_plugin plugin = {                                                     \
         .size = sizeof(plugin),                                                                    \
         .kind = WEIR_PLUGIN_ALGORITHM,                                                             \
@@ -56,6 +56,7 @@ enum { CAPACITY, WINDOW };
         .summary = (summary_),                                                                     \
         .parameters = parameters,                                                                  \
         .ops = &algorithm,                                                                         \
+        .state_id = (state_id_),                                                                   \
     };                                                                                             \
     static const struct weir_plugin *const plugins[] = {&plugin};                                  \
     const struct weir_plugin_table weir_plugins_v1 = {                                             \

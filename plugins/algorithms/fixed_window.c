@@ -261,4 +261,5 @@ static const struct weir_algorithm algorithm = {
     .refund_strict = refund, /* what was not refunded never exceeds the capacity */
 };
 
-PLUGIN_TABLE("fixed_window", "a counter per window; windows from the first use or on a calendar");
+PLUGIN_TABLE("fixed_window", UINT64_C(0x2127feb9f4472599),
+             "a counter per window; windows from the first use or on a calendar");

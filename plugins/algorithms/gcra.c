@@ -296,5 +296,5 @@ static const struct weir_algorithm algorithm = {
     .refund_strict = refund_strict,
 };
 
-PLUGIN_TABLE("gcra",
+PLUGIN_TABLE("gcra", UINT64_C(0xe0523881fe18ae4b),
              "virtual scheduling: decides as token_bucket does, often on one word of state");

@@ -257,4 +257,5 @@ static const struct weir_algorithm algorithm = {
     .refund_strict = refund_strict,
 };
 
-PLUGIN_TABLE("leaky_bucket", "a bucket that drains at a steady rate: a meter, or a shaper");
+PLUGIN_TABLE("leaky_bucket", UINT64_C(0x29e0040b825d8ead),
+             "a bucket that drains at a steady rate: a meter, or a shaper");

@@ -225,4 +225,5 @@ static const struct weir_algorithm algorithm = {
     .refund_strict = refund, /* what was not refunded never exceeds the capacity */
 };
 
-PLUGIN_TABLE("sliding_window", "never more than capacity in any window: a log, exact or coarse");
+PLUGIN_TABLE("sliding_window", UINT64_C(0x11d0232e4869e5ef),
+             "never more than capacity in any window: a log, exact or coarse");

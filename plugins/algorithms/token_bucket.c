@@ -249,5 +249,5 @@ static const struct weir_algorithm algorithm = {
     .refund_strict = refund_strict,
 };
 
-PLUGIN_TABLE("token_bucket",
+PLUGIN_TABLE("token_bucket", UINT64_C(0x2842883cf3aa332f),
              "a bucket filled at a steady rate; unused units are saved up to burst");

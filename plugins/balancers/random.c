@@ -27,6 +27,7 @@ static const struct weir_plugin plugin = {
     .version = "1.0",
     .summary = "any set, all equally likely; the pool's seed makes it repeatable",
     .ops = &balancer,
+    .state_id = UINT64_C(0x265ef00811f8fa63),
 };
 static const struct weir_plugin *const plugins[] = {&plugin};
 

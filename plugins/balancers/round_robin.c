@@ -38,6 +38,7 @@ static const struct weir_plugin plugin = {
     .version = "1.0",
     .summary = "one set after the other; every worker starts at its own",
     .ops = &balancer,
+    .state_id = UINT64_C(0x515478df9c92c214),
 };
 static const struct weir_plugin *const plugins[] = {&plugin};
 

@@ -8,7 +8,7 @@ static const char text[] = "version: 1\n"
                            "sets:\n"
                            "  trial:\n"
                            "    limits:\n"
-                           "      - { type: call, algorithm: quota, capacity: 3 }\n"
+                           "      - { type: call, algorithm: acme.quota, capacity: 3 }\n"
                            "      - { type: call, algorithm: gcra, capacity: 1M, window: 1s }\n";
 
 int main(int argc, char **argv)

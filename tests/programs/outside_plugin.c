@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A plugin as a third party writes one, against the installed headers alone: `quota` grants so many
- * units in all, and then no more.
+ * A plugin as a third party writes one, against the installed headers alone: `acme.quota` grants so
+ * many units in all, and then no more.
  */
 #include <weir/algorithm.h>
 
@@ -88,7 +88,7 @@ static const struct weir_plugin plugin = {
     .size = sizeof(plugin),
     .kind = WEIR_PLUGIN_ALGORITHM,
     .parameters_n = 1,
-    .name = "quota",
+    .name = "acme.quota",
     .version = "1.0",
     .summary = "so many units in all",
     .parameters = parameters,

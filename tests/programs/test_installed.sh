@@ -212,7 +212,7 @@ compile_plugin()
 {
     mkdir -p "$scratch/plugins"
     # shellcheck disable=SC2046,SC2086
-    "${cc[@]}" $warnings -fPIC -shared -fvisibility=hidden -o "$scratch/plugins/quota.so" \
+    "${cc[@]}" $warnings -fPIC -shared -fvisibility=hidden -o "$scratch/plugins/acme.quota.so" \
         "$source/tests/programs/outside_plugin.c" $(pkg-config --cflags weir-plugin)
 }
 

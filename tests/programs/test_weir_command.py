@@ -410,6 +410,7 @@ class Plugins(Directory):
         gcra = plugins["gcra"]
         self.assertEqual(gcra["kind"], "algorithm")
         self.assertEqual(gcra["types"], ["rate", "call"])
+        self.assertRegex(gcra["state_id"], "^[0-9a-f]{16}$")
         self.assertTrue(gcra["path"].endswith("/gcra.so"))
         window = next(p for p in gcra["parameters"] if p["name"] == "window")
         self.assertEqual((window["type"], window["required"], window["min"], window["default"]),
@@ -417,6 +418,26 @@ class Plugins(Directory):
         mode = next(p for p in plugins["leaky_bucket"]["parameters"] if p["name"] == "mode")
         self.assertEqual((mode["choices"], mode["default"]), (["meter", "shaper"], "meter"))
         self.assertEqual(plugins["random"]["kind"], "balancer")
+
+    def test_two_plugins_of_one_name(self):
+        """Processes share no set if their plugins differ in nothing but what their states are."""
+        path = {}
+        for which in ("1", "2"):
+            directory = os.path.join(self.directory, which)
+            os.mkdir(directory)
+            shutil.copy(os.path.join(BROKEN, f"name_same_{which}.so"), directory)
+            path[which] = self.write(f"{which}.yaml", f"""version: 1
+plugin_dirs: [{directory}]
+process_dir: {self.directory}
+sets: {{ s: {{ backend: process, limits: [ {{ type: rate, key: k, algorithm: acme.same }} ] }} }}
+""")
+        for which in ("1", "2", "1"):
+            done = weir("exec", "-f", path[which], "-s", "s", "--", "true")
+            if which == "1":
+                self.expect(done, 0)
+            else:
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(b", with other plugins of these names (segment `", done.stderr)
 
     def test_a_backend(self):
         """Texts have no default that could be shown."""

@@ -360,6 +360,7 @@ static const struct weir_plugin plugin = {
     .summary = "sets on a Redis server, version 7.0 or later",
     .parameters = parameters,
     .ops = &backend,
+    .state_id = UINT64_C(0x7c1e5d0a96b2f348),
 };
 static const struct weir_plugin *const plugins[] = {&plugin};
 const struct weir_plugin_table weir_plugins_v1 = {

@@ -220,6 +220,9 @@ static void test_plugin(void **state)
     limit->algorithm_version = "1.0.1";
     assert_true(hash_of(set) != before.hash);
     limit->algorithm_version = version;
+    limit->algorithm_state_id++;
+    assert_true(hash_of(set) != before.hash);
+    limit->algorithm_state_id--;
     limit->algorithm_name = "token_buckets";
     assert_true(hash_of(set) != before.hash);
     limit->algorithm_name = name;

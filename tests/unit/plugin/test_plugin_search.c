@@ -164,6 +164,10 @@ static const struct broken_case broken_cases[] = {
     {"name_empty", "plugin 1: its name `` is not of the form"},
     {"name_slash", "plugin 1: its name `../evil` is not of the form [a-z0-9_]+"},
     {"name_upper", "plugin 1: its name `Upper` is not of the form"},
+    {"name_without_vendor", "plugin 1: its name `.good` is not of the form"},
+    {"name_without_end", "plugin 1: its name `acme.` is not of the form"},
+    {"name_of_three", "plugin 1: its name `acme.a.b` is not of the form"},
+    {"name_long", "is not of the form [a-z0-9_]+ or vendor.name, at most 64 long"},
     {"version_null", "plugin `version_null`: its version is missing (NULL)"},
     {"version_control", "its version has a control character"},
     {"summary_null", "its summary is missing (NULL)"},
@@ -559,6 +563,7 @@ static void test_tables_and_descriptions_of_other_lengths(void **state)
 
         assert_int_equal(found->info.size, sizeof(found->info));
         assert_int_equal(found->info.flags, 0);
+        assert_true(found->info.state_id != 0x1234);
     }
     plugin_search_free(plugins);
 }
@@ -583,8 +588,10 @@ static void test_names_are_not_paths(void **state)
 {
     static const char long_name[] = "a1234567890123456789012345678901234567890123456789012345"
                                     "678901234";
-    static const char *const wrong[] = {"",    "../good", "/good", "good.so",  "Good",
-                                        "a b", "a-b",     "a\n",   "\xc3\xa4", long_name};
+    static const char *const wrong[] = {"",         "../good", "/good", "a.good.so", "Good",
+                                        "a b",      "a-b",     "a\n",   "\xc3\xa4",  ".",
+                                        "..",       ".good",   "good.", "a..good",   "a./good",
+                                        "a/b.good", long_name};
     struct plugin_search *plugins = open_plugins(BROKEN_DIR);
     const struct plugin *plugin = NULL;
     struct weir_error error;
@@ -665,6 +672,51 @@ static void test_several_plugins_in_a_file(void **state)
     assert_string_equal(hidden->path, join(dir.text, "good_pair.so").text);
     find(plugins, WEIR_PLUGIN_ALGORITHM, "good_pair");
     plugin_search_free(plugins);
+    remove_dir(dir.text);
+}
+
+/* A name with a vendor is that of a file, too. */
+static void test_names_of_vendors(void **state)
+{
+    struct path dir = make_dir(), file = copy_into(dir.text, "name_vendor", "acme.good.so");
+    struct plugin_search *plugins = open_plugins(dir.text);
+    const struct plugin *plugin = NULL;
+
+    (void)state;
+    copy_into(dir.text, "name_same_1", "other_file.so");
+    assert_string_equal(find(plugins, WEIR_PLUGIN_ALGORITHM, "acme.good")->path, file.text);
+    assert_int_equal(plugin_search_find(plugins, WEIR_PLUGIN_ALGORITHM, "good", &plugin, NULL),
+                     -ENOENT);
+    find(plugins, WEIR_PLUGIN_ALGORITHM, "acme.same");
+    plugin_search_free(plugins);
+    remove_dir(dir.text);
+}
+
+static uint64_t state_id_in(const char *dir, const char *name)
+{
+    struct plugin_search *plugins = open_plugins(dir);
+    uint64_t id = find(plugins, WEIR_PLUGIN_ALGORITHM, name)->info.state_id;
+
+    plugin_search_free(plugins);
+    return id;
+}
+
+/* A plugin has the identity that it states, or that of its file's bytes. */
+static void test_identities(void **state)
+{
+    struct path dir = make_dir(), copy = copy_into(dir.text, "good", "good.so");
+    uint64_t id = state_id_in(BROKEN_DIR, "good");
+    FILE *file;
+
+    (void)state;
+    assert_int_equal(state_id_in(BROKEN_DIR, "good_identity"), 0x1234);
+    assert_true(id != 0);
+    assert_true(state_id_in(dir.text, "good") == id);
+    file = fopen(copy.text, "ab"); /* behind everything that is loaded */
+    assert_non_null(file);
+    assert_int_equal(fputc('\n', file), '\n');
+    assert_int_equal(fclose(file), 0);
+    assert_true(state_id_in(dir.text, "good") != id);
     remove_dir(dir.text);
 }
 
@@ -796,8 +848,8 @@ static void test_discovery_of_everything(void **state)
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 13 + newer_n);
-    assert_int_equal(seen.plugins, 13 + newer_n);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 18 + newer_n);
+    assert_int_equal(seen.plugins, 18 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
     assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */
@@ -1021,6 +1073,8 @@ int main(int argc, char **argv)
         leak_checked_test(test_unknown_names),
         leak_checked_test(test_kinds_are_apart),
         leak_checked_test(test_several_plugins_in_a_file),
+        leak_checked_test(test_names_of_vendors),
+        leak_checked_test(test_identities),
         leak_checked_test(test_order_of_directories),
         leak_checked_test(test_refusal_ends_the_search),
         leak_checked_test(test_environment_of_a_privileged_process),

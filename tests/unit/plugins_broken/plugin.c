@@ -30,6 +30,9 @@
 #ifndef PLUGIN_FLAGS
 #define PLUGIN_FLAGS 0
 #endif
+#ifndef STATE_ID
+#define STATE_ID 0
+#endif
 #ifndef PARAMETER_FLAGS
 #define PARAMETER_FLAGS 0
 #endif
@@ -280,6 +283,7 @@ const struct weir_plugin plugin = {
     .parameters = PARAMETERS,
     .ops = OPS,
     .flags = PLUGIN_FLAGS,
+    .state_id = STATE_ID,
 };
 
 /* The same name again. */

@@ -508,7 +508,7 @@ static void only_the_hash_decides(void **state)
     segment_close(second);
     shape = some_shape();
     shape.definition_hash = 44;
-    assert_refused(&shape, -EEXIST, "plugins of another version");
+    assert_refused(&shape, -EEXIST, "other plugins of these names");
     shape = some_shape();
     shape.while_used = true;
     assert_refused(&shape, -EEXIST, "another definition of the set");
