@@ -14,6 +14,8 @@ from collections import defaultdict
 
 import yaml
 
+from verdict import Verdict
+
 SECOND = 10**9
 SATURATED_MIN = 2 * SECOND  # shorter times with waiters are not judged
 SETTLE = SECOND  # until the burst saved up before is used
@@ -171,17 +173,6 @@ def read_log(lines, sets):
 
 
 # ---- the checks ----
-
-class Verdict:
-    """Collects what is wrong."""
-
-    def __init__(self):
-        self.failed = False
-
-    def say(self, fine, text):
-        print(("ok      " if fine else "FAILED  ") + text)
-        self.failed = self.failed or not fine
-
 
 def amounts_of(limit, each):
     """What was granted of a limit, and what was refunded, each with its earliest and latest

@@ -20,6 +20,8 @@ import time
 
 import yaml
 
+from verdict import Verdict
+
 SECOND = 10**9
 UNITS = {"ms": 10**6, "s": SECOND}
 NODES = 3
@@ -253,17 +255,6 @@ class Demo:
             while node.read():
                 pass
         return fine
-
-
-class Verdict:
-    """Collects what is wrong."""
-
-    def __init__(self):
-        self.failed = False
-
-    def say(self, fine, text):
-        print(("ok      " if fine else "FAILED  ") + text)
-        self.failed = self.failed or not fine
 
 
 def most_started(jobs, length):

@@ -193,6 +193,18 @@ void world_close(void)
     world.w = weir_close(world.w);
 }
 
+void world_refused(const char *text, const char *why)
+{
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+    struct weir_error error;
+    weir *w = NULL;
+
+    assert_true(weir_open(&w, &options, &error) < 0);
+    assert_null(w);
+    if (!strstr(error.message, why))
+        fail_msg("`%s` does not say `%s`", error.message, why);
+}
+
 weir_pool *pool_open(const char *name, uint32_t worker)
 {
     weir_pool *pool = NULL;

@@ -60,6 +60,9 @@ struct twin {
 struct twin world_twin(const char *name);
 void world_twin_close(struct twin *twin);
 
+/* An instance of this configuration text is refused, in words that include these. */
+void world_refused(const char *text, const char *why);
+
 weir_pool *pool_open(const char *name, uint32_t worker);
 
 /* Moves the clock on and does what is due. Returns how many waiters were decided. */

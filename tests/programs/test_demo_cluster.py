@@ -9,10 +9,12 @@ usage: test_demo_cluster.py DEMO_CLUSTER
 import contextlib
 import importlib.util
 import io
+import pathlib
 import sys
 import unittest
 
 PATH = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(PATH).resolve().parent))  # of what it imports
 SPEC = importlib.util.spec_from_file_location("demo_cluster", PATH)
 demo = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(demo)

@@ -6,12 +6,12 @@
  *     lease_bench PLUGIN SOCKET BATCHES
  */
 #include "lib/require.h"
+#include "server_set.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <weir/weir.h>
 
@@ -27,25 +27,9 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
 }
 
-static void open_set(weir **w, weir_pool **pool, const char *plugin, const char *path)
-{
-    char directory[512], text[1536];
-    struct weir_error error;
-    struct weir_options options = {.size = sizeof(options), .text = text};
-
-    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(plugin, '/') - plugin), plugin);
-    snprintf(text, sizeof(text),
-             "version: 1\nplugin_dirs: [ \"%s\" ]\n"
-             "backends: { main: { type: redis, url: \"unix://%s\", session: 100ms } }\n"
-             "sets: { api: { backend: main, limits: [ { type: rate, key: tokens, algorithm: gcra,\n"
-             "  capacity: 100M, window: 1s, burst: 1001000, lease: { for: 10ms } } ] } }\n",
-             directory, path);
-    if (weir_open(w, &options, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        exit(1);
-    }
-    require(weir_pool_open(pool, *w, "api", 0, NULL) == 0);
-}
+static const char limits[] =
+    "limits: [ { type: rate, key: tokens, algorithm: gcra, capacity: 100M, "
+    "window: 1s, burst: 1001000, lease: { for: 10ms } } ]";
 
 static int by_value(const void *a, const void *b)
 {
@@ -140,7 +124,7 @@ int main(int argc, char **argv)
 
     require(argc == 4);
     blocks = strtoul(argv[3], NULL, 10) * (BATCH / BLOCK);
-    open_set(&w, &pool, argv[1], argv[2]);
+    server_set_open(&w, &pool, argv[1], argv[2], "session: 100ms", limits);
     while (weir_take(pool, &request, NULL) != 0) /* the server is young */
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     for (int i = 0; i < 20000; i++) /* batches grow */

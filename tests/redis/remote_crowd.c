@@ -8,6 +8,7 @@
  */
 #include "lib/random.h"
 #include "lib/require.h"
+#include "server_set.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <weir/weir.h>
 
 #define MS         UINT64_C(1000000)
@@ -172,24 +172,13 @@ static void *run(void *argument)
 
 static void open_node(struct node *node, const char *plugin, const char *path)
 {
-    char directory[512], text[1536];
-    struct weir_error error;
-    struct weir_options options = {.size = sizeof(options), .text = text};
+    char set[256];
 
-    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(plugin, '/') - plugin), plugin);
-    snprintf(text, sizeof(text),
-             "version: 1\nplugin_dirs: [ \"%s\" ]\n"
-             "backends: { main: { type: redis, url: \"unix://%s\", session: 2s } }\n"
-             "sets: { api: { backend: main, on_failure: wait, limits: [\n"
-             "  { type: resource, key: slots, capacity: %d },\n"
-             "  { type: rate, key: tokens, algorithm: gcra, capacity: 1k, window: 1s, burst: 5 } ] "
-             "} }\n",
-             directory, path, CAPACITY);
-    if (weir_open(&node->w, &options, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        exit(1);
-    }
-    require(weir_pool_open(&node->pool, node->w, "api", 0, NULL) == 0);
+    snprintf(set, sizeof(set),
+             "on_failure: wait, limits: [ { type: resource, key: slots, capacity: %d }, { type: "
+             "rate, key: tokens, algorithm: gcra, capacity: 1k, window: 1s, burst: 5 } ]",
+             CAPACITY);
+    server_set_open(&node->w, &node->pool, plugin, path, "session: 2s", set);
     require(weir_queue_open(&node->queue, node->w, 8) == 0);
     pthread_mutex_init(&node->queue_lock, NULL);
 }

@@ -7,6 +7,7 @@
  */
 #include "lib/random.h"
 #include "lib/require.h"
+#include "server_set.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,22 +60,13 @@ struct node {
 
 static void open_node(struct node *node, const char *plugin, const char *path)
 {
-    char directory[512], text[1536];
-    struct weir_error error;
-    struct weir_options options = {.size = sizeof(options), .text = text};
+    char limits[256];
 
-    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(plugin, '/') - plugin), plugin);
-    snprintf(text, sizeof(text),
-             "version: 1\nplugin_dirs: [ \"%s\" ]\n"
-             "backends: { main: { type: redis, url: \"unix://%s\", session: 100ms } }\n"
-             "sets: { api: { backend: main, limits: [ { type: rate, key: tokens, algorithm: gcra,\n"
-             "  capacity: %d, window: 1s, burst: %d, lease: { for: 50ms } } ] } }\n",
-             directory, path, RATE, BURST);
-    if (weir_open(&node->w, &options, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        exit(1);
-    }
-    require(weir_pool_open(&node->pool, node->w, "api", 0, NULL) == 0);
+    snprintf(limits, sizeof(limits),
+             "limits: [ { type: rate, key: tokens, algorithm: gcra, capacity: %d, window: 1s, "
+             "burst: %d, lease: { for: 50ms } } ]",
+             RATE, BURST);
+    server_set_open(&node->w, &node->pool, plugin, path, "session: 100ms", limits);
 }
 
 /* Takes some units, and notes when. */

@@ -7,13 +7,13 @@
  *     remote_share PLUGIN SOCKET PID
  */
 #include "lib/require.h"
+#include "server_set.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <weir/weir.h>
 
 #define MS          UINT64_C(1000000)
@@ -29,23 +29,12 @@ static pid_t server;
 
 static void open_node(struct node *node, const char *plugin, const char *path)
 {
-    char directory[512], text[1536];
-    struct weir_error error;
-    struct weir_options options = {.size = sizeof(options), .text = text};
+    char set[128];
 
-    snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(plugin, '/') - plugin), plugin);
-    snprintf(
-        text, sizeof(text),
-        "version: 1\nplugin_dirs: [ \"%s\" ]\n"
-        "backends: { main: { type: redis, url: \"unix://%s\", session: 1s, timeout: 200ms } }\n"
-        "sets: { api: { backend: main, on_failure: local_share, limits: [\n"
-        "  { type: resource, key: slots, capacity: %d } ] } }\n",
-        directory, path, CAPACITY);
-    if (weir_open(&node->w, &options, &error) < 0) {
-        fprintf(stderr, "%s\n", error.message);
-        exit(1);
-    }
-    require(weir_pool_open(&node->pool, node->w, "api", 0, NULL) == 0);
+    snprintf(set, sizeof(set),
+             "on_failure: local_share, limits: [ { type: resource, key: slots, capacity: %d } ]",
+             CAPACITY);
+    server_set_open(&node->w, &node->pool, plugin, path, "session: 1s, timeout: 200ms", set);
 }
 
 static int try_acquire(const struct node *node, uint64_t amount, weir_acquisition **ret)

@@ -68,6 +68,15 @@ BALANCER(emptiest, WEIR_BALANCER_VIEWS, pick_emptiest);
 BALANCER(soonest, WEIR_BALANCER_VIEWS, pick_soonest);
 BALANCER(route, 0, pick_route);
 
+#define ALGORITHM(name_, ...)                                                                      \
+    static const struct weir_algorithm name_##_ops = {.size = sizeof(name_##_ops), __VA_ARGS__};   \
+    static const struct weir_plugin name_##_plugin = {.size = sizeof(name_##_plugin),              \
+                                                      .kind = WEIR_PLUGIN_ALGORITHM,               \
+                                                      .name = #name_,                              \
+                                                      .version = "1",                              \
+                                                      .summary = "for tests",                      \
+                                                      .ops = &name_##_ops}
+
 static int configure_stingy(const struct weir_setup *setup, void *config,
                             struct weir_footprint *ret, struct weir_reason *reterr)
 {
@@ -97,22 +106,8 @@ static uint64_t available_stingy(const void *config, const void *state,
     return 1;
 }
 
-static const struct weir_algorithm stingy_ops = {
-    .size = sizeof(stingy_ops),
-    .types = 1u << WEIR_LIMIT_RATE,
-    .configure = configure_stingy,
-    .ready_at = ready_stingy,
-    .take = take_stingy,
-    .available = available_stingy,
-};
-static const struct weir_plugin stingy_plugin = {
-    .size = sizeof(stingy_plugin),
-    .kind = WEIR_PLUGIN_ALGORITHM,
-    .name = "stingy",
-    .version = "1",
-    .summary = "for tests",
-    .ops = &stingy_ops,
-};
+ALGORITHM(stingy, .types = 1u << WEIR_LIMIT_RATE, .configure = configure_stingy,
+          .ready_at = ready_stingy, .take = take_stingy, .available = available_stingy);
 
 static int configure_stock(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                            struct weir_reason *reterr)
@@ -156,24 +151,9 @@ static uint64_t available_stock(const void *config, const void *state,
     return 10 - *taken;
 }
 
-static const struct weir_algorithm stock_ops = {
-    .size = sizeof(stock_ops),
-    .types = 1u << WEIR_LIMIT_RATE,
-    .flags = WEIR_ALGORITHM_REFUNDS,
-    .configure = configure_stock,
-    .ready_at = ready_stock,
-    .take = take_stock,
-    .refund = refund_stock,
-    .available = available_stock,
-};
-static const struct weir_plugin stock_plugin = {
-    .size = sizeof(stock_plugin),
-    .kind = WEIR_PLUGIN_ALGORITHM,
-    .name = "stock",
-    .version = "1",
-    .summary = "for tests",
-    .ops = &stock_ops,
-};
+ALGORITHM(stock, .types = 1u << WEIR_LIMIT_RATE, .flags = WEIR_ALGORITHM_REFUNDS,
+          .configure = configure_stock, .ready_at = ready_stock, .take = take_stock,
+          .refund = refund_stock, .available = available_stock);
 
 static void refund_spill(const void *config, void *state, const struct weir_instant *at,
                          uint64_t amount, uint64_t granted_ns)
@@ -183,24 +163,10 @@ static void refund_spill(const void *config, void *state, const struct weir_inst
     *taken |= UINT64_C(1) << 63;
 }
 
-static const struct weir_algorithm spill_ops = {
-    .size = sizeof(spill_ops),
-    .types = 1u << WEIR_LIMIT_RATE,
-    .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD,
-    .configure = configure_stock,
-    .ready_at = ready_stock,
-    .take = take_stock,
-    .refund = refund_spill,
-    .available = available_stock,
-};
-static const struct weir_plugin spill_plugin = {
-    .size = sizeof(spill_plugin),
-    .kind = WEIR_PLUGIN_ALGORITHM,
-    .name = "spill",
-    .version = "1",
-    .summary = "for tests",
-    .ops = &spill_ops,
-};
+ALGORITHM(spill, .types = 1u << WEIR_LIMIT_RATE,
+          .flags = WEIR_ALGORITHM_REFUNDS | WEIR_ALGORITHM_WORD, .configure = configure_stock,
+          .ready_at = ready_stock, .take = take_stock, .refund = refund_spill,
+          .available = available_stock);
 
 /* Its low half is what is held, its high half how often something was released. */
 static uint64_t ready_worn(const void *config, const void *state, const struct weir_instant *at,
@@ -226,24 +192,9 @@ static void release_worn(const void *config, void *state, const struct weir_inst
     *word += (UINT64_C(1) << 32) - amount;
 }
 
-static const struct weir_algorithm worn_ops = {
-    .size = sizeof(worn_ops),
-    .types = 1u << WEIR_LIMIT_RESOURCE,
-    .flags = WEIR_ALGORITHM_WORD,
-    .configure = configure_stock,
-    .ready_at = ready_worn,
-    .take = take_stock,
-    .available = available_worn,
-    .release = release_worn,
-};
-static const struct weir_plugin worn_plugin = {
-    .size = sizeof(worn_plugin),
-    .kind = WEIR_PLUGIN_ALGORITHM,
-    .name = "worn",
-    .version = "1",
-    .summary = "for tests",
-    .ops = &worn_ops,
-};
+ALGORITHM(worn, .types = 1u << WEIR_LIMIT_RESOURCE, .flags = WEIR_ALGORITHM_WORD,
+          .configure = configure_stock, .ready_at = ready_worn, .take = take_stock,
+          .available = available_worn, .release = release_worn);
 
 /* ---- algorithms that break their contract once two units are taken ---- */
 
@@ -306,24 +257,8 @@ static int configure_wide(const struct weir_setup *setup, void *config, struct w
 }
 
 #define FAULTY(name_, flags_, configure_, ready_, take_, try_)                                     \
-    static const struct weir_algorithm name_##_ops = {                                             \
-        .size = sizeof(name_##_ops),                                                               \
-        .types = 1u << WEIR_LIMIT_RATE,                                                            \
-        .flags = flags_,                                                                           \
-        .configure = configure_,                                                                   \
-        .ready_at = ready_,                                                                        \
-        .take = take_,                                                                             \
-        .available = available_stock,                                                              \
-        .try_take = try_,                                                                          \
-    };                                                                                             \
-    static const struct weir_plugin name_##_plugin = {                                             \
-        .size = sizeof(name_##_plugin),                                                            \
-        .kind = WEIR_PLUGIN_ALGORITHM,                                                             \
-        .name = #name_,                                                                            \
-        .version = "1",                                                                            \
-        .summary = "for tests",                                                                    \
-        .ops = &name_##_ops,                                                                       \
-    }
+    ALGORITHM(name_, .types = 1u << WEIR_LIMIT_RATE, .flags = flags_, .configure = configure_,     \
+              .ready_at = ready_, .take = take_, .available = available_stock, .try_take = try_)
 
 FAULTY(past, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, NULL);
 FAULTY(past_try, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, try_past);

@@ -784,18 +784,6 @@ static void threads_share_batches(void **state)
 
 /* ---- configuration ---- */
 
-static void refuses(const char *text, const char *why)
-{
-    const struct weir_options options = {.size = sizeof(options), .text = text};
-    struct weir_error error;
-    weir *w = NULL;
-
-    assert_true(weir_open(&w, &options, &error) < 0);
-    assert_null(w);
-    if (!strstr(error.message, why))
-        fail_msg("`%s` does not say `%s`", error.message, why);
-}
-
 static void refuses_lease(const char *lease, const char *why)
 {
     char fields[512];
@@ -804,7 +792,7 @@ static void refuses_lease(const char *lease, const char *why)
         fields, sizeof(fields),
         "limits: [ { type: rate, key: k, algorithm: gcra, capacity: 9, window: 1s, lease: %s } ]",
         lease);
-    refuses(text_of(fields), why);
+    world_refused(text_of(fields), why);
 }
 
 static void wrong_leases_are_refused(void **state)
@@ -818,15 +806,15 @@ static void wrong_leases_are_refused(void **state)
     refuses_lease("{ for: 1500ns }", "whole microseconds");
     refuses_lease("{ for: 1ms, at: 3 }", "`at` is not a field of `lease`");
     refuses_lease("[ 1 ]", "`lease`");
-    refuses(text_of(LIMITS("{ type: resource, key: k, capacity: 9, lease: { for: 1ms } }")),
-            "`lease`");
-    refuses(text_of("subjects: { max: 10 }, " LIMITS(K)), "cannot be used with `subjects`");
-    refuses(text_of(LIMITS(LEASED("k", ", overuse: charge"))), "`overuse: charge`");
-    refuses("version: 1\nsets: { main: { " LIMITS(K) " } }\n",
-            "`lease: { for: … }` is for sets that an engine keeps");
-    refuses("version: 1\nbackends: { far: { type: no_leases, control: \"1\" } }\n"
-            "sets: { main: { backend: far, " LIMITS(K) " } }\n",
-            "there is no backend");
+    world_refused(text_of(LIMITS("{ type: resource, key: k, capacity: 9, lease: { for: 1ms } }")),
+                  "`lease`");
+    world_refused(text_of("subjects: { max: 10 }, " LIMITS(K)), "cannot be used with `subjects`");
+    world_refused(text_of(LIMITS(LEASED("k", ", overuse: charge"))), "`overuse: charge`");
+    world_refused("version: 1\nsets: { main: { " LIMITS(K) " } }\n",
+                  "`lease: { for: … }` is for sets that an engine keeps");
+    world_refused("version: 1\nbackends: { far: { type: no_leases, control: \"1\" } }\n"
+                  "sets: { main: { backend: far, " LIMITS(K) " } }\n",
+                  "there is no backend");
 }
 
 static void the_lease_is_told(void **state)

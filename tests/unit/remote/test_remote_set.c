@@ -1375,14 +1375,7 @@ static void a_request_that_cannot_be_sent_fails(void **state)
 
 static void refuses(const char *text, const char *why)
 {
-    const struct weir_options options = {.size = sizeof(options), .text = text};
-    struct weir_error error;
-    weir *w = NULL;
-
-    assert_true(weir_open(&w, &options, &error) < 0);
-    assert_null(w);
-    if (!strstr(error.message, why))
-        fail_msg("`%s` does not say `%s`", error.message, why);
+    world_refused(text, why);
     assert_int_equal(control.connections, 0);
     assert_int_equal(control.sets, 0);
 }
