@@ -13,13 +13,13 @@ const struct test_backend backends[] = {
     {.name = "thread", .fields = "", .has = HAS_ALL, .tick_ns = 1, .session_ns = UINT64_MAX},
     {.name = "process",
      .fields = "backend: process, lifetime: users, ",
-     .has = HAS_ALL,
+     .has = HAS_ALL & ~(unsigned)HAS_SINGLE_WAKES,
      .is_shared = true,
      .tick_ns = 1,
      .session_ns = UINT64_MAX},
     {.name = "redis",
      .fields = "backend: redis, ",
-     .has = 0,
+     .has = HAS_SINGLE_WAKES,
      .is_shared = true,
      .is_remote = true,
      .tick_ns = 1000,
@@ -60,6 +60,7 @@ bool backend_lacks(unsigned abilities)
         {HAS_OTHER_ALGORITHMS, "there are no algorithms of other plugins"},
         {HAS_SUMS, "each instance has counters of its own"},
         {HAS_THREAD_LEASES, "threads have no leases"},
+        {HAS_SINGLE_WAKES, "all that help wake a waiter, since one of them may be stopped"},
         {HAS_OWN_CLOCK, "the instance's clock decides nothing"},
     };
     unsigned lacking = abilities & ~backend->has;

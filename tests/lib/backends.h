@@ -21,6 +21,7 @@ enum backend_ability {
     HAS_SUMS = 1u << 5,          /* counters of a set are those of all instances; and of subjects */
     HAS_THREAD_LEASES = 1u << 6, /* lease: N */
     HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock */
+    HAS_SINGLE_WAKES = 1u << 8,  /* one thread wakes a waiter, once */
 };
 
 struct test_backend {

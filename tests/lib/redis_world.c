@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #define PATIENCE (60 * SECOND)
-#define DAY_US   UINT64_C(86400000000) /* a session: whatever it says is over after that */
+#define DAY_US   UINT64_C(86400000000)
 #define FIRST_US (11574 * DAY_US)
 
 static struct {
@@ -164,10 +164,10 @@ const char *redis_world_section(void)
     return server.section;
 }
 
-/* Whatever an earlier world has left is over: its sessions, and what was noted of them. */
+/* The server is not young, so that it has no grace for a set that is new. */
 void redis_world_open(uint64_t now_ns)
 {
-    server.server_us = (atomic_load(&server.clock->us) / DAY_US + 3) * DAY_US;
+    server.server_us = FIRST_US + 3 * DAY_US + now_ns / 1000 % DAY_US;
     server.world_ns = now_ns;
     atomic_store(&server.clock->since_ns, 0);
     atomic_store(&server.clock->us, server.server_us);
@@ -180,15 +180,12 @@ void redis_world_open_real(void)
     atomic_store(&server.clock->since_ns, clock_now());
 }
 
-void redis_world_set_clock(uint64_t now_ns)
+void redis_world_set_clock(uint64_t now_ns, int64_t wall_ns)
 {
-    uint64_t us = server.server_us;
+    int64_t us = ((int64_t)(now_ns - server.world_ns) + wall_ns) / 1000;
 
-    if (atomic_load(&server.clock->since_ns))
-        return;
-    if (now_ns > server.world_ns)
-        us += (now_ns - server.world_ns) / 1000;
-    atomic_store(&server.clock->us, us);
+    if (atomic_load(&server.clock->since_ns) == 0)
+        atomic_store(&server.clock->us, server.server_us + (uint64_t)us);
 }
 
 static uint64_t limits_of(const char *definition)

@@ -14,12 +14,14 @@ bool redis_world_begin(void);
 /* Returns the part of a configuration that names the server, as the backend `redis`. */
 const char *redis_world_section(void);
 
-/* Makes the server empty, for a world that begins at `now_ns` of its clock, at midnight. */
+/* Makes the server empty, for a world that begins at `now_ns` of its clock; some midnight was at 0.
+ */
 void redis_world_open(uint64_t now_ns);
 /* Makes the server empty, and its clock go on by itself, until the next world is opened. */
 void redis_world_open_real(void);
-/* Moves the server's clock to what the world's shows, forth or back. */
-void redis_world_set_clock(uint64_t now_ns);
+/* Moves the server's time of day to what the world's clock shows, and so much beside it; forth or
+ * back. */
+void redis_world_set_clock(uint64_t now_ns, int64_t wall_ns);
 /* Has every set of the server grant what can be granted by now. */
 void redis_world_pump(void);
 

@@ -22,9 +22,10 @@ void redis_world_open_real(void)
 {
 }
 
-void redis_world_set_clock(uint64_t now_ns)
+void redis_world_set_clock(uint64_t now_ns, int64_t wall_ns)
 {
     (void)now_ns;
+    (void)wall_ns;
 }
 
 void redis_world_pump(void)

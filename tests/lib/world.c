@@ -24,7 +24,7 @@ static struct twin open_ones[TWINS_MAX]; /* instances: the world's, and its twin
 static void show_clock(void)
 {
     if (backend->is_remote && pthread_equal(pthread_self(), main_thread))
-        redis_world_set_clock(world.now);
+        redis_world_set_clock(world.now, world.wall);
 }
 
 static uint64_t read_now(void *userdata)

@@ -7,6 +7,17 @@
 #define SLOT "{ type: resource, key: r, capacity: 1 }"
 #define RATE "{ type: rate, key: k, algorithm: token_bucket, capacity: 10, window: 10s }"
 
+/* So often a loop goes round: less often where each round is a message to an engine, or several. */
+static uint64_t rounds(uint64_t n)
+{
+    return backend->is_remote ? n / 20 : n;
+}
+
+static uint64_t ticks_up_to(uint64_t ns)
+{
+    return (ns + TICK - 1) / TICK * TICK;
+}
+
 /* Lost permits */
 
 /* Netflix concurrency-limits #179, failsafe #400: a timeout racing a grant loses the token. The
@@ -19,14 +30,17 @@ static void a_timeout_racing_a_grant_does_not_lose_the_permit(void **state)
 
         world_limits(SLOT);
         holder = granted(NULL);
-        a = pending(with_timeout(ASK_DEFAULTS, 5));
-        world.now += 5;
+        a = pending(with_timeout(ASK_DEFAULTS, 5 * TICK));
+        world.now += 5 * TICK;
         if (order & 1)
             advance(0);
         release(holder);
         if (order & 2)
             advance(0);
-        assert_int_equal(weir_acquisition_result(a), order & 1 ? -ETIMEDOUT : 0);
+        if (weir_acquisition_result(a) != -ETIMEDOUT)
+            assert_int_equal(weir_acquisition_result(a), 0);
+        if (!backend->is_remote || order & 1)
+            assert_int_equal(weir_acquisition_result(a), order & 1 ? -ETIMEDOUT : 0);
         release(a);
         assert_int_equal(limit_stats(0).held, 0);
         release(granted(NULL));
@@ -64,6 +78,7 @@ static void timeouts_and_grants_of_threads_lose_nothing(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, wait_briefly, &granted_n[i]), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
+    settle();
     assert_int_equal(stats().granted, granted_n[0] + granted_n[1] + granted_n[2] + granted_n[3]);
     assert_int_equal(stats().granted, stats().released);
     assert_int_equal(stats().timed_out, 1200 - stats().granted);
@@ -153,25 +168,26 @@ static void a_chain_of_cancels_gives_back_exactly_what_was_taken(void **state)
     for (size_t i = 0; i < 2; i++) {
         weir_acquisition *waiters[20];
         char limit[200];
-        uint64_t at, unchanged;
+        uint64_t unchanged;
 
         snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 7, window: 1s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 7})), 0);
-        world.now += 333;
-        assert_int_equal(weir_set_ready_at(world.set, ASK({"k", 5}), &unchanged), 0);
-        for (int turn = 0; turn < 50; turn++) {
+        world.now += 333 * TICK;
+        assert_int_equal(take(ASK({"k", 5})), -EAGAIN);
+        unchanged = refusal.retry_after_ns;
+        for (uint64_t turn = 0; turn < rounds(60); turn++) {
             for (uint64_t j = 0; j < 20; j++)
                 waiters[j] = pending(ASK({"k", 1 + j % 7}));
-            for (int j = 0; j < 20; j++) {
-                int n = (j * 7 + turn) % 20;
+            for (uint64_t j = 0; j < 20; j++) {
+                uint64_t n = (j * 7 + turn) % 20;
 
                 assert_int_equal(weir_cancel(waiters[n]), 0);
                 release(waiters[n]);
             }
-            assert_int_equal(weir_set_ready_at(world.set, ASK({"k", 5}), &at), 0);
-            assert_int_equal(at, unchanged);
+            assert_int_equal(take(ASK({"k", 5})), -EAGAIN);
+            assert_int_equal(refusal.retry_after_ns, unchanged);
         }
         world_close();
     }
@@ -185,16 +201,15 @@ static void a_chain_of_refunds_gives_back_exactly_what_was_taken(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         char limit[200];
-        uint64_t at;
 
         snprintf(limit, sizeof(limit),
                  "{ type: rate, key: k, algorithm: %s, capacity: 7, window: 1s }", algorithms[i]);
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 7})), 0);
-        for (uint64_t k = 1; k <= 3000; k++) {
-            assert_int_equal(weir_set_ready_at(world.set, ASK({"k", 1}), &at), 0);
-            assert_int_equal(at, START + (k * SECOND + 6) / 7);
-            world.now = at;
+        for (uint64_t k = 1; k <= rounds(3000); k++) {
+            assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
+            world.now += refusal.retry_after_ns;
+            assert_int_equal(world.now, START + ticks_up_to((k * SECOND + 6) / 7));
             for (int turn = 0; turn < 3; turn++)
                 release_used(granted(ASK({"k", 1})), "k", 0);
             assert_int_equal(take(ASK({"k", 1})), 0);
@@ -268,11 +283,12 @@ static void reserve_then_settle(void **state)
 /* Arithmetic */
 
 /* redis-cell #80, #50: rates above 1000/s fail. envoy #16407: 3000 configured gives 2500. dotnet
- * #74056: 1/s became 1 per 1.5 s. Counted over ten seconds of asking every so often. */
+ * #74056: 1/s became 1 per 1.5 s. Counted over seconds of asking every so often. */
 static void the_rate_configured_is_the_rate_given(void **state)
 {
     static const uint64_t rates[] = {1, 3, 999, 3000, 999983, 1000000, 50000000};
     static const char *const algorithms[] = {"gcra", "token_bucket", "leaky_bucket"};
+    const uint64_t seconds = backend->is_remote ? 1 : 10;
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -285,21 +301,21 @@ static void the_rate_configured_is_the_rate_given(void **state)
                      algorithms[i], (unsigned long long)rates[j]);
             world_limits(limit);
             assert_int_equal(take(ASK({"k", rates[j]})), 0);
-            for (int turn = 0; turn < 1000; turn++) {
+            for (uint64_t turn = 0; turn < 20 * seconds; turn++) {
                 uint64_t n;
 
-                world.now += 10 * MS;
+                world.now += 50 * MS;
                 n = available(0);
                 assert_int_equal(take(ASK({"k", n})), 0);
                 granted_n += n;
             }
-            assert_int_equal(granted_n, 10 * rates[j]);
+            assert_int_equal(granted_n, seconds * rates[j]);
             world_close();
         }
     }
 }
 
-/* One at a time, each taken the nanosecond it is there. */
+/* One at a time, each taken as soon as it is there. */
 static void one_per_second_is_one_per_second(void **state)
 {
     static const char *const algorithms[] = {"gcra",         "token_bucket",
@@ -315,9 +331,9 @@ static void one_per_second_is_one_per_second(void **state)
         world_limits(limit);
         for (uint64_t n = 0; n < 100; n++) {
             assert_int_equal(take(ASK({"k", 1})), 0);
-            world.now += SECOND - 1;
+            world.now += SECOND - TICK;
             assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
-            world.now += 1;
+            world.now += TICK;
         }
         world_close();
     }
@@ -414,19 +430,21 @@ static void two_centuries_of_idleness_are_forgotten(void **state)
 static void frequent_looks_do_not_slow_the_drain(void **state)
 {
     static const char *const algorithms[] = {"leaky_bucket", "token_bucket", "gcra"};
+    const uint64_t window = rounds(10000);
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         char limit[200];
 
         snprintf(limit, sizeof(limit),
-                 "{ type: rate, key: k, algorithm: %s, capacity: 3, window: 10us }", algorithms[i]);
+                 "{ type: rate, key: k, algorithm: %s, capacity: 3, window: %lluns }",
+                 algorithms[i], (unsigned long long)(window * TICK));
         world_limits(limit);
         assert_int_equal(take(ASK({"k", 3})), 0);
-        for (uint64_t ns = 1; ns <= 10000; ns++) {
-            world.now++;
-            assert_int_equal(available(0), 3 * ns / 10000);
-            assert_int_equal(take(ASK({"k", 3})), ns == 10000 ? 0 : -EAGAIN);
+        for (uint64_t ticks = 1; ticks <= window; ticks++) {
+            world.now += TICK;
+            assert_int_equal(available(0), 3 * ticks / window);
+            assert_int_equal(take(ASK({"k", 3})), ticks == window ? 0 : -EAGAIN);
         }
         world_close();
     }
@@ -434,11 +452,13 @@ static void frequent_looks_do_not_slow_the_drain(void **state)
 
 /* Clocks */
 
-/* tikv/pd #10745: a stale reading mints tokens. Readings of several threads come in any order. */
+/* tikv/pd #10745: a stale reading mints tokens. Readings of several threads come in any order. The
+ * clock of a server goes back by a second at most: beyond that it was set. */
 static void a_stale_reading_mints_nothing(void **state)
 {
     static const char *const algorithms[] = {"gcra", "token_bucket", "leaky_bucket",
                                              "sliding_window", "fixed_window"};
+    const uint64_t back = backend->has & HAS_OWN_CLOCK ? 19 * SECOND : SECOND;
 
     (void)state;
     for (size_t i = 0; i < 5; i++) {
@@ -451,10 +471,10 @@ static void a_stale_reading_mints_nothing(void **state)
         world.now += 20 * SECOND;
         assert_int_equal(take(ASK({"k", 10})), 0);
         for (int j = 0; j < 100; j++) {
-            world.now -= 19 * SECOND;
+            world.now -= back;
             assert_int_equal(available(0), 0);
             assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
-            world.now += 19 * SECOND;
+            world.now += back;
             assert_int_equal(take(ASK({"k", 1})), -EAGAIN);
         }
         world_close();
@@ -479,11 +499,12 @@ static void a_step_back_of_the_wall_clock_loses_nothing(void **state)
 
 /* Waiting */
 
-/* dotnet #92557, #77991: Retry-After is wrong. Coming back then is enough, and not 1 ns earlier. */
+/* dotnet #92557, #77991: Retry-After is wrong. Coming back then is enough, and not a tick earlier.
+ */
 static void retry_after_is_right_behind_waiters_too(void **state)
 {
     weir_acquisition *waiters[5], *none = NULL;
-    uint64_t at;
+    const uint64_t at = START + ticks_up_to((17 * SECOND + 6) / 7);
 
     (void)state;
     world_limits("{ type: rate, key: k, algorithm: gcra, capacity: 7, window: 1s }");
@@ -491,15 +512,14 @@ static void retry_after_is_right_behind_waiters_too(void **state)
     for (int i = 0; i < 5; i++)
         waiters[i] = pending(ASK({"k", 3}));
     assert_int_equal(try_acquire(ASK({"k", 2}), &none), -EAGAIN);
-    at = world.now + refusal.retry_after_ns;
-    assert_int_equal(at, START + (17 * SECOND + 6) / 7);
+    assert_forecast("k", at - START);
     for (uint64_t i = 1; i <= 5; i++)
-        advance(START + (3 * i * SECOND + 6) / 7 - world.now);
+        advance(START + ticks_up_to((3 * i * SECOND + 6) / 7) - world.now);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(weir_acquisition_result(waiters[i]), 0);
         release_used(waiters[i], "k", 3);
     }
-    world.now = at - 1;
+    world.now = at - TICK;
     assert_int_equal(take(ASK({"k", 2})), -EAGAIN);
     world.now = at;
     assert_int_equal(take(ASK({"k", 2})), 0);
@@ -518,6 +538,7 @@ static void canceling_the_head_rechecks_all_that_it_held_up(void **state)
     for (int i = 0; i < 3; i++)
         next[i] = pending(ASK({"r", 1}));
     assert_int_equal(weir_cancel(head), 0);
+    settle();
     for (int i = 0; i < 3; i++) {
         assert_int_equal(weir_acquisition_result(next[i]), 0);
         release(next[i]);
@@ -552,6 +573,7 @@ static void a_release_wakes_one(void **state)
     weir_acquisition *holder;
 
     (void)state;
+    needs(HAS_SINGLE_WAKES);
     world_real("limits: [ " SLOT " ]");
     holder = granted(NULL);
     for (unsigned i = 0; i < N; i++) {
@@ -580,12 +602,12 @@ static void timeouts_do_not_overshoot(void **state)
     world_limits(SLOT);
     holder = granted(NULL);
     for (uint64_t i = 0; i < 10; i++)
-        waiters[i] = pending(with_timeout(ASK_DEFAULTS, 1 + (i * 7 % 10) * 3));
-    for (uint64_t ns = 1; ns <= 30; ns++) {
-        advance(1);
+        waiters[i] = pending(with_timeout(ASK_DEFAULTS, (1 + (i * 7 % 10) * 3) * TICK));
+    for (uint64_t ticks = 1; ticks <= 30; ticks++) {
+        advance(TICK);
         for (uint64_t i = 0; i < 10; i++)
             assert_int_equal(weir_acquisition_result(waiters[i]),
-                             ns >= 1 + (i * 7 % 10) * 3 ? -ETIMEDOUT : -EINPROGRESS);
+                             ticks >= 1 + (i * 7 % 10) * 3 ? -ETIMEDOUT : -EINPROGRESS);
     }
     for (int i = 0; i < 10; i++)
         release(waiters[i]);
@@ -619,10 +641,10 @@ static void unknown_keys_do_not_pile_up(void **state)
 
     (void)state;
     world_limits(SLOT);
-    for (int i = 0; i < 1000; i++) {
+    for (uint64_t i = 0; i < (backend->is_remote ? 200 : 1000); i++) {
         char key[32];
 
-        snprintf(key, sizeof(key), "nonsense-%d", i);
+        snprintf(key, sizeof(key), "nonsense-%u", (unsigned)i);
         release(granted(ASK({key, 1})));
         if (i == 100)
             blocks = fake_os_live().blocks; /* their bytes are rounded as the allocator likes */
@@ -640,7 +662,7 @@ static void a_busy_program_does_not_grow(void **state)
 
     (void)state;
     world_limits("{ type: resource, key: r, capacity: 50 }");
-    for (int turn = 0; turn < 50; turn++) {
+    for (uint64_t turn = 0; turn < rounds(60); turn++) {
         for (int i = 0; i < 100; i++)
             held[i] = i < 50 ? granted(NULL) : pending(NULL);
         for (int i = 0; i < 100; i++)
@@ -652,7 +674,7 @@ static void a_busy_program_does_not_grow(void **state)
     world_close();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_timeout_racing_a_grant_does_not_lose_the_permit),
@@ -683,5 +705,6 @@ int main(void)
         leak_checked_test(a_busy_program_does_not_grow),
     };
 
+    backend_choose(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

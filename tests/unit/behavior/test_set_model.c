@@ -1024,7 +1024,7 @@ static int tick(void)
     if (!backend->is_shared)
         return weir_tick(world.w);
     if (backend->is_remote) {
-        redis_world_set_clock(world.now);
+        redis_world_set_clock(world.now, world.wall);
         redis_world_pump();
         settle();
     }
