@@ -180,9 +180,11 @@ static void test_early_end(void)
 {
     static const char end_waits[] =
         "for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do\n"
-        "  local inbox = string.match(field, '^i') and redis.call('HGET', KEYS[1], field)\n"
-        "  for serial = 1, inbox and 1000 or 0 do\n"
-        "    redis.call('RPUSH', inbox, 'E 0 ' .. serial .. ' 1 ' .. KEYS[1])\n"
+        "  local node, slot = string.match(field, '^t(.*)%.(%d+)$')\n"
+        "  if node then\n"
+        "    local serial = struct.unpack('<d', redis.call('HGET', KEYS[1], field))\n"
+        "    redis.call('RPUSH', redis.call('HGET', KEYS[1], 'i' .. node),\n"
+        "               string.format('E %d %d 1 %s', slot, serial, KEYS[1]))\n"
         "  end\n"
         "end\n";
     static struct request request;

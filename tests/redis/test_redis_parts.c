@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Parts of the plugin for Redis, apart from a server: replies that are torn at every byte, cut,
- * damaged or out of all proportion; addresses; definitions.
+ * damaged or out of all proportion; addresses; definitions; what is due.
  */
+#include "../../plugins/backends/redis/redis_calls.h"
 #include "../../plugins/backends/redis/redis_definition.h"
+#include "../../plugins/backends/redis/redis_due.h"
 #include "../../plugins/backends/redis/redis_reply.h"
 #include "../../plugins/backends/redis/redis_slot.h"
 #include "../../plugins/backends/redis/redis_table.h"
@@ -284,6 +286,70 @@ static void test_leases(void)
     require(lease("gcra", bucket, UINT64_C(1) << 53) == 0);
 }
 
+/* ---- what is due ---- */
+
+static uint64_t woken_for;
+
+/* In the place of that of redis_calls.c. */
+void redis_calls_wake_by(struct redis_connection *connection, uint64_t at_ns)
+{
+    (void)connection;
+    woken_for = at_ns;
+}
+
+#define DUE_SESSIONS 200
+
+static struct redis_connection due_connection;
+static struct redis_session *due_sessions[DUE_SESSIONS]; /* NULL: it is not there */
+
+static void check_first(void)
+{
+    const struct redis_session *first = redis_due_first(&due_connection);
+    uint64_t least = REDIS_NEVER;
+    size_t n = 0;
+    for (size_t i = 0; i < DUE_SESSIONS; i++) {
+        if (due_sessions[i] && due_sessions[i]->due_ns < least)
+            least = due_sessions[i]->due_ns;
+        n += due_sessions[i] != NULL;
+    }
+    require(due_connection.due_n == n && (first != NULL) == (n > 0));
+    require(!first || first->due_ns == least);
+}
+
+/* The first one is the first of all, whatever comes, goes, and moves. */
+static void test_due(void)
+{
+    static struct redis_set set = {.connection = &due_connection};
+    uint64_t random = random_case(test_seed, 1);
+    for (uint64_t step = 0; step < 20000; step++) {
+        size_t i = random_below(&random, DUE_SESSIONS);
+        struct redis_session *session = due_sessions[i];
+        uint64_t at = random_below(&random, 1000), before = session ? session->due_ns : 0;
+        if (!session) {
+            due_sessions[i] = calloc(1, sizeof(*session));
+            require(due_sessions[i]);
+            due_sessions[i]->set = &set;
+            require(redis_due_add(due_sessions[i]) == 0 && due_sessions[i]->due_ns == REDIS_NEVER);
+        } else if (random_below(&random, 4) == 0) {
+            redis_due_remove(session);
+            free(session);
+            due_sessions[i] = NULL;
+        } else if (random_below(&random, 2) == 0) {
+            redis_due_set(session, at);
+            require(session->due_ns == at);
+        } else {
+            woken_for = REDIS_NEVER;
+            redis_due_by(session, at);
+            require(session->due_ns == (at < before ? at : before));
+            require(woken_for == (at < before ? at : REDIS_NEVER));
+        }
+        check_first();
+    }
+    for (size_t i = 0; i < DUE_SESSIONS; i++)
+        free(due_sessions[i]);
+    free(due_connection.due);
+}
+
 int main(void)
 {
     seed_begin();
@@ -297,5 +363,6 @@ int main(void)
     test_named_hosts();
     test_definitions();
     test_leases();
+    test_due();
     return 0;
 }

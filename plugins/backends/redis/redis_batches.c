@@ -3,6 +3,7 @@
 #include "redis_batches.h"
 
 #include "redis_calls.h"
+#include "redis_due.h"
 #include "redis_session.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static void batches_report(const struct redis_call *call, const struct weir_back
     due_ns += redis_boot_ns();
     if (due_ns < set->spare_ns[batch->limit])
         set->spare_ns[batch->limit] = due_ns;
-    redis_calls_wake_by(set->connection, due_ns);
+    redis_due_by(set->only, due_ns);
 }
 
 void redis_batches_refuse(const struct redis_call *call, int code, uint64_t retry_ns)

@@ -395,15 +395,17 @@ void redis_calls_forget(struct redis_server *server)
     }
 }
 
-void redis_calls_forget_session(const struct redis_session *session)
+void redis_calls_forget_set(const struct redis_set *set)
 {
-    struct redis_server *server = session->server;
-    for (size_t i = 0; i < server->calls_n; i++) {
-        size_t at = (server->calls_first + i) % server->calls_room;
-        struct redis_call *call = &server->calls[at];
-        if (call->session == session) {
-            call->session = NULL;
-            call->ticket = NULL;
+    struct redis_server *server = set->connection->servers;
+    for (; server; server = server->next) {
+        for (size_t i = 0; i < server->calls_n; i++) {
+            size_t at = (server->calls_first + i) % server->calls_room;
+            struct redis_call *call = &server->calls[at];
+            if (call->session && call->session->set == set) {
+                call->session = NULL;
+                call->ticket = NULL;
+            }
         }
     }
 }

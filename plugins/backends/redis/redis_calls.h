@@ -42,8 +42,8 @@ void redis_calls_wake_by(struct redis_connection *connection, uint64_t at_ns);
 void redis_calls_break(struct redis_server *server, const char *what);
 /* Forgets the calls on their way, of a link that was given up and has no thread on it. */
 void redis_calls_forget(struct redis_server *server);
-/* Forgets a session that is closed: replies about it are dropped. */
-void redis_calls_forget_session(const struct redis_session *session);
+/* Forgets the sessions of a set that is closed: replies about them are dropped. */
+void redis_calls_forget_set(const struct redis_set *set);
 
 /* Forgets a thread that waits no more. */
 void redis_calls_forget_waiter(struct redis_server *server, const struct redis_waiter *waiter);

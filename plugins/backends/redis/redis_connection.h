@@ -98,6 +98,8 @@ struct redis_session {
     uint64_t list, list_version; /* weir_list that is running, or 0; the version when it began */
     uint64_t lists_n;
     uint64_t resume_ns;  /* until then it sends nothing; 0: it may */
+    uint64_t due_ns;     /* when it is to be looked at (redis_due.h) */
+    uint32_t due_i;      /* its place in the heap */
     uint64_t inbox;      /* number of the inbox that the server knows */
     uint32_t mismatches; /* heartbeats in a row that did not fit what is known here */
     uint32_t redirects;  /* since the last answer */
@@ -244,12 +246,15 @@ struct redis_connection {
     struct redis_sentinels sentinels;
     struct redis_server **slots; /* of a cluster; NULL: there is none, or it is not known */
     struct redis_set *sets;
-    struct redis_table keys; /* sessions */
-    char name[24];           /* of this process: random; empty before `run` */
-    uint64_t sessions_n;     /* names that were used */
-    uint64_t runs_n;         /* runs of servers that were seen */
+    struct redis_table keys;    /* sessions */
+    struct redis_session **due; /* a heap of them (redis_due.h) */
+    uint32_t due_n, due_room;
+    uint32_t unsent_n;   /* sessions with something that could not be sent yet */
+    char name[24];       /* of this process: random; empty before `run` */
+    uint64_t sessions_n; /* names that were used */
+    uint64_t runs_n;     /* runs of servers that were seen */
     uint64_t random;
-    uint8_t stopping, unsent, is_cluster;
+    uint8_t stopping, is_cluster;
     uint32_t servers_n;
 
     /* The thread of `run`. */

@@ -4,6 +4,7 @@
 
 #include "redis_answers.h"
 #include "redis_cluster.h"
+#include "redis_due.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,6 +59,7 @@ void redis_inbox_name(struct redis_server *server)
                  connection->options.prefix, connection->name);
         server->inbox_n++;
     }
+    redis_due_all(server);
 }
 
 int redis_inbox_ask(struct redis_server *server)

@@ -268,6 +268,7 @@ static void plugin_free(struct redis_connection *connection)
     free(connection->options.prefix);
     redis_tls_context_free(connection->options.tls);
     redis_table_free(&connection->keys);
+    free(connection->due);
     free(connection);
 }
 

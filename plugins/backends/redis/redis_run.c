@@ -5,6 +5,7 @@
 #include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_due.h"
 #include "redis_sentinel.h"
 #include "redis_server.h"
 #include "redis_session.h"
@@ -38,25 +39,31 @@ static uint64_t run_earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Does what is due in a session. One of a subject is freed when nothing is left of it. */
+static void run_tick_session(struct redis_session *session, uint64_t now_ns)
+{
+    struct redis_set *set = session->set;
+    redis_due_set(session, REDIS_NEVER);
+    uint64_t next_ns = redis_session_tick(session, now_ns);
+    if (set->only)
+        next_ns = run_earlier(next_ns, redis_batches_tick(set, now_ns));
+    next_ns = run_earlier(next_ns, session->due_ns);
+    if (set->has_subjects && redis_session_is_unused(session))
+        redis_session_free(session);
+    else
+        redis_due_set(session, next_ns > now_ns ? next_ns : now_ns + 1);
+}
+
 /* Does what is due. Returns when there will be something again. */
 static uint64_t run_tick(struct redis_connection *connection)
 {
     uint64_t now_ns = redis_boot_ns(), next_ns = REDIS_NEVER;
-    connection->unsent = 0;
+    struct redis_session *session;
     for (struct redis_server *server = connection->servers; server; server = server->next)
         next_ns = run_earlier(next_ns, redis_server_tick(server, now_ns));
-    for (struct redis_set *set = connection->sets; set; set = set->next) {
-        next_ns = run_earlier(next_ns, redis_batches_tick(set, now_ns));
-        for (struct redis_session *session = set->sessions, *next; session; session = next) {
-            next = session->next;
-            next_ns = run_earlier(next_ns, redis_session_tick(session, now_ns));
-            connection->unsent |= session->unsent;
-            if (set->has_subjects && session->state == REDIS_CLOSED && session->tickets_n == 0 &&
-                session->calls_n == 0)
-                redis_session_free(session);
-        }
-    }
-    return next_ns;
+    while ((session = redis_due_first(connection)) && session->due_ns <= now_ns)
+        run_tick_session(session, now_ns);
+    return session ? run_earlier(next_ns, session->due_ns) : next_ns;
 }
 
 static void run_sleep_until(struct redis_connection *connection, uint64_t next_ns)
@@ -212,7 +219,7 @@ static int run_finish(struct redis_connection *connection)
     int is_busy = 0;
     for (struct redis_server *server = connection->servers; server; server = server->next) {
         redis_calls_serve(server, EPOLLIN | EPOLLOUT);
-        is_busy |= server->ready && (connection->unsent || server->calls_n > 0);
+        is_busy |= server->ready && (connection->unsent_n > 0 || server->calls_n > 0);
     }
     return is_busy;
 }

@@ -4,6 +4,7 @@
 
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_due.h"
 #include "redis_inbox.h"
 #include "redis_library.h"
 #include "redis_sentinel.h"
@@ -256,6 +257,7 @@ void redis_server_set_down(struct redis_server *server, int is_down)
         if (set->only && set->only->server == server)
             redis_session_tell_away(set->only);
     }
+    redis_due_all(server);
 }
 
 /* The server can be called again: goes on where the last link has ended. */

@@ -4,6 +4,7 @@
 
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_due.h"
 #include "redis_server.h"
 #include "redis_tickets.h"
 
@@ -17,6 +18,7 @@
 #define MARGIN     10  /* part of a session: how long before the server it is given up here */
 #define HEARTBEATS 4   /* in a session */
 #define ASSERT_MAX 100 /* tickets in a call */
+#define FULL_PAUSE UINT64_C(1000000) /* before it is tried again, when too much is on its way */
 
 struct redis_session *redis_session_of_key(const struct redis_connection *connection,
                                            const char *key, size_t size)
@@ -31,6 +33,17 @@ struct redis_session *redis_session_of_key(const struct redis_connection *connec
     return NULL;
 }
 
+/* Returns for how long a session of a subject is kept that nothing is left of, at most. */
+static uint64_t redis_session_idle_ns(const struct redis_connection *connection)
+{
+    return connection->options.session_ns / HEARTBEATS;
+}
+
+int redis_session_is_unused(const struct redis_session *session)
+{
+    return session->state == REDIS_CLOSED && session->tickets_n == 0 && session->calls_n == 0;
+}
+
 static struct redis_session *redis_session_new(struct redis_set *set, const char *key, size_t size)
 {
     struct redis_session *session = calloc(1, sizeof(*session) + size);
@@ -42,11 +55,18 @@ static struct redis_session *redis_session_new(struct redis_set *set, const char
     session->key_size = size;
     memcpy(session->key, key, size);
     session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
-    if (redis_table_add(&set->connection->keys, &session->by_key, redis_hash_bytes(key, size)) <
-        0) {
+    if (redis_due_add(session) < 0) {
         free(session);
         return NULL;
     }
+    if (redis_table_add(&set->connection->keys, &session->by_key, redis_hash_bytes(key, size)) <
+        0) {
+        redis_due_remove(session);
+        free(session);
+        return NULL;
+    }
+    if (set->has_subjects)
+        redis_due_by(session, redis_boot_ns() + redis_session_idle_ns(set->connection));
     session->server->sessions_n++;
     session->next = set->sessions;
     if (session->next)
@@ -92,6 +112,8 @@ void redis_session_free(struct redis_session *session)
         free(ticket);
     }
     redis_table_remove(&set->connection->keys, &session->by_key);
+    redis_due_remove(session);
+    redis_session_set_unsent(session, 0);
     session->server->sessions_n--;
     if (session->target)
         session->target->sessions_n--;
@@ -178,7 +200,7 @@ void redis_session_renew(struct redis_session *session, uint64_t sent_ns)
     session->expires_ns = sent_ns + length - length / MARGIN;
     session->heartbeat_ns = sent_ns + length / HEARTBEATS;
     session->beating = 0;
-    redis_calls_wake_by(connection, session->heartbeat_ns);
+    redis_due_by(session, session->heartbeat_ns);
 }
 
 int redis_session_is_alive(struct redis_session *session)
@@ -252,10 +274,17 @@ void redis_session_list(struct redis_session *session, int64_t cursor)
         session->list = 0; /* the next heartbeats see that something does not fit */
 }
 
+void redis_session_set_unsent(struct redis_session *session, int is_unsent)
+{
+    struct redis_connection *connection = session->set->connection;
+    connection->unsent_n += (uint32_t)(is_unsent - session->unsent);
+    session->unsent = is_unsent != 0;
+}
+
 static void redis_session_send_unsent(struct redis_session *session)
 {
     struct redis_ticket *last = session->last, *ticket = session->first, *next;
-    session->unsent = 0;
+    redis_session_set_unsent(session, 0);
     for (; ticket && redis_session_can_send(session); ticket = next) {
         next = ticket != last ? ticket->next : NULL;
         if (ticket->unsent)
@@ -283,10 +312,8 @@ int redis_session_can_send(const struct redis_session *session)
 void redis_session_want_inbox(struct redis_session *session)
 {
     session->waits = 1;
-    if (session->server->inbox_wanted)
-        return;
+    redis_due_by(session, 0);
     session->server->inbox_wanted = 1;
-    redis_calls_wake_by(session->set->connection, 0);
 }
 
 void redis_session_move(struct redis_session *session, struct redis_server *target, int asks)
@@ -325,7 +352,7 @@ void redis_session_arrive(struct redis_session *session)
         redis_session_want_inbox(session);
     if (redis_session_can_send(session))
         redis_session_resume(session);
-    redis_calls_wake_by(session->set->connection, 0);
+    redis_due_by(session, 0);
 }
 
 void redis_session_resume(struct redis_session *session)
@@ -351,7 +378,7 @@ void redis_session_set_timer(struct redis_session *session, int64_t us)
     if (us < 0 || session->state != REDIS_OPEN)
         return;
     session->pump_ns = redis_boot_ns() + (uint64_t)us * REDIS_US;
-    redis_calls_wake_by(session->set->connection, session->pump_ns);
+    redis_due_by(session, session->pump_ns);
 }
 
 /* Decides the requests that have not been answered for too long, as there is no link. Returns when
@@ -405,14 +432,18 @@ static uint64_t redis_session_earlier(uint64_t a, uint64_t b)
 /* Sends what is due. Returns when there will be something again. */
 static uint64_t redis_session_send(struct redis_session *session, uint64_t now_ns)
 {
+    uint64_t next_ns = REDIS_NEVER;
     if (session->unsent)
         redis_session_send_unsent(session);
+    if (session->unsent) /* too much is on its way */
+        next_ns = now_ns + FULL_PAUSE;
     if (session->state != REDIS_OPEN)
-        return REDIS_NEVER;
+        return next_ns;
     if (session->waits && session->inbox != session->server->inbox_n)
         redis_session_tell(session);
     redis_session_beat(session, now_ns);
-    return redis_session_earlier(session->heartbeat_ns, session->pump_ns);
+    next_ns = redis_session_earlier(next_ns, session->heartbeat_ns);
+    return redis_session_earlier(next_ns, session->pump_ns);
 }
 
 uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)
@@ -430,5 +461,8 @@ uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)
         next_ns = redis_session_send(session, now_ns);
     else
         next_ns = redis_session_earlier(next_ns, redis_session_expire(session, now_ns));
+    if (session->state == REDIS_CLOSED && session->set->has_subjects)
+        next_ns = redis_session_earlier(next_ns,
+                                        now_ns + redis_session_idle_ns(session->set->connection));
     return redis_session_earlier(next_ns, session->expires_ns);
 }

@@ -18,6 +18,10 @@ struct redis_session *redis_session_get(struct redis_set *set, const void *subje
 /* Returns the session in a key, or NULL. */
 struct redis_session *redis_session_of_key(const struct redis_connection *connection,
                                            const char *key, size_t size);
+/* Returns 1 if nothing is left of a session. */
+int redis_session_is_unused(const struct redis_session *session);
+/* Notes whether the session has something that could not be sent yet. */
+void redis_session_set_unsent(struct redis_session *session, int is_unsent);
 /* Gives up a session with all its tickets. No call names them any more. */
 void redis_session_free(struct redis_session *session);
 

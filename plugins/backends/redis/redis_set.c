@@ -120,10 +120,9 @@ void redis_set_close(void *of)
         redis_session_leave(session);
     for (struct redis_server *server = connection->servers; server; server = server->next)
         redis_calls_flush(server);
-    while (set->sessions) {
-        redis_calls_forget_session(set->sessions);
+    redis_calls_forget_set(set);
+    while (set->sessions)
         redis_session_free(set->sessions);
-    }
     if (set->next)
         set->next->previous = set->previous;
     if (set->previous)
@@ -155,9 +154,8 @@ static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
         redis_ticket_fail(ticket, redis_server_refusal(server));
     } else if (session->unsent || !redis_session_can_send(session)) {
         redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
-        redis_calls_wake_by(connection, server->link
-                                            ? ticket->asked_ns + connection->options.timeout_ns
-                                            : server->retry_ns);
+        if (!server->link)
+            redis_calls_wake_by(connection, server->retry_ns);
     } else {
         redis_ticket_send(ticket);
     }

@@ -3,6 +3,7 @@
 #include "redis_tickets.h"
 
 #include "redis_calls.h"
+#include "redis_due.h"
 #include "redis_session.h"
 
 #include <errno.h>
@@ -204,10 +205,12 @@ void redis_ticket_lose(struct redis_ticket *ticket)
 
 void redis_ticket_set_unsent(struct redis_ticket *ticket)
 {
-    struct redis_connection *connection = ticket->session->set->connection;
-    ticket->unsent = ticket->session->unsent = connection->unsent = 1;
-    if (redis_session_can_send(ticket->session))
-        redis_calls_wake_by(connection, 0);
+    struct redis_session *session = ticket->session;
+    int is_due = redis_session_can_send(session) || session->server->down;
+    ticket->unsent = 1;
+    redis_session_set_unsent(session, 1);
+    redis_due_by(session,
+                 is_due ? 0 : ticket->asked_ns + session->set->connection->options.timeout_ns);
 }
 
 static void redis_ticket_add_amounts(struct redis_ticket *ticket, const uint64_t *amounts)

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The thread of the backend for Redis looks at the sessions that are due, however many there are:
+ * shown by counts of how often it wakes up, and of how often it looks at a session.
+ *
+ *     engine_due PLUGIN SOCKET    the plugin is linked in, with two functions that are counted
+ */
+#include "engine_user.h"
+
+#include <stdio.h>
+
+#define SUBJECTS   2000
+#define WAITS      100
+#define SESSION_MS 1000
+#define BEATS      4 /* heartbeats of a session */
+#define LOOKS_MAX  4 /* for each time that the thread wakes up */
+
+struct redis_session;
+struct redis_server;
+
+uint64_t __real_redis_session_tick(struct redis_session *session, uint64_t now);
+uint64_t __wrap_redis_session_tick(struct redis_session *session, uint64_t now);
+uint64_t __real_redis_server_tick(struct redis_server *server, uint64_t now);
+uint64_t __wrap_redis_server_tick(struct redis_server *server, uint64_t now);
+
+static _Atomic uint64_t looks, wakes;
+extern const struct weir_plugin_table weir_plugins_v1;
+
+uint64_t __wrap_redis_session_tick(struct redis_session *session, uint64_t now)
+{
+    atomic_fetch_add(&looks, 1);
+    return __real_redis_session_tick(session, now);
+}
+
+/* There is one server: it is looked at each time. */
+uint64_t __wrap_redis_server_tick(struct redis_server *server, uint64_t now)
+{
+    atomic_fetch_add(&wakes, 1);
+    return __real_redis_server_tick(server, now);
+}
+
+static int ask(struct user *user, void *set, enum weir_backend_mode mode, const char *subject,
+               const uint64_t *amounts)
+{
+    const struct request_args args = {
+        .amounts = amounts, .mode = mode, .timeout_ns = PATIENCE_NS, .subject = subject};
+    struct weir_backend_verdict verdict;
+    return user_acquire(user, set, &args, &verdict);
+}
+
+int main(int argc, char **argv)
+{
+    static const uint64_t held[] = {1, 0}, unit[] = {0, 1}, all[] = {0, 1000};
+    struct user user = {0};
+    struct weir_reason reason = {0};
+    char url[256], subject[32];
+    require(argc == 3);
+    snprintf(url, sizeof(url), "unix://%s", argv[2]);
+    require(user_open_plugin(&user, weir_plugins_v1.plugins[0], &reason,
+                             (const char *const[]){"url", url, "session", "1000", NULL}) == 0);
+    user_start(&user);
+    void *set = user_open_set(&user, "due", 1, 1000, 1);
+    for (int i = 0; i < SUBJECTS; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        require(ask(&user, set, WEIR_BACKEND_WAIT, subject, held) == 0);
+    }
+    uint64_t looks_before = atomic_load(&looks), wakes_before = atomic_load(&wakes);
+    uint64_t began_ns = now_ns();
+    require(ask(&user, set, WEIR_BACKEND_TAKE, "busy", all) == 0);
+    for (int i = 0; i < WAITS; i++) /* each for a millisecond, by a timer of the thread */
+        require(ask(&user, set, WEIR_BACKEND_WAIT, "busy", unit) == 0);
+    uint64_t looked = atomic_load(&looks) - looks_before;
+    uint64_t woke = atomic_load(&wakes) - wakes_before;
+    uint64_t beats = (now_ns() - began_ns) / (SESSION_MS * MS / BEATS) + 2;
+    printf("%llu times awake, %llu looks at sessions\n", (unsigned long long)woke,
+           (unsigned long long)looked);
+    require(woke >= WAITS && looked <= LOOKS_MAX * woke + beats * SUBJECTS);
+    user.backend->set_close(set);
+    user_close(&user);
+    return 0;
+}
