@@ -50,6 +50,27 @@ static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size
     return r;
 }
 
+/* The gauges of a subject that is new tell nothing, so those of such a set are left out. */
+static int copy_gauges(struct snapshot_limit *limit, const struct snapshot_set *of, weir_set *set,
+                       size_t number)
+{
+    struct weir_limit_gauge gauges[WEIR_GAUGES_MAX];
+    int n = of->info.subjects_max != 0 || of->away != 0
+                ? 0
+                : weir_set_limit_gauges(set, number, gauges, WEIR_GAUGES_MAX);
+    int r = n < 0 ? n : 0;
+
+    for (int i = 0; i < n && r == 0; i++) {
+        char *name = NULL;
+
+        r = copy_text(&name, gauges[i].name);
+        if (r == 0)
+            limit->gauges[limit->gauges_n++] = (struct weir_limit_gauge){
+                .name = name, .value = gauges[i].value, .type = gauges[i].type};
+    }
+    return r;
+}
+
 static int copy_limits(struct snapshot_set *ret, weir_set *set)
 {
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
@@ -76,6 +97,8 @@ static int copy_limits(struct snapshot_set *ret, weir_set *set)
             r = copy_text(&limit->algorithm, limits[i].algorithm);
         if (r == 0)
             r = copy_settings(limit, set, i);
+        if (r == 0)
+            r = copy_gauges(limit, ret, set, i);
         limit->stats.key = limit->key;
         limit->stats.algorithm = limit->algorithm;
     }
@@ -156,6 +179,8 @@ static void free_set(struct snapshot_set *set)
             free((void *)(uintptr_t)set->limits[i].settings[k].name);
             free((void *)(uintptr_t)set->limits[i].settings[k].value);
         }
+        for (size_t k = 0; k < set->limits[i].gauges_n; k++)
+            free((void *)(uintptr_t)set->limits[i].gauges[k].name);
         free(set->limits[i].settings);
         free(set->limits[i].key);
         free(set->limits[i].algorithm);

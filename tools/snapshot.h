@@ -14,6 +14,8 @@ struct snapshot_limit {
     char *algorithm;               /* NULL for a counted resource */
     struct weir_setting *settings; /* as written */
     size_t settings_n;
+    struct weir_limit_gauge gauges[WEIR_GAUGES_MAX]; /* `name` is owned, `doc` NULL */
+    size_t gauges_n;
 };
 
 /* An acquisition that is held or waits. */

@@ -129,6 +129,21 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
     end_line();
 }
 
+/* What a limit says of itself. */
+static void print_gauges(const struct snapshot_limit *limit)
+{
+    char text[TIME_TEXT_MAX];
+
+    for (size_t i = 0; i < limit->gauges_n; i++) {
+        const struct weir_limit_gauge *gauge = &limit->gauges[i];
+
+        if (gauge->type == WEIR_PARAMETER_DURATION)
+            print_words("%s %s", gauge->name, time_text_age(gauge->value, text));
+        else
+            print_words("%s %" PRIu64, gauge->name, gauge->value);
+    }
+}
+
 static void print_limit(const struct snapshot_set *set, const struct snapshot_limit *limit)
 {
     int columns = stat_columns(limit->key, strlen(limit->key));
@@ -144,6 +159,7 @@ static void print_limit(const struct snapshot_set *set, const struct snapshot_li
         print_words("held %" PRIu64, limit->stats.held);
     if (!set->is_unknown)
         print_words("available %" PRIu64, limit->stats.available);
+    print_gauges(limit);
     end_line();
 }
 
@@ -295,6 +311,12 @@ static void json_limit(struct json *json, const struct snapshot_set *set,
     for (size_t i = 0; i < limit->settings_n; i++)
         json_text(json, limit->settings[i].name, limit->settings[i].value);
     json_end_object(json);
+    if (limit->gauges_n != 0) {
+        json_object(json, "gauges");
+        for (size_t i = 0; i < limit->gauges_n; i++)
+            json_number(json, limit->gauges[i].name, limit->gauges[i].value);
+        json_end_object(json);
+    }
     json_end_object(json);
 }
 

@@ -7,6 +7,7 @@
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
+#include "wait/cq.h"
 #include <errno.h>
 
 static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limits_n)
@@ -251,4 +252,32 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
     if (r == 0)
         acquisition_set_used(acquisition, 0, used);
     return r;
+}
+
+/* Returns 0 if the outcome of the acquisition can be reported now. */
+static int acquisition_check_outcome(weir_acquisition *acquisition)
+{
+    if (instance_is_forked(acquisition->set->w))
+        return -ECHILD;
+    if (set_is_broken(acquisition->set))
+        return -EUCLEAN;
+    if (cq_has_acquisition(acquisition))
+        return -EBUSY;
+    return acquisition_state(acquisition) == RECORD_HELD ? 0 : -EINVAL;
+}
+
+int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns)
+{
+    int r = acquisition && outcome <= WEIR_OUTCOME_IGNORED ? acquisition_check_outcome(acquisition)
+                                                           : -EINVAL;
+
+    if (r < 0)
+        return r;
+    acquisition_mark_observed(acquisition);
+    if (!acquisition->record)
+        return 0; /* it holds nothing */
+    acquisition->outcome = outcome & 3;
+    acquisition->has_latency = latency_ns != 0;
+    acquisition->latency_ns = latency_ns;
+    return 0;
 }

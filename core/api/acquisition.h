@@ -49,6 +49,12 @@ static inline bool acquisition_lacks_update(const weir_acquisition *acquisition,
     return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
 }
 
+/* Returns the latency that the program said, or 0. */
+static inline uint64_t acquisition_latency_ns(const weir_acquisition *acquisition)
+{
+    return acquisition->has_latency ? acquisition->latency_ns : 0;
+}
+
 /* Returns whether `named_limits` are those with this key. */
 static inline bool acquisition_names_key(const weir_acquisition *acquisition, const char *key)
 {

@@ -151,6 +151,7 @@ static int part_return(struct thread_ctx *ctx, const struct part *part)
     const struct release_args args = {
         .amounts = amounts,
         .used = used,
+        .outcome = WEIR_OUTCOME_IGNORED,
         .granted_ns = record_load(&set_record(set, acquisition->record)->granted_ns)};
     bool exchanges = part_needs_exchange(part);
     uint32_t rest = exchanges ? part_new_rest(ctx, part) : 0;

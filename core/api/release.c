@@ -15,7 +15,9 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     struct counters *counters = thread_ctx_counters(ctx, set->number);
     const struct release_args args = {.amounts = acquisition_amounts(acquisition),
                                       .used = acquisition_used(acquisition),
-                                      .return_all = unused};
+                                      .return_all = unused,
+                                      .outcome = acquisition->outcome,
+                                      .latency_ns = acquisition_latency_ns(acquisition)};
     bool changes_set = set->ops->wants_releases, update_missing = false;
     int r = changes_set && acquisition_is_lost(acquisition) ? -EOWNERDEAD : 0;
 

@@ -98,7 +98,7 @@ static int set_keyed_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir
     set_holders_add_amounts(set, held);
     pthread_mutex_unlock(&set->w->lock);
     for (uint32_t i = 0; i < n; i++)
-        if (!set->limits.items[i].algorithm)
+        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
             limits[i].held = held[i];
     return 0;
 }
@@ -122,5 +122,6 @@ const struct set_ops keyed_set_ops = {
     .shut_down = set_keyed_shutdown,
     .forecast = keyed_forecast,
     .snapshot = set_keyed_snapshot,
+    .observe = set_plain_observe, /* of the template: a new subject */
     .view_queue = set_keyed_view_queue,
 };

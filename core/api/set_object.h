@@ -31,6 +31,7 @@ void set_free(weir_set *set);
 
 /* ---- operations of plain sets that per-subject sets share ---- */
 
+int set_plain_observe(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret);
 int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                        struct weir_limit_stats *limits, uint32_t n);
 bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);

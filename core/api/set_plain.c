@@ -27,28 +27,50 @@ static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum fore
     set_forecast(op->ctx, op->set, op->amounts, op->within, walk, &op->decision);
 }
 
+/* Views the set, and reads its clock. Returns 0 or -EUCLEAN. */
+static int set_plain_view(struct thread_ctx *ctx, weir_set *set, struct set_view *ret,
+                          struct weir_instant *ret_at)
+{
+    set_snapshot(ctx, set, ret);
+    if (set_is_broken(set))
+        return -EUCLEAN;
+    *ret_at = clock_instant(&set->w->clock, set->limits.clock_needs);
+    /* Ahead of the clock after a reservation: nothing is granted before that time. */
+    if (ret_at->now_ns < ret->last_ns)
+        ret_at->now_ns = ret->last_ns;
+    return 0;
+}
+
 int set_plain_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                        struct weir_limit_stats *limits, uint32_t n)
 {
     struct set_view view;
     struct weir_instant at;
+    int r = set_plain_view(ctx, set, &view, &at);
 
-    set_snapshot(ctx, set, &view);
-    if (set_is_broken(set))
-        return -EUCLEAN;
+    if (r < 0)
+        return r;
     ret->waiting = view.length;
-    at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    /* Ahead of the clock after a reservation: nothing is granted before that time. */
-    if (at.now_ns < view.last_ns)
-        at.now_ns = view.last_ns;
     for (uint32_t i = 0; i < n; i++) {
         const struct limit *limit = &set->limits.items[i];
         const uint64_t *state = view.content + CONTENT_STATES + limit->state_offset;
 
         limits[i].available = limit_available(limit, state, &at);
-        limits[i].held = limit->algorithm ? 0 : state[0];
+        limits[i].held = limit_held(limit, state, &at);
     }
     return 0;
+}
+
+int set_plain_observe(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret)
+{
+    const struct limit *limit = &set->limits.items[i];
+    struct set_view view;
+    struct weir_instant at;
+    int r = set_plain_view(ctx, set, &view, &at);
+
+    if (r < 0)
+        return r;
+    return (int)limit_observe(limit, view.content + CONTENT_STATES + limit->state_offset, &at, ret);
 }
 
 bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret)
@@ -159,5 +181,6 @@ const struct set_ops plain_set_ops = {
     .shut_down = set_shutdown,
     .forecast = set_plain_forecast,
     .snapshot = set_plain_snapshot,
+    .observe = set_plain_observe,
     .view_queue = set_plain_view_queue,
 };

@@ -199,6 +199,32 @@ int stats_view(weir_set *set, struct weir_set_view *ret)
     return r < 0 ? r : 0;
 }
 
+int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret, size_t n)
+{
+    const struct weir_gauge *gauges;
+    uint64_t values[WEIR_GAUGES_MAX];
+    struct thread_ctx *ctx;
+    int gauges_n;
+
+    if (limit >= weir_set_limits(set) || (n && !ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    if (!set->ops->observe || !set->limits.items[limit].algorithm)
+        return 0;
+    ctx = thread_ctx_get(set);
+    if (!ctx)
+        return -ENOMEM;
+    gauges_n = set->ops->observe(ctx, set, (uint32_t)limit, values);
+    gauges = set->limits.items[limit].algorithm->gauges;
+    for (int i = 0; i < gauges_n && (size_t)i < n; i++)
+        ret[i] = (struct weir_limit_gauge){.name = gauges[i].name,
+                                           .doc = gauges[i].doc,
+                                           .value = values[i],
+                                           .type = gauges[i].type};
+    return gauges_n;
+}
+
 int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret)
 {
     if (limit >= weir_set_limits(set) || !ret || ret->size < sizeof(*ret))

@@ -3,6 +3,7 @@
 #include "limit/limit.h"
 #include "base/clock.h"
 #include "base/invariant.h"
+#include <string.h>
 
 #define UNDO_WORDS 16u /* words of state that are copied to save a second call of each limit */
 
@@ -48,13 +49,11 @@ void limits_note_fault(const struct limits *limits, uint32_t i)
 }
 
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
-                   uint64_t amount, uint64_t granted_ns)
+                   const struct weir_release *release)
 {
-    WEIR_INVARIANT(limit->type == WEIR_LIMIT_RESOURCE);
-    if (!limit->algorithm)
-        state[0] -= amount;
-    else if (limit->algorithm->release)
-        limit->algorithm->release(limit->config, state, at, amount, granted_ns, 0);
+    WEIR_INVARIANT(limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm);
+    if (limit->algorithm->release)
+        limit->algorithm->release(limit->config, state, at, release);
 }
 
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -83,6 +82,32 @@ uint64_t limit_available(const struct limit *limit, const uint64_t *state,
     if (limit->algorithm)
         return limit->algorithm->available(limit->config, state, at);
     return state[0] < limit->capacity ? limit->capacity - state[0] : 0;
+}
+
+uint32_t limit_observe(const struct limit *limit, const uint64_t *state,
+                       const struct weir_instant *at, uint64_t *ret)
+{
+    const struct weir_algorithm *algorithm = limit->algorithm;
+
+    if (!algorithm || !algorithm->gauges_n)
+        return 0;
+    WEIR_INVARIANT(algorithm->gauges_n <= WEIR_GAUGES_MAX && algorithm->observe);
+    algorithm->observe(limit->config, state, at, ret);
+    return algorithm->gauges_n;
+}
+
+uint64_t limit_held(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)
+{
+    uint64_t values[WEIR_GAUGES_MAX] = {0};
+
+    if (limit->type != WEIR_LIMIT_RESOURCE)
+        return 0;
+    if (!limit->algorithm)
+        return state[0];
+    for (uint32_t i = 0, n = limit_observe(limit, state, at, values); i < n; i++)
+        if (strcmp(limit->algorithm->gauges[i].name, "held") == 0)
+            return values[i];
+    return 0;
 }
 
 bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)

@@ -62,9 +62,9 @@ WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *
     *state += amount;
     return at->now_ns;
 }
-/* Releases units of a resource that were held since `granted_ns`. */
+/* Releases units of a resource with an algorithm. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
-                   uint64_t amount, uint64_t granted_ns);
+                   const struct weir_release *release);
 /* Refunds units that were granted at `granted_ns`, or fewer: as the algorithm does, strictly for
  * REFUND_STRICT. */
 void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
@@ -73,6 +73,14 @@ void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_
                   uint64_t amount);
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
                          const struct weir_instant *at);
+
+/* Fills `ret`, of WEIR_GAUGES_MAX values, with those of the gauges of the limit. Returns how many
+ * there are. */
+uint32_t limit_observe(const struct limit *limit, const uint64_t *state,
+                       const struct weir_instant *at, uint64_t *ret);
+/* Returns the units of a resource that are held, or 0 if its algorithm does not tell. */
+uint64_t limit_held(const struct limit *limit, const uint64_t *state,
+                    const struct weir_instant *at);
 
 /* Returns whether the limit decides as a new one would, now and later. False if not known. */
 bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);

@@ -92,7 +92,8 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
 {
     const struct acq_record *r = record_at(set->region, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct release_args args = {.amounts = amounts, .used = amounts};
+    const struct release_args args = {
+        .amounts = amounts, .used = amounts, .outcome = WEIR_OUTCOME_DROPPED};
 
     WEIR_INVARIANT(record_state(word) == RECORD_HELD);
     WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX);

@@ -21,6 +21,7 @@ struct plugin {
     struct weir_plugin info;           /* complete; the strings belong to the file */
     const char *path;                  /* path of the plugin's file */
     struct weir_parameter *parameters; /* complete copies */
+    struct weir_gauge *gauges;         /* complete copies */
     char *skipped; /* owned; why this library cannot use it, then only kind and name are valid; or
                     * NULL */
     union {

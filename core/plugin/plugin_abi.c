@@ -282,6 +282,59 @@ static int plugin_abi_check_algorithm(const struct plugin_abi_reader *reader,
     return 0;
 }
 
+/* Reads one gauge. `*stride` as for parameters. */
+static int plugin_abi_read_gauge(const struct plugin_abi_reader *reader, const void *data,
+                                 size_t *stride, struct weir_gauge *ret)
+{
+    size_t size;
+    int r = plugin_abi_read_struct(reader, "gauge", data, sizeof(*ret), ret, sizeof(*ret));
+    if (r == 0)
+        r = plugin_abi_check_name(reader, "gauge's name", ret->name);
+    if (r == 0)
+        r = plugin_abi_check_text(reader, "gauge's doc", ret->doc);
+    if (r < 0)
+        return r;
+    memcpy(&size, data, sizeof(size));
+    if (*stride != 0 && size != *stride)
+        return plugin_abi_refuse(reader, "the size %zu of its gauge `%s` is not that of the first",
+                                 size, ret->name);
+    *stride = size;
+    if (ret->type != WEIR_PARAMETER_AMOUNT && ret->type != WEIR_PARAMETER_DURATION)
+        return plugin_abi_skip(reader, "the type %u of its gauge `%s` is unknown here", ret->type,
+                               ret->name);
+    return plugin_abi_check_flags(reader, ret->flags, 0);
+}
+
+/* Replaces the gauges of an algorithm by complete copies. */
+static int plugin_abi_read_gauges(const struct plugin_abi_reader *reader, struct plugin *plugin)
+{
+    const unsigned char *data = (const unsigned char *)plugin->algorithm.gauges;
+    uint32_t n = plugin->algorithm.gauges_n;
+    size_t stride = 0;
+    int r = 0;
+    plugin->algorithm.gauges = NULL;
+    if (n == 0)
+        return 0;
+    if (n > WEIR_GAUGES_MAX)
+        return plugin_abi_refuse(reader, "it has %u gauges; at most %u are possible", n,
+                                 WEIR_GAUGES_MAX);
+    if (!plugin->algorithm.observe)
+        return plugin_abi_refuse(reader, "it has gauges, but no operation `observe`");
+    plugin->gauges = os_alloc(n, sizeof(plugin->gauges[0]));
+    if (!plugin->gauges)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        r = plugin_abi_read_gauge(reader, i == 0 ? data : data + i * stride, &stride,
+                                  &plugin->gauges[i]);
+        for (uint32_t j = 0; j < i && r == 0; j++)
+            if (strcmp(plugin->gauges[j].name, plugin->gauges[i].name) == 0)
+                r = plugin_abi_refuse(reader, "its gauge `%s` is declared twice",
+                                      plugin->gauges[i].name);
+    }
+    plugin->algorithm.gauges = plugin->gauges;
+    return r;
+}
+
 static int plugin_abi_check_balancer(const struct plugin_abi_reader *reader,
                                      const struct weir_balancer *balancer, uint32_t parameters_n)
 {
@@ -341,7 +394,9 @@ static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, st
         r = plugin_abi_check_backend(reader, &plugin->backend);
     else
         r = plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
-    if (r < 0)
+    if (r == 0 && kind == WEIR_PLUGIN_ALGORITHM)
+        r = plugin_abi_read_gauges(reader, plugin);
+    if (r != 0)
         return r;
     return plugin_abi_check_flags(reader,
                                   kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.flags
@@ -473,6 +528,7 @@ void plugin_abi_free(struct plugin_file *file)
 {
     for (uint32_t i = 0; i < file->plugins_n; i++) {
         os_free(file->plugins[i].parameters);
+        os_free(file->plugins[i].gauges);
         os_free(file->plugins[i].skipped);
     }
     os_free(file->plugins);

@@ -108,7 +108,9 @@ struct release_args {
     const uint64_t *amounts; /* as acquired */
     const uint64_t *used;    /* more than the amount: overuse */
     bool return_all;         /* unused grant: all of it is refunded, even with REFUND_NO */
+    uint8_t outcome;         /* WEIR_OUTCOME_*, unless it is unused: that is canceled */
     uint64_t granted_ns;     /* of a grant without a record; of a lease, when it was filled */
+    uint64_t latency_ns;     /* as the program said; 0: since it was granted */
 };
 
 /* What becomes of a request that cannot be granted now. */

@@ -104,6 +104,9 @@ struct set_ops {
      * `engine_held` and `engine_granted`. Returns 0, -EUCLEAN or -EHOSTUNREACH. */
     int (*snapshot)(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                     struct weir_limit_stats *limits, uint32_t n);
+    /* Fills `ret`, of WEIR_GAUGES_MAX values, with the gauges of limit `i`. Returns how many there
+     * are, or -EUCLEAN. NULL: the state is elsewhere. */
+    int (*observe)(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret);
     /* Returns how many requests of this process wait. NULL: `snapshot` costs no more. */
     uint64_t (*own_waiting)(const weir_set *set);
     /* Views wait queue number `i`. False: there are fewer. Its links are those of the records. */

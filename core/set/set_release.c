@@ -15,6 +15,27 @@
 #include "state/version_ops.h"
 #include <errno.h>
 
+/* Releases units of a resource with an algorithm. */
+static void set_release_observed(const weir_set *set, uint32_t i, uint64_t *state,
+                                 const struct weir_instant *at, const struct release_args *args,
+                                 uint64_t granted_ns)
+{
+    const struct limit *limit = &set->limits.items[i];
+    struct weir_release release = {.size = sizeof(release),
+                                   .amount = args->amounts[i],
+                                   .granted_ns = granted_ns,
+                                   .latency_ns = args->latency_ns,
+                                   .outcome = args->outcome};
+
+    if (args->return_all)
+        release.outcome = WEIR_OUTCOME_CANCELED;
+    if (!release.latency_ns && at->now_ns > granted_ns)
+        release.latency_ns = at->now_ns - granted_ns;
+    limit_release(limit, state, at, &release);
+    if (limit_is_unfit(limit, *state))
+        limits_note_fault(&set->limits, i);
+}
+
 /* Inlined into the hand-over, too. */
 static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *state,
                                      const struct weir_instant *at, const struct release_args *args,
@@ -28,9 +49,10 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
         return false;
     if (limit->type == WEIR_LIMIT_RESOURCE) {
         WEIR_INVARIANT(set->is_robust || limit->algorithm || *state >= amount);
-        limit_release(limit, state, at, amount, granted_ns);
-        if (limit_is_unfit(limit, *state))
-            limits_note_fault(&set->limits, i);
+        if (limit->algorithm)
+            set_release_observed(set, i, state, at, args, granted_ns);
+        else
+            *state -= amount;
         return false;
     }
     if (args->return_all)

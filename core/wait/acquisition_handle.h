@@ -29,7 +29,9 @@ struct weir_acquisition {
     _Atomic bool notified;   /* the wait timer knows of the decision */
     bool has_blocked_thread; /* a thread waits on the record's word (injected clock) */
     bool reserved;           /* reservation: can be canceled until it is updated */
-    bool canceled;           /* canceled reservation of nothing, which has no record */
+    uint8_t canceled : 1;    /* canceled reservation of nothing, which has no record */
+    uint8_t outcome : 3;     /* WEIR_OUTCOME_* */
+    uint8_t has_latency : 1; /* as the program said: latency_ns */
     bool strict;
     _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
     bool amounts_differ;   /* an amount used differs from the amount acquired */
@@ -44,6 +46,7 @@ struct weir_acquisition {
     union {
         uint64_t user_data;        /* of the submission to that completion queue */
         uint64_t empty_granted_ns; /* without a record: when nothing was granted */
+        uint64_t latency_ns;       /* once it was handed out, with has_latency */
     };
     uint64_t values[]; /* amount of each limit, then amount used of each limit */
 };

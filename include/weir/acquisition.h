@@ -299,6 +299,18 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
 /*
+ * Reports how the work went that the acquisition is held for. `outcome` is WEIR_OUTCOME_SUCCESS
+ * (also if nothing is reported), _OVERLOAD, _FAILURE or _IGNORED (algorithm.h). `latency_ns` is how
+ * long it took; 0: the time from the grant to the release. Limits of type resource with an
+ * algorithm that adapts to this are told at the release, by the last report; all others do not
+ * care. Without a release they are told that it was canceled, if the grant was undone, or dropped,
+ * if the process ended. Returns 0; -EINVAL (another outcome, not granted, or `acquisition` is
+ * NULL), -EBUSY (a completion queue has yet to hand out its completion), -EUCLEAN (the segment of
+ * the set is damaged), -ECHILD.
+ */
+WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns);
+
+/*
  * Returns `n` units of each limit with this key before the release, and keeps the rest. Units of a
  * resource are free at once, and the waiters that become ready are granted. Units of a rate or call
  * must not be used: they are refunded as weir_update and weir_release do, by the rule of the limit

@@ -57,6 +57,41 @@ struct weir_instant {
     int64_t wall_offset_ns; /* now_ns + wall_offset_ns = nanoseconds since 1970-01-01 UTC */
 };
 
+/*
+ * How the work went for which a resource was held. New ones may be added: an algorithm treats one
+ * that it does not know as ignored.
+ */
+enum weir_outcomes {
+    WEIR_OUTCOME_SUCCESS = 0,  /* it was done; also where the program said nothing */
+    WEIR_OUTCOME_OVERLOAD = 1, /* it was refused, or not done in time, for too much load */
+    WEIR_OUTCOME_FAILURE = 2,  /* it failed for another reason */
+    WEIR_OUTCOME_IGNORED = 3,  /* it says nothing about the load: a cache, a part that goes back */
+    WEIR_OUTCOME_DROPPED = 4,  /* by the library: the process ended without a release */
+    WEIR_OUTCOME_CANCELED = 5  /* by the library: the grant was undone before it was seen */
+};
+
+/* What an algorithm is told of a release. */
+struct weir_release {
+    size_t size;         /* set by the core; fields beyond it do not exist there */
+    uint64_t amount;     /* units that are released */
+    uint64_t granted_ns; /* held since, by the same clock; in a shared set, where any process may
+                            have written it, a hint */
+    uint64_t latency_ns; /* as the program said, or the time since granted_ns */
+    uint32_t outcome;    /* WEIR_OUTCOME_* */
+    uint32_t reserved;
+};
+
+/* A gauge: a number that a limit tells of itself, for people and for monitoring. */
+struct weir_gauge {
+    size_t size;      /* sizeof(struct weir_gauge) */
+    const char *name; /* [a-z0-9_]+, at most 64 bytes, once for each algorithm. What is held is
+                         called `held`, and the most that may be held at present `limit` */
+    const char *doc;  /* one line of at most 255 bytes */
+    uint32_t type;    /* WEIR_PARAMETER_AMOUNT, or WEIR_PARAMETER_DURATION: nanoseconds */
+    uint32_t flags;   /* none yet */
+};
+#define WEIR_GAUGES_MAX 16
+
 /* Flags of an algorithm. */
 enum {
     WEIR_ALGORITHM_REFUNDS = 1u << 0, /* refunds, unless the configuration says otherwise */
@@ -133,12 +168,12 @@ struct weir_algorithm {
     uint64_t (*available)(const void *config, const void *state, const struct weir_instant *at);
 
     /*
-     * For limits of type resource: `amount` units held since `granted_ns` are released with an
-     * outcome (0 success, else a negative errno; this version of the library knows only 0). NULL:
-     * release is not observed.
+     * For limits of type resource: units are released, after work that went as `release` says. What
+     * was acquired at once may be released in parts, all but the last of them as ignored. NULL:
+     * releases are not observed.
      */
-    void (*release)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
-                    uint64_t granted_ns, int outcome);
+    void (*release)(const void *config, void *state, const struct weir_instant *at,
+                    const struct weir_release *release);
 
     /* The next two are for reloads, which this version of the library lacks. */
 
@@ -192,6 +227,15 @@ struct weir_algorithm {
      */
     void (*refund_strict)(const void *config, void *state, const struct weir_instant *at,
                           uint64_t amount, uint64_t granted_ns);
+
+    const struct weir_gauge *gauges; /* what `observe` tells; NULL if there are none */
+    uint32_t gauges_n;               /* 0 .. WEIR_GAUGES_MAX */
+    uint32_t reserved;
+
+    /* Fills `ret` with the value of each gauge at `at`, in the order of `gauges`. Does not change
+     * the state. Required if there are gauges. */
+    void (*observe)(const void *config, const void *state, const struct weir_instant *at,
+                    uint64_t *ret);
 };
 
 #ifdef __cplusplus

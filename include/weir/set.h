@@ -124,7 +124,8 @@ struct weir_limit_stats {
     const char *algorithm; /* NULL for a resource */
     uint64_t capacity;     /* the largest amount that can be granted */
     uint64_t available;    /* now; while a reservation is ahead, at its instant: until then none */
-    uint64_t held;         /* units of a counted resource that are held now, else 0 */
+    uint64_t held;         /* units of a resource that are held now; 0 if its algorithm does not
+                              tell (gauge `held`), and of a rate or call */
     uint64_t granted;      /* units */
     uint64_t refused;      /* requests refused because of this limit */
     uint64_t refunded; /* units that were not used, and that a strict refund gave back in part */
@@ -284,6 +285,25 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
+
+/* A gauge of a limit (algorithm.h). The strings live as long as the set. */
+struct weir_limit_gauge {
+    const char *name;
+    const char *doc;
+    uint64_t value;
+    uint32_t type; /* WEIR_PARAMETER_AMOUNT, or WEIR_PARAMETER_DURATION: ns */
+    uint32_t reserved;
+};
+
+/*
+ * Tells the gauges of a limit, now. They are what its algorithm says of itself, as what is held and
+ * the present limit of one that adapts. `limit` is its number in the set, from 0. Stores the first
+ * `n` in `ret`, which may be NULL if `n` is 0. Those of a per-subject set are of a new subject; a
+ * set that an engine keeps has none. Any thread. Returns how many there are in all, -EINVAL (no
+ * such limit), -ENOMEM, -EUCLEAN (the set's segment is damaged) or -ECHILD.
+ */
+WEIR_PUBLIC int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret,
+                                      size_t n);
 
 /* Tells of the lease of a limit, by its number, of a set that an engine keeps. Asks nothing of the
  * engine. Returns 0; -EINVAL; -ENOENT: the limit has none; -ECHILD. */

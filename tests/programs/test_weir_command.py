@@ -462,7 +462,8 @@ sets: {{ s: {{ backend: process, limits: [ {{ type: rate, key: k, algorithm: acm
         self.assertGreater(len(refused), 50)
         self.assertEqual({os.path.basename(entry["path"]) for entry in refused if entry["skipped"]},
                          {f"newer_{what}.so" for what in ("kind", "flags", "algorithm_flags",
-                          "balancer_flags", "parameter_flags", "parameter_type")})
+                          "balancer_flags", "parameter_flags", "parameter_type", "gauge_flags",
+                          "gauge_type")})
         self.assertEqual([entry["name"] for entry in good], ["good_pair", "hidden_inside"])
         for entry in refused:
             self.assertTrue(entry["path"].startswith(BROKEN))

@@ -185,16 +185,85 @@ static uint64_t available_worn(const void *config, const void *state, const stru
 }
 
 static void release_worn(const void *config, void *state, const struct weir_instant *at,
-                         uint64_t amount, uint64_t granted_ns, int outcome)
+                         const struct weir_release *release)
 {
     uint64_t *word = state;
-    (void)config, (void)at, (void)granted_ns, (void)outcome;
-    *word += (UINT64_C(1) << 32) - amount;
+    (void)config, (void)at;
+    *word += (UINT64_C(1) << 32) - release->amount;
 }
 
 ALGORITHM(worn, .types = 1u << WEIR_LIMIT_RESOURCE, .flags = WEIR_ALGORITHM_WORD,
           .configure = configure_stock, .ready_at = ready_worn, .take = take_stock,
           .available = available_worn, .release = release_worn);
+
+/* Keeps what it was told of releases, and says so in its gauges. Two units are granted only after
+ * an overload: that is seen where gauges are not. */
+enum { WITNESS_HELD, WITNESS_RELEASES, WITNESS_OUTCOME, WITNESS_LATENCY, WITNESS_WORDS };
+
+static int configure_witness(const struct weir_setup *setup, void *config,
+                             struct weir_footprint *ret, struct weir_reason *reterr)
+{
+    configure_stock(setup, config, ret, reterr);
+    ret->state = WITNESS_WORDS * sizeof(uint64_t);
+    return 0;
+}
+
+static uint64_t ready_witness(const void *config, const void *state, const struct weir_instant *at,
+                              uint64_t amount)
+{
+    const uint64_t *words = state;
+    (void)config;
+    if (amount == 2 && words[WITNESS_OUTCOME] != WEIR_OUTCOME_OVERLOAD)
+        return WEIR_BLOCKED;
+    return words[WITNESS_HELD] + amount <= 10 ? at->now_ns : WEIR_BLOCKED;
+}
+
+static void release_witness(const void *config, void *state, const struct weir_instant *at,
+                            const struct weir_release *release)
+{
+    uint64_t *words = state;
+    (void)config, (void)at;
+    words[WITNESS_HELD] -= release->amount;
+    words[WITNESS_RELEASES]++;
+    words[WITNESS_OUTCOME] = release->outcome;
+    words[WITNESS_LATENCY] = release->latency_ns;
+}
+
+static void observe_witness(const void *config, const void *state, const struct weir_instant *at,
+                            uint64_t *ret)
+{
+    const uint64_t *words = state;
+    (void)config, (void)at;
+    for (int i = 0; i < WITNESS_WORDS; i++)
+        ret[i] = words[i];
+}
+
+static const struct weir_gauge witness_gauges[] = {
+    {sizeof(struct weir_gauge), "held", "units held", WEIR_PARAMETER_AMOUNT, 0},
+    {sizeof(struct weir_gauge), "releases", "releases seen", WEIR_PARAMETER_AMOUNT, 0},
+    {sizeof(struct weir_gauge), "outcome", "of the last", WEIR_PARAMETER_AMOUNT, 0},
+    {sizeof(struct weir_gauge), "latency", "of the last", WEIR_PARAMETER_DURATION, 0},
+};
+static const struct weir_algorithm witness_ops = {
+    .size = sizeof(witness_ops),
+    .types = 1u << WEIR_LIMIT_RESOURCE,
+    .configure = configure_witness,
+    .ready_at = ready_witness,
+    .take = take_stock,
+    .available = available_stock,
+    .release = release_witness,
+    .gauges = witness_gauges,
+    .gauges_n = sizeof(witness_gauges) / sizeof(*witness_gauges),
+    .observe = observe_witness,
+};
+static const struct weir_plugin witness_plugin = {
+    .size = sizeof(witness_plugin),
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .name = "witness",
+    .version = "1",
+    .summary = "for tests",
+    .ops = &witness_ops,
+};
 
 /* ---- algorithms that break their contract once two units are taken ---- */
 
@@ -269,9 +338,10 @@ FAULTY(frozen_wide, 0, configure_wide, ready_ever, take_frozen, NULL);
 FAULTY(topped, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_topped, NULL);
 
 static const struct weir_plugin *const plugins[] = {
-    &wild_plugin,      &emptiest_plugin, &soonest_plugin,    &route_plugin,       &stingy_plugin,
-    &stock_plugin,     &spill_plugin,    &worn_plugin,       &past_plugin,        &past_try_plugin,
-    &past_wide_plugin, &frozen_plugin,   &frozen_try_plugin, &frozen_wide_plugin, &topped_plugin,
+    &wild_plugin,       &emptiest_plugin,    &soonest_plugin,   &route_plugin,
+    &stingy_plugin,     &stock_plugin,       &spill_plugin,     &worn_plugin,
+    &past_plugin,       &past_try_plugin,    &past_wide_plugin, &frozen_plugin,
+    &frozen_try_plugin, &frozen_wide_plugin, &topped_plugin,    &witness_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

@@ -31,6 +31,7 @@ static struct {
     struct weir_set_stats stats;
     struct weir_limit_stats limit_stats;
     struct weir_lease_stats lease_stats;
+    struct weir_limit_gauge gauge;
     struct weir_subjects_stats subjects;
     struct weir_setting settings[8];
     struct weir_completion completion;
@@ -104,6 +105,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_cancel, (P(0, right.held)), -EINVAL)                                                 \
     CALL(weir_update, (P(0, right.held), P(1, "c"), 1), -EINVAL, -EINVAL)                          \
     CALL(weir_return, (P(0, right.held), P(1, "c"), 1), -EINVAL, -EINVAL)                          \
+    CALL(weir_outcome, (P(0, right.held), WEIR_OUTCOME_SUCCESS, 0), -EINVAL)                       \
     CALL(weir_release, (P(0, &right.held)), 0)                                                     \
     CALL(weir_acquisition_set, (P(0, right.held)), 0)                                              \
     CALL(weir_acquisition_config, (P(0, right.held), P(1, "host")), 0, 0)                          \
@@ -175,6 +177,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_set_stats, (P(0, world.set), P(1, &right.stats), P(2, &right.limit_stats), 1),       \
          -EINVAL, -EINVAL, -EINVAL)                                                                \
     CALL(weir_set_lease_stats, (P(0, world.set), 0, P(1, &right.lease_stats)), -EINVAL, -EINVAL)   \
+    CALL(weir_set_limit_gauges, (P(0, world.set), 0, P(1, &right.gauge), 1), -EINVAL, -EINVAL)     \
     CALL(weir_set_holders, (P(0, world.set), P(1, &right.holder), 1), -EINVAL, -EINVAL)            \
     CALL(weir_set_holder_amounts, (P(0, world.set), P(1, &right.holder), P(2, right.amounts), 4),  \
          -EINVAL, -EINVAL, -EINVAL)

@@ -186,6 +186,13 @@ static const struct broken_case broken_cases[] = {
     {"no_types", "it serves no type of limit"},
     {"no_refund", "it says that it refunds, but has no operation `refund`"},
     {"strict_only", "it has `refund_strict`, but no operation `refund`"},
+    {"gauges_too_many", "it has 17 gauges; at most 16 are possible"},
+    {"gauge_truncated", "its gauge is truncated: size 24, at least 32 needed"},
+    {"gauge_of_other_size", "the size 40 of its gauge `limit` is not that of the first"},
+    {"gauge_name_bad", "its gauge's name `a-b` is not of the form"},
+    {"gauge_doc", "its gauge's doc is missing (NULL)"},
+    {"gauge_twice", "its gauge `wait` is declared twice"},
+    {"no_observe", "it has gauges, but no operation `observe`"},
     {"no_pick", "its operation `pick` is missing"},
     {"no_balancer_configure", "it has parameters, but no operation `configure`"},
     {"parameters_null", "its parameter is missing (NULL)"},
@@ -231,6 +238,8 @@ static const struct newer_case newer_cases[] = {
      "parameter `first`: its flags 0x20000 are unknown here"},
     {"newer_parameter_type", WEIR_PLUGIN_ALGORITHM,
      "parameter `first`: its type 99 is unknown here"},
+    {"newer_gauge_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x10000 are unknown here"},
+    {"newer_gauge_type", WEIR_PLUGIN_ALGORITHM, "the type 4 of its gauge `limit` is unknown here"},
     {"newer_balancer_flags", WEIR_PLUGIN_BALANCER, "its flags 0x10000 are unknown here"},
 };
 
@@ -848,8 +857,8 @@ static void test_discovery_of_everything(void **state)
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 18 + newer_n);
-    assert_int_equal(seen.plugins, 18 + newer_n);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 20 + newer_n);
+    assert_int_equal(seen.plugins, 20 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
     assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */

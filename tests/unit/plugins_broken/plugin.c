@@ -120,6 +120,27 @@
 #ifndef REFUND_STRICT
 #define REFUND_STRICT NULL
 #endif
+#ifndef GAUGES_N
+#define GAUGES_N 2
+#endif
+#ifndef GAUGE_SIZE
+#define GAUGE_SIZE sizeof(struct weir_gauge)
+#endif
+#ifndef GAUGE_NAME
+#define GAUGE_NAME "limit"
+#endif
+#ifndef GAUGE_DOC
+#define GAUGE_DOC "the most that may be held now"
+#endif
+#ifndef GAUGE_TYPE
+#define GAUGE_TYPE WEIR_PARAMETER_AMOUNT
+#endif
+#ifndef GAUGE_FLAGS
+#define GAUGE_FLAGS 0
+#endif
+#ifndef OBSERVE
+#define OBSERVE observe
+#endif
 #ifndef PICK
 #define PICK pick
 #endif
@@ -183,6 +204,7 @@ void take(const void *config, void *state, const struct weir_instant *at, uint64
 uint64_t available(const void *config, const void *state, const struct weir_instant *at);
 void refund_strict(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns);
+void observe(const void *config, const void *state, const struct weir_instant *at, uint64_t *ret);
 uint32_t pick(const void *config, void *state, const struct weir_pick *request);
 void trap(void);
 
@@ -220,6 +242,19 @@ void refund_strict(const void *config, void *state, const struct weir_instant *a
     (void)config, (void)state, (void)at, (void)amount, (void)granted_ns;
 }
 
+void observe(const void *config, const void *state, const struct weir_instant *at, uint64_t *ret)
+{
+    (void)config, (void)state, (void)at;
+    ret[0] = 7;
+    ret[1] = 8;
+}
+
+extern const struct weir_gauge gauges[];
+const struct weir_gauge gauges[] = {
+    {sizeof(struct weir_gauge), "wait", "the last wait", WEIR_PARAMETER_DURATION, 0},
+    {GAUGE_SIZE, GAUGE_NAME, GAUGE_DOC, GAUGE_TYPE, GAUGE_FLAGS},
+};
+
 uint32_t pick(const void *config, void *state, const struct weir_pick *request)
 {
     (void)config, (void)state, (void)request;
@@ -235,7 +270,8 @@ void trap(void)
 #define ALGORITHM                                                                                  \
     {                                                                                              \
         .size = OPS_SIZE, .types = TYPES, .flags = FLAGS, .configure = CONFIGURE, .init = INIT,    \
-        .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE, .refund_strict = REFUND_STRICT \
+        .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE,                                \
+        .refund_strict = REFUND_STRICT, .gauges = gauges, .gauges_n = GAUGES_N, .observe = OBSERVE \
     }
 
 #if defined(BALANCER)
@@ -254,8 +290,8 @@ const struct weir_algorithm ops = {
     .ready_at = READY_AT,
     .take = TAKE,
     .available = AVAILABLE,
-    .release =
-        (void (*)(const void *, void *, const struct weir_instant *, uint64_t, uint64_t, int))trap,
+    .release = (void (*)(const void *, void *, const struct weir_instant *,
+                         const struct weir_release *))trap,
 };
 #else
 extern const struct weir_algorithm ops;
