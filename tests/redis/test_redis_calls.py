@@ -10,9 +10,10 @@ import sys
 import time
 import unittest
 
+from redis_cluster import eventually, free_ports
 from redis_nodes import (BUSY, FULL, GONE, GRANTED, IN_GRACE, LEASE_US, RANGE, REFUSED, START_US, TOO_LONG,
                          WAITING, FakeServer, Node, bucket, definition, load, resource)
-from redis_server import ReplyError, Server, read_library
+from redis_server import Client, ReplyError, Server, read_library
 
 LIBRARY = sys.argv.pop(1)
 SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
@@ -507,6 +508,49 @@ class Grace(Calls):
             self.fake.advance(LEASE_US // 4)
             a.heartbeat(), b.heartbeat()
         self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+
+
+class Takeover(unittest.TestCase):
+    """A replica that has been up for long takes over from its master."""
+
+    def setUp(self):
+        self.library = read_library(LIBRARY, fake_clock=True, fake_identity=True)
+        port = free_ports(1)[0]
+        self.servers = [Server("--bind", "127.0.0.1", "--port", str(port), "--repl-diskless-sync-delay", "0")]
+        self.addCleanup(lambda: [server.stop() for server in self.servers])
+        self.clients = [load(self.servers[0], self.library)]
+        self.fakes = [FakeServer(self.clients[0])]
+        self.servers.append(Server("--replicaof", f"127.0.0.1 {port}"))
+        self.clients.append(Client(self.servers[1].path))
+        self.addCleanup(lambda: [client.close() for client in self.clients])
+
+    def take_over(self):
+        """The replica has all up to now, and lacks what is written after."""
+        self.assertEqual(self.clients[0].call("WAIT", 1, 60000), 1)
+        self.clients[1].call("REPLICAOF", "NO", "ONE")
+        self.fakes.append(FakeServer(self.clients[1]))
+        self.fakes[1].be("two", 0)
+
+    def node(self, server, name, key):
+        return Node(self.clients[server], self.fakes[server].run, name, definition(resource(1)), f"set:{key}")
+
+    def test_a_set_that_the_replica_lacks_begins_with_a_grace(self):
+        old = self.node(0, "a", "old")
+        old.acquire(0, 1, inbox=old.inbox)
+        self.take_over()
+        lost = self.node(0, "a", "lost")
+        granted = lost.acquire(0, 1, inbox=lost.inbox)
+        self.assertEqual(granted[0], GRANTED)
+        b = self.node(1, "b", "lost")
+        self.assertEqual(b.acquire(0, 1, inbox=b.inbox), [REFUSED, IN_GRACE, -1, LEASE_US])
+        lost.client, lost.run = self.clients[1], "two"
+        self.assertEqual(lost.call("weir_assert", lost.inbox, 0, 1, *granted[1:3], 1)[1], [])
+        self.fakes[1].advance(LEASE_US + SECOND - 1)
+        late = self.node(1, "c", "late")
+        self.assertEqual(late.acquire(0, 1, inbox=late.inbox)[:2], [REFUSED, IN_GRACE])
+        self.fakes[1].advance(1)
+        new = self.node(1, "c", "new")
+        self.assertEqual(new.acquire(0, 1, inbox=new.inbox)[0], GRANTED)
 
 
 class Batches(Calls):

@@ -1,8 +1,9 @@
 -- The beginning and the end of a call: the instant, the state, the epoch, the writes.
+local transaction = {}
+
+do -- all else is of this file alone: the library can have 200 local names at once
 local CLOCK_STEP_MAX = 1000000 -- us
 local NODE_MAX = 128 -- bytes of its name
-
-local transaction = {}
 
 -- Returns the server's clock, us since 1970.
 local function clock_us()
@@ -20,6 +21,22 @@ local function server_identity()
               start = clock_us() - 1000000 * string.match(info, 'uptime_in_seconds:(%d+)')}
   end
   return server.run, server.start
+end
+
+-- The last time this server, as a replica, took over: its place in the stream of writes, and when it
+-- was noticed.
+local takeover, takeover_at = '-1', 0
+
+-- Returns the instant since which this server has been the only one to make sets: that of its start,
+-- or of the first set after it took over. A replica has been up for long, and may lack sets even so.
+local function server_alone_since(clock)
+  local _, start = server_identity()
+  local info = redis.call('INFO', 'replication')
+  local place = string.match(info, 'second_repl_offset:(%-?%d+)') or takeover
+  if place ~= takeover then
+    takeover, takeover_at = place, place == '-1' and takeover_at or clock
+  end
+  return math.max(start, takeover_at)
 end
 
 -- Reads the fields of this call, and those that every call needs, in one go.
@@ -52,10 +69,10 @@ local function transaction_drain(c)
   end
 end
 
--- Makes the state of a set that is not there. It may have been there before the server started, or
--- before data was lost: then it begins with a time of grace.
+-- Makes the state of a set that is not there. It may have been there before the server started or
+-- took over, or before data was lost: then it begins with a time of grace.
 local function transaction_create(c, was_known)
-  local v, run, start = {}, server_identity()
+  local v = {}
   for i = 1, c.plan.words do
     v[i] = 0
   end
@@ -66,8 +83,8 @@ local function transaction_create(c, was_known)
     p.kind.init(c, p)
   end
   state.put(c, 'D', c.plan.text)
-  state.put(c, 'R', run)
-  if was_known or c.clock - start < c.plan.lease + 1000000 then
+  state.put(c, 'R', (server_identity()))
+  if was_known or c.clock - server_alone_since(c.clock) < c.plan.lease + 1000000 then
     v[head.GRACE] = c.now + c.plan.lease
     transaction_drain(c)
   end
@@ -188,4 +205,5 @@ function transaction.finish(c, reply)
     transaction.commit(c)
   end
   return reply
+end
 end
