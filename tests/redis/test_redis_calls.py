@@ -450,6 +450,33 @@ class Grace(Calls):
             a.heartbeat()
         self.assertGreater(a.acquire(1, 1)[1], granted[1])
 
+    def test_servers_with_other_clocks_take_turns(self):
+        """What the clock of one is ahead counts once as time, not at each turn."""
+        a = self.node("a", bucket(10, 10 * SECOND))
+        a.take(10)
+        for turn in range(6):
+            self.fake.advance(-2 * SECOND if turn % 2 == 0 else 2 * SECOND)
+            self.be_another(f"turn{turn}", a)
+            self.assertEqual(a.heartbeat()[0], START_US)
+        self.assertEqual(a.snapshot()[-1][0][0], 0)
+
+    def test_a_server_with_a_clock_that_is_ahead_ends_no_session(self):
+        """Nodes could not renew theirs before: a waiter keeps its place, and a dead node ends with the grace."""
+        a, b, dead = self.node("a", resource(1)), self.node("b", resource(1)), self.node("dead", resource(1))
+        granted = a.acquire(0, 1)
+        self.assertEqual(b.wait(0, 1)[0], WAITING)
+        self.assertEqual(dead.wait(0, 1)[0], WAITING)
+        self.fake.advance(2 * LEASE_US)
+        self.be_another("two", a, b, dead)
+        b.heartbeat()
+        self.assertEqual(a.call("weir_assert", a.inbox, *self.hold(0, 1, granted, 1))[1], [])
+        self.fake.advance(LEASE_US // 2)
+        a.heartbeat(), b.heartbeat()
+        self.fake.advance(LEASE_US // 2)
+        self.assertEqual(a.release(0, 1, "-")[0], GRANTED)
+        self.assertEqual([message[:5] for message in b.messages()], ["G 0 1"])
+        self.fails("NOSESSION", dead.heartbeat)
+
     def test_a_set_that_a_node_knew_begins_with_a_grace(self):
         a = self.node("a", resource(1))
         self.client.call("DEL", "set")

@@ -50,11 +50,13 @@ local function transaction_fetch(c, ...)
 end
 
 -- Moves the instant on. The clock of the server may be set back: by little, time stands still until
--- it is there again; by more, it goes on from where it was.
+-- it is there again; by more, it goes on from where it was. That of another server has its own shift.
 local function transaction_set_time(c)
   local v, clock = c.v, clock_us()
-  c.clock = clock
-  if clock + v[head.SHIFT] < v[head.LAST] - CLOCK_STEP_MAX then
+  c.clock, c.is_moved = clock, c.fields.R ~= server_identity()
+  if c.is_moved then
+    v[head.SHIFT] = math.max(0, v[head.LAST] - clock)
+  elseif clock + v[head.SHIFT] < v[head.LAST] - CLOCK_STEP_MAX then
     v[head.SHIFT] = v[head.LAST] - clock
   end
   c.now = math.max(clock + v[head.SHIFT], v[head.LAST])
@@ -105,7 +107,7 @@ local function transaction_check_epoch(c, run)
   local actual = server_identity()
   if run ~= actual then
     state.fail('STALERUN ' .. actual)
-  elseif c.fields.R ~= actual then
+  elseif c.is_moved then
     state.put(c, 'R', actual)
     c.v[head.GRACE] = math.max(c.v[head.GRACE], c.now + c.plan.lease)
     transaction_drain(c)
