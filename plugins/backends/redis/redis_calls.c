@@ -114,6 +114,8 @@ static void redis_calls_watch(struct redis_server *server)
 void redis_calls_wake_by(struct redis_connection *connection, uint64_t at_ns)
 {
     uint64_t one = 1;
+    if (at_ns < connection->wake_ns)
+        connection->wake_ns = at_ns;
     if (at_ns >= connection->sleeps_until_ns)
         return;
     connection->sleeps_until_ns = 0;

@@ -265,6 +265,7 @@ struct redis_connection {
     uint64_t find_ns; /* when to ask Sentinels whether the master still is one */
     int epoll, event, timer;
     uint64_t sleeps_until_ns; /* 0: it is awake */
+    uint64_t wake_ns; /* when it was told to look, since it began to: it may have passed by there */
 };
 
 /* Logs a line about a server. */

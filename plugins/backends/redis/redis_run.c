@@ -106,6 +106,7 @@ static void run_serve(struct redis_connection *connection, struct run_extra *ext
 {
     struct epoll_event events[EVENTS_MAX];
     uint64_t next_ns = run_earlier(run_tick(connection), until_ns);
+    next_ns = run_earlier(next_ns, connection->wake_ns);
     if (connection->stopping) /* it may be new: the lock was let go since the caller looked */
         next_ns = run_earlier(next_ns, redis_boot_ns() + STOP_TURN);
     run_sleep_until(connection, next_ns);
@@ -118,7 +119,8 @@ static void run_serve(struct redis_connection *connection, struct run_extra *ext
         run_handle(connection, &events[i], extra);
 }
 
-/* Waits for a socket that is being connected, and does all else meanwhile. */
+/* Waits for a socket that is being connected, and does all else meanwhile, but for links: what was
+ * to wake the thread stays, for when it looks at them again. */
 static int run_wait(void *context, int fd, short events, uint64_t until_ns)
 {
     struct redis_connection *connection = context;
@@ -128,8 +130,13 @@ static int run_wait(void *context, int fd, short events, uint64_t until_ns)
     if (epoll_ctl(connection->epoll, EPOLL_CTL_ADD, fd, &event) < 0)
         return -errno;
     pthread_mutex_lock(&connection->lock);
-    while (!extra.ready && !connection->stopping && redis_boot_ns() < until_ns)
+    uint64_t wake_ns = connection->wake_ns;
+    while (!extra.ready && !connection->stopping && redis_boot_ns() < until_ns) {
+        connection->wake_ns = REDIS_NEVER;
         run_serve(connection, &extra, until_ns);
+        wake_ns = run_earlier(wake_ns, connection->wake_ns);
+    }
+    connection->wake_ns = wake_ns;
     int r = connection->stopping ? -ECANCELED : extra.ready;
     pthread_mutex_unlock(&connection->lock);
     epoll_ctl(connection->epoll, EPOLL_CTL_DEL, fd, &event);
@@ -207,6 +214,7 @@ static void run_prepare(struct redis_connection *connection)
 static uint64_t run_keep_links(struct redis_connection *connection)
 {
     uint64_t next_ns = REDIS_NEVER;
+    connection->wake_ns = REDIS_NEVER;
     for (struct redis_server *server = connection->servers; server; server = server->next)
         next_ns = run_earlier(next_ns, redis_server_keep(server, run_wait));
     next_ns = run_earlier(next_ns, redis_server_verify(connection->home, run_wait));
@@ -231,8 +239,10 @@ void redis_run(struct redis_connection *connection)
     while (!connection->stopping)
         run_serve(connection, NULL, run_keep_links(connection));
     uint64_t end_ns = redis_boot_ns() + SECOND;
-    while (run_finish(connection) && redis_boot_ns() < end_ns)
+    while (run_finish(connection) && redis_boot_ns() < end_ns) {
+        connection->wake_ns = REDIS_NEVER;
         run_serve(connection, NULL, end_ns);
+    }
     pthread_mutex_unlock(&connection->lock);
 }
 

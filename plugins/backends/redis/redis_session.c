@@ -18,7 +18,6 @@
 #define MARGIN     10  /* part of a session: how long before the server it is given up here */
 #define HEARTBEATS 4   /* in a session */
 #define ASSERT_MAX 100 /* tickets in a call */
-#define FULL_PAUSE UINT64_C(1000000) /* before it is tried again, when too much is on its way */
 
 struct redis_session *redis_session_of_key(const struct redis_connection *connection,
                                            const char *key, size_t size)
@@ -432,18 +431,14 @@ static uint64_t redis_session_earlier(uint64_t a, uint64_t b)
 /* Sends what is due. Returns when there will be something again. */
 static uint64_t redis_session_send(struct redis_session *session, uint64_t now_ns)
 {
-    uint64_t next_ns = REDIS_NEVER;
     if (session->unsent)
         redis_session_send_unsent(session);
-    if (session->unsent) /* too much is on its way */
-        next_ns = now_ns + FULL_PAUSE;
     if (session->state != REDIS_OPEN)
-        return next_ns;
+        return REDIS_NEVER;
     if (session->waits && session->inbox != session->server->inbox_n)
         redis_session_tell(session);
     redis_session_beat(session, now_ns);
-    next_ns = redis_session_earlier(next_ns, session->heartbeat_ns);
-    return redis_session_earlier(next_ns, session->pump_ns);
+    return redis_session_earlier(session->heartbeat_ns, session->pump_ns);
 }
 
 uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)

@@ -13,6 +13,7 @@
 #define INDEX_BITS  20
 #define SUM_MODULUS (UINT64_C(1) << 32)
 #define ROOM_FIRST  16
+#define PAUSE_NS    UINT64_C(1000000) /* before a ticket that could not be sent is tried again */
 
 /* A number that is free, of a pool that grows: slots of a session, indices of a set. */
 static int redis_ticket_number(struct redis_ticket ***things, uint32_t **free_numbers,
@@ -203,14 +204,20 @@ void redis_ticket_lose(struct redis_ticket *ticket)
     redis_ticket_end(ticket);
 }
 
-void redis_ticket_set_unsent(struct redis_ticket *ticket)
+/* Has the ticket be sent by this instant, if that can be by then. */
+static void redis_ticket_send_by(struct redis_ticket *ticket, uint64_t at_ns)
 {
     struct redis_session *session = ticket->session;
     int is_due = redis_session_can_send(session) || session->server->down;
     ticket->unsent = 1;
     redis_session_set_unsent(session, 1);
     redis_due_by(session,
-                 is_due ? 0 : ticket->asked_ns + session->set->connection->options.timeout_ns);
+                 is_due ? at_ns : ticket->asked_ns + session->set->connection->options.timeout_ns);
+}
+
+void redis_ticket_set_unsent(struct redis_ticket *ticket)
+{
+    redis_ticket_send_by(ticket, 0);
 }
 
 static void redis_ticket_add_amounts(struct redis_ticket *ticket, const uint64_t *amounts)
@@ -338,8 +345,8 @@ void redis_ticket_send(struct redis_ticket *ticket)
 {
     const struct redis_session *session = ticket->session;
     if (!redis_session_can_send(session) || redis_calls_are_full(session->server) ||
-        redis_ticket_call_next(ticket) < 0)
-        redis_ticket_set_unsent(ticket);
+        redis_ticket_call_next(ticket) < 0) /* too much is on its way, or there is no memory */
+        redis_ticket_send_by(ticket, redis_boot_ns() + PAUSE_NS);
     else
         ticket->unsent = 0;
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a user of the backend for Redis does by itself after something went wrong: the program asks
+ * for nothing meanwhile.
+ *
+ *     engine_recovery PLUGIN SOCKET
+ *
+ * Sessions are long. So what a heartbeat would mend, or the end of a wait for messages, comes too
+ * late.
+ */
+#include "engine_user.h"
+
+#include <arpa/inet.h>
+#include <hiredis/hiredis.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SESSION_MS "100000"
+#define SOON_NS    (20000 * MS) /* before a heartbeat is due, or the inbox ends a wait */
+#define FDS_MAX    1024
+#define SHORT_MS   "100" /* until a link that does not answer is given up */
+
+static const uint64_t one[] = {1, 0};
+static redisContext *server;
+static const char *plugin;
+static char tcp_url[64];
+static int port;
+
+/* Sends a command of the test's own. Returns the integer of the reply; 0 if it has none. */
+static long long command(const char *text)
+{
+    redisReply *reply = redisCommand(server, text);
+    require(reply && reply->type != REDIS_REPLY_ERROR);
+    long long integer = reply->integer;
+    freeReplyObject(reply);
+    return integer;
+}
+
+static void pause_briefly(void)
+{
+    struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* Lets the server listen on a port of this machine. By TCP a link that the server closes has no
+ * EPOLLHUP. */
+static void open_port(void)
+{
+    for (int i = 0; i < 100 && !port; i++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof(address);
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        require(fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
+                getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+        close(fd);
+        redisReply *reply = redisCommand(server, "CONFIG SET port %d", ntohs(address.sin_port));
+        if (reply->type != REDIS_REPLY_ERROR)
+            port = ntohs(address.sin_port);
+        freeReplyObject(reply);
+    }
+    require(port);
+    snprintf(tcp_url, sizeof(tcp_url), "redis://127.0.0.1:%d", port);
+}
+
+static void begin(struct user *user, const char *url, const char *timeout)
+{
+    struct weir_reason reason = {0};
+    *user = (struct user){.is_quiet = 1};
+    require(user_open(user, plugin, &reason,
+                      (const char *const[]){"url", url, "session", SESSION_MS, "timeout", timeout,
+                                            NULL}) == 0);
+    user_start(user);
+}
+
+static void end(struct user *user, void *set)
+{
+    user->backend->set_close(set);
+    user_close(user);
+}
+
+static uint64_t acquire(struct user *user, void *set)
+{
+    const struct request_args args = {.amounts = one,
+                                      .mode = WEIR_BACKEND_WAIT,
+                                      .flags = WEIR_BACKEND_PATIENT,
+                                      .timeout_ns = PATIENCE_NS};
+    struct weir_backend_verdict verdict = {0};
+    require(user_acquire(user, set, &args, &verdict) == 0);
+    return verdict.hold;
+}
+
+static void submit(struct user *user, void *set, struct request *request)
+{
+    request_begin(request);
+    const struct weir_backend_ask ask = {.size = sizeof(ask),
+                                         .token = (uintptr_t)request,
+                                         .mode = WEIR_BACKEND_WAIT,
+                                         .flags = WEIR_BACKEND_PATIENT,
+                                         .timeout_ns = UINT64_MAX,
+                                         .max_wait_ns = UINT64_MAX,
+                                         .amounts = one};
+    require(user->backend->ask(set, &ask) == 0);
+    require(user->backend->wait(set, ask.token, now_ns() + PATIENCE_NS) == 1);
+}
+
+/* Returns the id of the last client of the server that has sent a command of this name last; 0:
+ * there is none. */
+static long long client(const char *last_command)
+{
+    char wanted[64];
+    long long id = 0;
+    redisReply *reply = redisCommand(server, "CLIENT LIST TYPE normal");
+    require(reply && reply->type == REDIS_REPLY_STRING);
+    snprintf(wanted, sizeof(wanted), " cmd=%s ", last_command);
+    for (const char *line = strtok(reply->str, "\n"); line; line = strtok(NULL, "\n"))
+        if (strstr(line, wanted))
+            id = strtoll(line + strlen("id="), NULL, 10);
+    freeReplyObject(reply);
+    return id;
+}
+
+/* Waits for a client that has come after another one. Returns its id. */
+static long long wait_for_client(const char *last_command, long long after)
+{
+    uint64_t end_ns = now_ns() + SOON_NS;
+    long long id;
+    while ((id = client(last_command)) <= after) {
+        require(now_ns() < end_ns);
+        pause_briefly();
+    }
+    return id;
+}
+
+static void kill_client(long long id)
+{
+    redisReply *reply = redisCommand(server, "CLIENT KILL ID %lld", id);
+    require(reply && reply->type != REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+}
+
+/* A link that the server closes while an answer is unread for which no thread waits. */
+static void test_link(void)
+{
+    struct user user;
+    begin(&user, tcp_url, SHORT_MS);
+    void *set = user_open_set(&user, "link", 3, 0, 0);
+    uint64_t a = acquire(&user, set), b = acquire(&user, set);
+    long long killed = client("fcall");
+    user_release(&user, set, b, one);
+    command("CLIENT KILL TYPE normal SKIPME yes");
+    wait_for_client("fcall", killed);
+    require(user.backend->is_held(set, a));
+    end(&user, set);
+}
+
+static int port_of(const struct sockaddr_in *address)
+{
+    return address->sin_family == AF_INET ? ntohs(address->sin_port) : 0;
+}
+
+/* Returns a socket of this process that is connected to the server, from another port than these;
+ * 0: there is none. `ret_from`: its port. */
+static int other_socket(int a, int b, int *ret_from)
+{
+    for (int fd = 3; fd < FDS_MAX; fd++) {
+        struct sockaddr_in from = {0}, to = {0};
+        socklen_t from_size = sizeof(from), to_size = sizeof(to);
+        if (getsockname(fd, (struct sockaddr *)&from, &from_size) ||
+            getpeername(fd, (struct sockaddr *)&to, &to_size) || port_of(&to) != port)
+            continue;
+        *ret_from = port_of(&from);
+        if (*ret_from != a && *ret_from != b)
+            return fd;
+    }
+    return 0;
+}
+
+/* A link that ends while the inbox is being connected, which takes as long as the server pauses. */
+static void test_both(void)
+{
+    static struct request request;
+    struct user user;
+    begin(&user, tcp_url, SESSION_MS);
+    void *set = user_open_set(&user, "both", 1, 0, 0);
+    uint64_t hold = acquire(&user, set);
+    int link_port, inbox_port, next_port, link = other_socket(0, 0, &link_port);
+    submit(&user, set, &request);
+    long long inbox = wait_for_client("blpop", 0);
+    require(other_socket(link_port, 0, &inbox_port));
+    command("MULTI");
+    kill_client(inbox);
+    command("CLIENT PAUSE 200 ALL");
+    command("EXEC");
+    while (!other_socket(link_port, inbox_port, &next_port))
+        pause_briefly();
+    shutdown(link, SHUT_RDWR);
+    inbox = wait_for_client("blpop", inbox);
+    wait_for_client("fcall", inbox);
+    user_release(&user, set, hold, one);
+    require(request_wait(&request, now_ns() + PATIENCE_NS) && request.verdict.result == 0);
+    end(&user, set);
+}
+
+int main(int argc, char **argv)
+{
+    require(argc == 3);
+    plugin = argv[1];
+    server = redisConnectUnix(argv[2]);
+    require(server && !server->err);
+    open_port();
+    test_link();
+    test_both();
+    redisFree(server);
+    return 0;
+}
