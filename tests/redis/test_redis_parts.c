@@ -189,6 +189,8 @@ static void test_named_hosts(void)
     require(!strcmp(url.host, "before") && !strcmp(url.port, "1"));
     require(redis_url_set_host(&url, "::1:7000", 3, 7000) == 0);
     require(!strcmp(url.host, "::1") && !strcmp(url.port, "7000"));
+    url.is_unix = 1; /* the server that names it is at a socket; a path is at most 107 bytes */
+    require(redis_url_set_host(&url, "a", 1, 7000) == 0 && !url.is_unix);
 }
 
 /* As CLUSTER KEYSLOT says. */

@@ -82,12 +82,16 @@ static int redis_link_connect(struct redis_link_how *how, int family, const void
     return r;
 }
 
+_Static_assert(sizeof(((struct redis_url *)NULL)->host) >=
+                   sizeof(((struct sockaddr_un *)NULL)->sun_path),
+               "the path of a socket is copied as a whole");
+
 static int redis_link_socket(struct redis_link_how *how)
 {
     int r = -EHOSTUNREACH;
     if (how->url->is_unix) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        strcpy(address.sun_path, how->url->host);
+        memcpy(address.sun_path, how->url->host, sizeof(address.sun_path)); /* longer is none */
         return redis_link_connect(how, AF_UNIX, &address, sizeof(address));
     }
     for (const struct addrinfo *at = how->addresses; at; at = at->ai_next) {

@@ -95,6 +95,7 @@ int redis_url_set_host(struct redis_url *url, const char *host, size_t size, uin
     }
     memcpy(url->host, host, size);
     url->host[size] = '\0';
+    url->is_unix = 0;
     snprintf(url->port, sizeof(url->port), "%u", (unsigned)port);
     return 0;
 }
