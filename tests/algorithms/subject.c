@@ -68,11 +68,12 @@ int subject_try(struct subject *ret, const char *algorithm, const struct setting
     assert_non_null(addresses);
     for (uint32_t i = 0; i < plugin->parameters_n; i++)
         addresses[i] = &values[i];
-    const struct weir_setup setup = {.size = sizeof(setup),
-                                     .abi_minor = WEIR_PLUGIN_ABI_MINOR,
-                                     .values_n = plugin->parameters_n,
-                                     .limit_type = WEIR_LIMIT_CALL,
-                                     .values = addresses};
+    const struct weir_setup setup = {
+        .size = sizeof(setup),
+        .abi_minor = WEIR_PLUGIN_ABI_MINOR,
+        .values_n = plugin->parameters_n,
+        .limit_type = ops->types & 1u << WEIR_LIMIT_CALL ? WEIR_LIMIT_CALL : WEIR_LIMIT_RESOURCE,
+        .values = addresses};
     struct subject made = {.ops = ops, .footprint.size = sizeof(made.footprint)};
     struct weir_footprint again = made.footprint;
     int result = ops->configure(&setup, NULL, &made.footprint, reterr);
@@ -247,6 +248,13 @@ void subject_refund_strictly(struct subject *subject, uint64_t now, uint64_t amo
 {
     struct weir_instant at = instant_of(subject, now);
     subject->ops->refund_strict(subject->config, relocate(subject), &at, amount, granted_ns);
+    check_guards(subject);
+}
+
+void subject_release(struct subject *subject, uint64_t now, struct weir_release release)
+{
+    struct weir_instant at = instant_of(subject, now);
+    subject->ops->release(subject->config, relocate(subject), &at, &release);
     check_guards(subject);
 }
 

@@ -52,6 +52,7 @@ void subject_take(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_refund(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
 void subject_refund_strictly(struct subject *subject, uint64_t now, uint64_t amount,
                              uint64_t granted_ns);
+void subject_release(struct subject *subject, uint64_t now, struct weir_release release);
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_reconfigure(struct subject *to, struct subject *from, uint64_t now);
 

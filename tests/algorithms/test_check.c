@@ -15,6 +15,7 @@
 #define START      (12345 * SECOND + 678)
 #define AMOUNT_MAX ((UINT64_C(1) << 63) - 1)
 #define WINDOW_MAX (UINT64_C(1) << 62)
+#define UNITS_MAX  ((UINT64_C(1) << 31) - 1)
 
 static uint64_t rng;
 
@@ -48,12 +49,29 @@ static const struct kind kinds[] = {
     {"fixed_window", {{"capacity", 5}, {"window", SECOND}, {"anchor", 2}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", WINDOW_MAX}, {"anchor", 1}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", 1}, {"anchor", 2}}},
+    {"aimd", {{"capacity", 100}, {"timeout", SECOND}}},
+    {"aimd", {{"capacity", UNITS_MAX}, {"increase", UNITS_MAX}, {"initial", UNITS_MAX}}},
+    {"gradient2", {{"capacity", 100}, {"window", SECOND / 10}}},
+    {"gradient2", {{"capacity", UNITS_MAX}, {"window", 1}, {"floor", 1000}}},
+    {"gradient2", {{"capacity", 1}, {"window", WINDOW_MAX}, {"tolerance", 1000}}},
+    {"vegas", {{"capacity", 100}, {"window", SECOND / 10}}},
+    {"vegas", {{"capacity", UNITS_MAX}, {"window", 1}, {"probe", 1}}},
 };
 enum { PLUGIN_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static size_t words_of(const struct subject *subject)
 {
     return subject->footprint.state / 8;
+}
+
+/* Of an amount that may be held or not, after any time. */
+static struct weir_release any_release(uint64_t now, uint64_t most)
+{
+    return (struct weir_release){.size = sizeof(struct weir_release),
+                                 .amount = random_magnitude(&rng, most),
+                                 .granted_ns = random_next(&rng) % (now | 1),
+                                 .latency_ns = random_magnitude(&rng, UINT64_MAX),
+                                 .outcome = (uint32_t)random_below(&rng, 7)};
 }
 
 /* A true state with some history. */
@@ -65,6 +83,8 @@ static void begin(struct subject *subject, const struct kind *kind, uint64_t *re
         uint64_t most = subject->footprint.amount_max;
         subject_request(subject, now, random_magnitude(&rng, most / 4 + 1));
         now += random_below(&rng, step);
+        if (subject->ops->release && random_chance(&rng, 80))
+            subject_release(subject, now, any_release(now, most));
     }
     assert_int_equal(subject_check(subject), 0);
     *ret_now = now;
@@ -97,9 +117,11 @@ static void use(struct subject *subject, uint64_t near)
         assert_true(subject_available(subject, now) <= most);
         if (ready == now || random_chance(&rng, 10))
             subject_take(subject, now, amount);
-        if (random_chance(&rng, 50))
+        if (subject->ops->release && random_chance(&rng, 80))
+            subject_release(subject, now, any_release(now, most));
+        if (subject->ops->refund && random_chance(&rng, 50))
             subject_refund(subject, now, amount, random_chance(&rng, 50) ? now : any_instant(near));
-        if (random_chance(&rng, 50))
+        if (subject->ops->refund && random_chance(&rng, 50))
             subject_refund_strictly(subject, now, amount,
                                     random_chance(&rng, 50) ? now : any_instant(near));
         if (subject->ops->charge && random_chance(&rng, 30))
@@ -112,7 +134,7 @@ static void carry_over(const struct subject *subject, const struct kind *kind, u
     struct subject other;
     struct weir_instant at = {.now_ns = now};
     SUBJECT(&other, START, kind->algorithm, {"capacity", random_magnitude(&rng, 9)},
-            {"window", random_magnitude(&rng, DAY)});
+            {kind->settings[1].name, random_magnitude(&rng, DAY) % UNITS_MAX + 1});
     memset(other.state, 0, other.footprint.state);
     other.ops->reconfigure(subject->config, subject->state, other.config, other.state, &at);
     subject_free(&other);
@@ -221,6 +243,19 @@ static void test_what_cannot_be(void **state)
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 2, 1},          /* number */
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 3, AMOUNT_MAX}, /* count */
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 4, UINT64_MAX}, /* last */
+        {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 0, UNITS_MAX},         /* held */
+        {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 1, 1},                 /* limit */
+        {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 1, UINT64_MAX << 18},  /* limit */
+        {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 2, 5},                 /* grace */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 1, 1},             /* limit */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 2, 1 << 21},       /* samples */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 3, 1},             /* sum */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 5, 1 << 21},       /* overloads */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 7, 3},             /* phase */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 11, UINT64_MAX},   /* usual */
+        {{"gradient2", {{"capacity", 4}, {"window", SECOND}}}, 12, 11},           /* usual_n */
+        {{"vegas", {{"capacity", 4}, {"window", SECOND}}}, 7, 3},                 /* phase */
+        {{"vegas", {{"capacity", 4}, {"window", SECOND}}}, 11, UINT64_MAX},       /* base */
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

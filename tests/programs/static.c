@@ -7,8 +7,19 @@
 #include <string.h>
 #include <weir/weir.h>
 
-static const char *const algorithms[] = {"fixed_window", "gcra", "leaky_bucket", "sliding_window",
-                                         "token_bucket"};
+/* Each grants three of five. */
+static const struct {
+    const char *name, *limit;
+} algorithms[] = {
+    {"aimd", "type: resource, key: slots, capacity: 3"},
+    {"fixed_window", "type: call, capacity: 3, window: 1d"},
+    {"gcra", "type: call, capacity: 3, window: 1d"},
+    {"gradient2", "type: resource, key: slots, capacity: 3"},
+    {"leaky_bucket", "type: call, capacity: 3, window: 1d"},
+    {"sliding_window", "type: call, capacity: 3, window: 1d"},
+    {"token_bucket", "type: call, capacity: 3, window: 1d"},
+    {"vegas", "type: resource, key: slots, capacity: 3"},
+};
 static const char *const balancers[] = {"random", "round_robin"};
 
 static int complain(const char *what, const struct weir_error *error)
@@ -17,13 +28,14 @@ static int complain(const char *what, const struct weir_error *error)
     return 1;
 }
 
-/* How many of five calls a pool grants. */
+/* How many of five requests a pool grants. */
 static int use(const char *what, const char *name, const char *text)
 {
     struct weir_options options = {.size = sizeof(options), .text = text};
     struct weir_error error = {0};
     weir *w = NULL;
     weir_pool *pool = NULL;
+    weir_acquisition *held[5] = {NULL};
     int granted = 0;
 
     if (weir_open(&w, &options, &error) < 0)
@@ -31,22 +43,23 @@ static int use(const char *what, const char *name, const char *text)
     if (weir_pool_open(&pool, w, "trial", 0, NULL) < 0)
         return complain("there is no pool", &error);
     for (int i = 0; i < 5; i++)
-        granted += weir_take(pool, NULL, NULL) == 0;
+        granted += weir_try_acquire(pool, NULL, &held[i], NULL) == 0;
     printf("%s %s: %d granted\n", what, name, granted);
+    for (int i = 0; i < 5; i++)
+        weir_release(&held[i]);
     weir_pool_close(pool);
     weir_close(w);
     return 0;
 }
 
-static int use_algorithm(const char *name)
+static int use_algorithm(const char *name, const char *limit)
 {
     char text[256];
 
-    snprintf(
-        text, sizeof(text),
-        "version: 1\n"
-        "sets: { trial: { limits: [ { type: call, algorithm: %s, capacity: 3, window: 1d } ] } }\n",
-        name);
+    snprintf(text, sizeof(text),
+             "version: 1\n"
+             "sets: { trial: { limits: [ { algorithm: %s, %s } ] } }\n",
+             name, limit);
     return use("algorithm", name, text);
 }
 
@@ -77,7 +90,7 @@ int main(int argc, char **argv)
     int r = 0;
 
     for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]) && r == 0; i++)
-        r = use_algorithm(algorithms[i]);
+        r = use_algorithm(algorithms[i].name, algorithms[i].limit);
     for (size_t i = 0; i < sizeof(balancers) / sizeof(balancers[0]) && r == 0; i++)
         r = use_balancer(balancers[i]);
     if (r == 0 && argc == 2 && strcmp(argv[1], "--list") == 0)

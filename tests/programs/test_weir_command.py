@@ -389,24 +389,29 @@ class Check(Directory):
         self.assertIn("its operation `take` is missing", err)
 
 
+ALGORITHMS = ("aimd", "fixed_window", "gcra", "gradient2", "leaky_bucket", "sliding_window",
+              "token_bucket", "vegas")
+PLUGINS_N = len(ALGORITHMS) + 2  # and the balancers
+
+
 class Plugins(Directory):
     def test_what_is_built(self):
         out, err = self.expect(weir("plugins"), 0)
         self.assertEqual(err, "")
-        for name in ("fixed_window", "gcra", "leaky_bucket", "sliding_window", "token_bucket"):
+        for name in ALGORITHMS:
             self.assertRegex(out, rf"(?m)^  algorithm {name} ")
         for name in ("random", "round_robin"):
             self.assertRegex(out, rf"(?m)^  balancer {name} ")
         self.assertRegex(out, r"(?m)^    capacity +amount from 1, required$")
         self.assertRegex(out, r"(?m)^    mode +choice meter\|shaper, default meter$")
         built_in = out.count("<built in>/")  # of a command that was linked with the static library
-        self.assertIn(built_in, (0, 7))
-        self.assertRegex(out, rf"(?m)^{7 + built_in} plugins, 0 refused$")
+        self.assertIn(built_in, (0, PLUGINS_N))
+        self.assertRegex(out, rf"(?m)^{PLUGINS_N + built_in} plugins, 0 refused$")
 
     def test_json(self):
         out, _ = self.expect(weir("plugins", "--json"), 0)
         plugins = {plugin["name"]: plugin for plugin in json.loads(out)["plugins"]}
-        self.assertEqual(len(plugins), 7)
+        self.assertEqual(len(plugins), PLUGINS_N)
         gcra = plugins["gcra"]
         self.assertEqual(gcra["kind"], "algorithm")
         self.assertEqual(gcra["types"], ["rate", "call"])
