@@ -9,8 +9,8 @@ Servers are judged by the state after each call.
 import bisect
 import collections
 
-from cluster_logs import (ENDED, FENCE, GRACE, GRANTED, HELD, IS_HELD, IS_WAITING, LIMITS, LIMITS_OF, NEXT, QUEUE, REAPED, RELEASED, SETS, TAKE,
-                          TRY, Server)
+from cluster_logs import (ENDED, FENCE, GRACE, GRANTED, HELD, IS_HELD, IS_WAITING, LIMITS, LIMITS_OF, NEXT, QUEUE, REAPED, RELEASED, RELEASING,
+                          RESERVE, SETS, TAKE, TRY, USERS, Server)
 
 MS, SECOND = 10**6, 10**9
 CALL_TIMEOUT_NS = SECOND  # of the backend: a request that does not wait
@@ -18,7 +18,7 @@ PUMP_US = 64  # grants of one call follow each other by 1 us in their fences
 PATIENCE_NS = 3 * SECOND  # beyond which a wait has not ended in time on a machine that ran
 NOTICE_NS = 0  # after it goes on, for a process that was stopped to learn what it lost
 EXCERPT = 12
-CAPACITIES = {("api", "slots"): 4, ("api", "seats"): 7, **{(name, "slots"): 1 for name in SETS[2:]}}
+CAPACITIES = {("api", "slots"): 4, ("api", "seats"): 7, **{(name, "slots"): 1 for name in USERS}}
 OWNERDEAD, TIMED_OUT = -130, -110
 
 
@@ -72,22 +72,31 @@ def describe(invariant, message, events=()):
 
 # ---- by the nodes ----
 
+def edges_of(request, index):
+    """When a request has more, or less, of a limit: instants and units. Of units that it returned it is not
+    known for certain how long they were held after it called for that."""
+    amount, left, end_ns = request.amounts[index], request.left[index], request.held_ns
+    if not amount or end_ns <= request.granted_ns:
+        return []
+    returned_ns = min(request.returned_ns or end_ns, end_ns)
+    return [(request.granted_ns, amount, request), (returned_ns, left - amount, request), (end_ns, -left, request)]
+
+
 def held_by_nodes(run):
     """At every instant the units that nodes hold of a resource are at most its capacity."""
     for (name, limit), capacity in run.capacities.items():
         number, index, edges = SETS.index(name), LIMITS.index(limit), []
         for request in run.requests:
-            if request.set == number and request.has_fence and request.amounts[index] and \
-                    request.held_ns > request.granted_ns:
-                edges += [(request.granted_ns, 1, request), (request.held_ns, 0, request)]
+            if request.set == number and request.has_fence:
+                edges += edges_of(request, index)
         edges.sort(key=lambda edge: edge[:2])
         held, holders = 0, {}
-        for at, begins, request in edges:
-            held += request.amounts[index] if begins else -request.amounts[index]
-            if begins:
+        for at, units, request in edges:
+            held += units
+            if units > 0:
                 holders[id(request)] = request
-            else:
-                del holders[id(request)]
+            elif at == request.held_ns:
+                holders.pop(id(request), None)
             if held > capacity:
                 yield describe("held", f"{name}: {held} of {capacity} {limit} are held at {at}", holders.values())
                 break
@@ -129,7 +138,10 @@ class HeaviestWindow:
 
 
 def interval_of(run, request):
-    """Two instants between which the server has granted: by the fence, or by when it was asked and known."""
+    """Two instants between which it was granted: by the fence, or by when it was asked and known. A reservation
+    is told to be later than it is by no more than the call took."""
+    if request.operation == RESERVE and request.fence:
+        return request.granted_ns - (request.known_ns - request.asked_ns) - run.drift_ns, request.granted_ns + run.drift_ns
     if request.operation == TAKE or not request.fence:
         return request.asked_ns, request.known_ns
     at = request.fence * 1000 - run.clock_ns
@@ -144,7 +156,7 @@ def rates(run):
         per_us, burst = run.rates[name]
         used = []
         for request in run.requests:
-            units = request.used if request.state == ENDED else request.amounts[2]
+            units = request.used if request.state in (RELEASING, ENDED) else request.left[2]
             if request.set == number and request.is_granted and units:
                 used.append((*interval_of(run, request), units, request))
         used.sort(key=lambda each: each[0])
@@ -191,7 +203,7 @@ def deadlines(run):
             continue
         process = run.processes[request.process]
         end_ns = request.known_ns if request.is_granted else request.ended_ns
-        limit_ns = CALL_TIMEOUT_NS if request.operation in (TRY, TAKE) else request.timeout_ns
+        limit_ns = CALL_TIMEOUT_NS if request.operation in (TRY, TAKE, RESERVE) else request.timeout_ns
         if request.operation == QUEUE:  # after those that had the completion queue before
             limit_ns += 60 * SECOND
         late_ns = end_ns - request.asked_ns - limit_ns
@@ -265,7 +277,7 @@ class SetHistory:
 
     def __init__(self, name, shared):
         self.name, self.shared = name, shared  # `shared`: the grants of all servers, by their fences
-        self.fence, self.reaped = 0, 0
+        self.fence, self.reaped, self.instant = 0, 0, 0
 
     def is_new(self, before, after):
         if not after or after.kind != IS_HELD or before and before.kind == IS_HELD and before.name == after.name:
@@ -281,6 +293,7 @@ class SetHistory:
         new.sort(key=lambda pair: pair[1].fence)
         for before, after in new:
             yield from self.judge_fence(commit, after)
+            yield from self.judge_instant(after)
             yield from self.judge_order(commit, before, after, [pair[1].name for pair in new])
         if new and commit.now < commit.head[GRACE]:
             yield describe("grace", f"{self.name}: granted within a time of grace", [pair[1] for pair in new])
@@ -299,6 +312,18 @@ class SetHistory:
         elif ticket.fence > commit.head[FENCE]:
             yield describe("fences", f"{self.name}: the head has {commit.head[FENCE]}", [ticket])
         self.fence = max(self.fence, ticket.fence)
+
+    def judge_instant(self, ticket):
+        """Nothing is granted before the instant of a reservation."""
+        if ticket.at < self.instant:
+            yield describe("instants", f"{self.name}: granted at {ticket.at}, before {self.instant}", [ticket])
+        self.instant = max(self.instant, ticket.at)
+
+    def judge_returns(self, commit):
+        """What is held becomes less, and never more."""
+        for before, after in commit.changes:
+            if is_same_grant(before, after) and any(a > b for a, b in zip(after.amounts, before.amounts)):
+                yield describe("returns", f"{self.name}: a ticket has grown", [before, after])
 
     def judge_order(self, commit, before, after, granted):
         """Those that wait are granted in their order, and before all that come anew."""
@@ -344,9 +369,15 @@ class SetHistory:
 
     def judge(self, commit):
         yield from self.judge_grants(commit)
+        yield from self.judge_returns(commit)
         yield from self.judge_sums(commit)
         yield from self.judge_sessions(commit)
         yield from self.judge_places(commit)
+
+
+def is_same_grant(before, after):
+    return before and after and before.kind == after.kind == IS_HELD and \
+        (before.name, before.fence) == (after.name, after.fence)
 
 
 def held_of(commit):
@@ -364,12 +395,15 @@ class Servers:
     def __init__(self, run):
         self.granted, self.violations, self.commits, self.last_seen = {}, [], 0, {}
         self.recovered = {}  # grants that ended with their sessions: sets and fences, and when
+        self.returned = {}  # what is left of grants: amounts by sets and fences
         for history in run.histories:
             sets, seen = {}, set()
             for commit, counts in history:
                 state = sets.setdefault(commit.set, SetHistory(commit.set, self.granted))
                 self.commits += 1
                 self.note_recovered(state, commit)
+                self.returned.update({(commit.set, after.fence): after.amounts for before, after in commit.changes
+                                      if is_same_grant(before, after) and before.amounts != after.amounts})
                 for name in commit.sessions:
                     self.last_seen[name] = commit.now
                 if not counts:
@@ -392,21 +426,36 @@ class Servers:
         for ticket in commit.tickets.values():
             if ticket.kind == IS_HELD:
                 self.granted.setdefault((state.name, ticket.fence), ticket)
+                state.instant = max(state.instant, ticket.at)
         state.fence = max(state.fence, commit.head[FENCE])
 
 
+def amounts_of(request, amounts):
+    """Those that a ticket has."""
+    return tuple(amounts[i] for i in LIMITS_OF[request.set])
+
+
 def servers_agree(run, servers):
-    """What a node was granted a server has granted, and exactly what was asked for."""
+    """What a node was granted a server has granted, and exactly what was asked for. A server that has taken it
+    over knows what was left of it then."""
     for request in run.requests:
         if not request.has_fence:
             continue
         ticket = servers.granted.get((SETS[request.set], request.fence))
-        amounts = tuple(request.amounts[i] for i in LIMITS_OF[request.set])
         if not ticket:
             yield describe("granted by a server", "no server has granted this", [request])
             return
-        if ticket.amounts != amounts:
+        if ticket.amounts not in (amounts_of(request, request.amounts), amounts_of(request, request.left)):
             yield describe("all or nothing", "granted is not what was asked for", [request, ticket])
+            return
+
+
+def servers_return(run, servers):
+    """What a server has taken back of a grant its holder has returned, and no more."""
+    for request in run.requests:
+        left = request.has_fence and servers.returned.get((SETS[request.set], request.fence))
+        if left and left != amounts_of(request, request.left):
+            yield describe("returns", f"{'/'.join(map(str, left))} is left on the server", [request])
             return
 
 
@@ -460,8 +509,9 @@ def recovered(run, servers):
 
 OF_NODES = [held_by_nodes, rates, fences_of_nodes, notices, losses]
 ALWAYS = [deadlines, ends, progress, quiet]
-OF_BOTH = [servers_agree, dead_sessions, recovered]
-IN_STATES = ["fences of servers", "order", "grace", "server held", "all or nothing in states", "balance", "sessions"]
+OF_BOTH = [servers_agree, servers_return, dead_sessions, recovered]
+IN_STATES = ["fences of servers", "instants", "order", "grace", "server held", "returns", "all or nothing in states", "balance",
+             "sessions"]
 
 
 def check(run):

@@ -10,16 +10,18 @@ import os
 import re
 import struct
 
-BLOCK, TRY, DESCRIPTOR, QUEUE, TAKE = range(1, 6)
-OPERATIONS = ["", "block", "try", "descriptor", "queue", "take"]
+BLOCK, TRY, DESCRIPTOR, QUEUE, TAKE, RESERVE = range(1, 7)
+OPERATIONS = ["", "block", "try", "descriptor", "queue", "take", "reserve"]
 UNUSED, ASKED, HELD, RELEASING, ENDED = range(5)
 STATES = ["unused", "asked", "held", "releasing", "ended"]
-RECORD = struct.Struct("<3Q3Q2Qq6Qq")
+RECORD = struct.Struct("<3Q3Q2Qq6Qq4Q")
 LIMITS = ["slots", "seats", "tokens"]
 SUBJECTS = 4
-SETS = ["api", "quota", *(f"user{i}" for i in range(SUBJECTS))]  # by the numbers that nodes give them
-LIMITS_OF = [(0, 1, 2), (2,), *[(0,)] * SUBJECTS]  # which of the limits each has, in this order
-KEYS = {"weir:{api}": "api", "weir:{quota}": "quota", **{f"weir:{{users:{i}}}": f"user{i}" for i in range(SUBJECTS)}}
+USERS = [f"user{i}" for i in range(SUBJECTS)]
+SETS = ["api", "quota", *USERS, "leased"]  # by the numbers that nodes give them
+LIMITS_OF = [(0, 1, 2), (2,), *[(0,)] * SUBJECTS, (2,)]  # which of the limits each has, in this order
+KEYS = {"weir:{api}": "api", "weir:{quota}": "quota", **{f"weir:{{users:{i}}}": name for i, name in enumerate(USERS)},
+        "weir:{leased}": "leased"}
 
 # Numbers of a set's head, and of a ticket, from 0: see plugins/backends/redis/{state,sessions}.lua.
 LAST, FENCE, GRACE, NEXT, WAITING, GRANTED, RELEASED, REAPED = 1, 3, 4, 7, 8, 13, 14, 15
@@ -30,17 +32,23 @@ class Request:
     """A request of a node, as far as it came."""
 
     __slots__ = ("process", "thread", "number", "state", "operation", "set", "amounts", "timeout_ns", "asked_ns",
-                 "result", "granted_ns", "known_ns", "fence", "held_ns", "used", "ended_ns", "end")
+                 "result", "granted_ns", "known_ns", "fence", "held_ns", "used", "ended_ns", "end", "returned_ns", "rest")
 
     def __init__(self, process, thread, number, words):
         self.process, self.thread, self.number = process, thread, number
-        (self.state, self.operation, self.set, *amounts, self.timeout_ns, self.asked_ns, self.result, self.granted_ns,
-         self.known_ns, self.fence, self.held_ns, self.used, self.ended_ns, self.end) = words
-        self.amounts = tuple(amounts)
+        (self.state, self.operation, self.set, self.timeout_ns, self.asked_ns, self.result, self.granted_ns, self.known_ns,
+         self.fence, self.held_ns, self.used, self.ended_ns, self.end, self.returned_ns) = words[:3] + words[6:17]
+        self.amounts = tuple(words[3:6])
+        self.rest = tuple(words[17:])
 
     @property
     def is_granted(self):
         return self.state in (HELD, RELEASING) or self.state == ENDED and self.result == 0
+
+    @property
+    def left(self):
+        """What it has after it returned a part."""
+        return self.rest if self.returned_ns else self.amounts
 
     @property
     def has_fence(self):
@@ -53,6 +61,7 @@ class Request:
         if self.is_granted:
             words += [f"granted {self.granted_ns}", f"known {self.known_ns}", f"fence {self.fence}",
                       f"held until {self.held_ns}", f"used {self.used}", f"end {self.end}"]
+            words += [f"returned {self.returned_ns} but {'/'.join(map(str, self.left))}"] if self.returned_ns else []
         elif self.state == ENDED:
             words.append(f"result {self.result}")
         return " ".join(words + [f"ended {self.ended_ns}"])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node of the chaos runner (`cluster`): threads that use three sets on a Redis server through the
+ * A node of the chaos runner (`cluster`): threads that use four sets on a Redis server through the
  * library, in all ways in which a program can, until SIGTERM. Each writes down what it asked for,
  * what it was told and when, into a file that it maps: so nothing of that is lost by SIGKILL. It
  * judges nothing: cluster_checker.py does.
@@ -8,8 +8,8 @@
  *     cluster_node CONFIG LOGS THREADS SEED
  *
  * CONFIG is a configuration with the sets `api`, of two resources and a rate, `quota`, of a rate,
- * and `users`, of a resource for each subject. LOGS begins the names of the files: LOGS.N of thread
- * N, and LOGS.late.
+ * `users`, of a resource for each subject, and `leased`, of a rate with leases. LOGS begins the
+ * names of the files: LOGS.N of thread N, and LOGS.late.
  */
 #include "lib/random.h"
 #include "lib/require.h"
@@ -24,8 +24,10 @@
 #include <weir/weir.h>
 
 enum { THREADS_MAX = 16, RECORDS_MAX = 1 << 19, LIMITS = 3, SLOTS = 0, SEATS = 1, TOKENS = 2 };
-enum { API, QUOTA, USERS, SETS, SUBJECTS = 4 }; /* subject N of `users` has the number USERS + N */
-enum operation { BLOCK = 1, TRY, DESCRIPTOR, QUEUE, TAKE };
+enum { SUBJECTS = 4, LEASED_BURST = 16 };
+enum { API, QUOTA, USERS, LEASED = USERS + SUBJECTS }; /* subject N of `users`: USERS + N */
+enum { POOLS = 4 };
+enum operation { BLOCK = 1, TRY, DESCRIPTOR, QUEUE, TAKE, RESERVE };
 enum state { UNUSED, ASKED, HELD, RELEASING, ENDED };
 
 /* A request, as far as it has come. Instants are by CLOCK_MONOTONIC, ns. The state is written last,
@@ -39,8 +41,10 @@ struct record {
     _Atomic uint64_t held_ns;             /* when it was still held, for certain */
     uint64_t used, ended_ns;              /* units of the rate; when all was over */
     int64_t end;                          /* of the release; -EOWNERDEAD: the session has ended */
+    _Atomic uint64_t returned_ns; /* from when on no more is held than is `left`; 0: never */
+    uint64_t left[LIMITS];
 };
-_Static_assert(sizeof(struct record) == 128, "cluster_checker.py reads it");
+_Static_assert(sizeof(struct record) == 160, "cluster_checker.py reads it");
 
 struct late {
     uint64_t at_ns, late_ns;
@@ -51,10 +55,12 @@ struct asker {
     uint64_t random;
     struct record *records;
     size_t records_n;
+    unsigned burst; /* so many more are taken from a lease at once */
 };
 
+static const char *const keys[LIMITS] = {"slots", "seats", "tokens"};
 static weir *instance;
-static weir_pool *pools[SETS];
+static weir_pool *pools[POOLS];
 static weir_queue *queue;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct asker askers[THREADS_MAX];
@@ -87,22 +93,49 @@ static uint64_t hold_ns(uint64_t *random, const struct record *record)
     return random_below(random, random_below(random, 8) == 0 ? 30 * MS : 2 * MS);
 }
 
+/* What an engine has not granted, but a lease of this process, has no fencing token. */
+static int fence_of(const weir_acquisition *acquisition, uint64_t *ret)
+{
+    int r = weir_acquisition_fence(acquisition, ret);
+
+    if (r == -EOPNOTSUPP)
+        *ret = 0;
+    require(r == 0 || r == -EOWNERDEAD || r == -EOPNOTSUPP);
+    return r == -EOPNOTSUPP ? 0 : r;
+}
+
+/* Returns a part of one limit, or all of it. */
+static void return_part(struct asker *asker, weir_acquisition *acquisition, struct record *record)
+{
+    uint64_t i = random_below(&asker->random, LIMITS);
+    uint64_t n = random_below(&asker->random, record->amounts[i] + 1);
+
+    if (n == 0)
+        return;
+    for (int k = 0; k < LIMITS; k++)
+        record->left[k] = record->amounts[k];
+    record->left[i] -= n;
+    atomic_store(&record->returned_ns, clock_now());
+    require(weir_return(acquisition, keys[i], n) == 0);
+}
+
 /* Holds for a while, and looks again and again whether it still does. As soon as it learns that it
  * does not, it ends that: a program must not go on then. */
 static void hold(struct asker *asker, weir_acquisition *acquisition, struct record *record)
 {
     uint64_t now = clock_now(), until = now + hold_ns(&asker->random, record), fence;
+    bool returns = random_below(&asker->random, 3) == 0;
 
     for (;; now = clock_now()) {
-        int r = weir_acquisition_fence(acquisition, &fence);
-
-        require(r == 0 || r == -EOWNERDEAD);
-        if (r < 0)
+        if (fence_of(acquisition, &fence) < 0)
             return;
         require(fence == record->fence);
         atomic_store(&record->held_ns, now);
         if (now >= until || atomic_load(&stopping))
             return;
+        if (returns)
+            return_part(asker, acquisition, record);
+        returns = false;
         pause_ns(until - now < MS ? until - now : MS);
     }
 }
@@ -110,7 +143,8 @@ static void hold(struct asker *asker, weir_acquisition *acquisition, struct reco
 /* Says what was used of the rate, which is required of it. */
 static void use(struct asker *asker, weir_acquisition *acquisition, struct record *record)
 {
-    uint64_t amount = record->amounts[TOKENS];
+    bool has_returned = atomic_load(&record->returned_ns) != 0;
+    uint64_t amount = has_returned ? record->left[TOKENS] : record->amounts[TOKENS];
 
     record->used =
         random_below(&asker->random, 3) ? amount : random_below(&asker->random, amount + 1);
@@ -118,21 +152,10 @@ static void use(struct asker *asker, weir_acquisition *acquisition, struct recor
         require(weir_update(acquisition, "tokens", record->used) == 0);
 }
 
-/* Of a grant: holds it for a while, and releases it. */
-static void hold_and_release(struct asker *asker, weir_acquisition *acquisition,
-                             struct record *record)
+static void release(weir_acquisition *acquisition, struct record *record)
 {
     uint64_t now;
-    int r = weir_acquisition_fence(acquisition, &record->fence);
 
-    record->known_ns = clock_now();
-    require(r == 0 || r == -EOWNERDEAD);
-    require(weir_acquisition_granted_ns(acquisition, &record->granted_ns) == 0);
-    atomic_store(&record->held_ns, record->granted_ns);
-    become(record, HELD);
-    if (r == 0)
-        hold(asker, acquisition, record);
-    use(asker, acquisition, record);
     become(record, RELEASING);
     now = clock_now();
     record->end = weir_release(&acquisition);
@@ -141,48 +164,115 @@ static void hold_and_release(struct asker *asker, weir_acquisition *acquisition,
         atomic_store(&record->held_ns, now);
 }
 
+/* Waits for the instant of a reservation. Returns whether it came, and the reservation was not
+ * undone. */
+static bool await_instant(struct asker *asker, weir_acquisition *acquisition,
+                          const struct record *record)
+{
+    bool undoes = random_below(&asker->random, 5) == 0;
+    uint64_t now;
+    int r;
+
+    while (!undoes && (now = clock_now()) < record->granted_ns) {
+        pause_ns(record->granted_ns - now < MS ? record->granted_ns - now : MS);
+        undoes = atomic_load(&stopping);
+    }
+    if (!undoes)
+        return true;
+    r = weir_cancel(acquisition);
+    require(r == 0 || r == -EOWNERDEAD);
+    return false;
+}
+
+/* Of a grant: holds it for a while, and releases it. */
+static void hold_and_release(struct asker *asker, weir_acquisition *acquisition,
+                             struct record *record)
+{
+    int r = fence_of(acquisition, &record->fence);
+
+    record->known_ns = clock_now();
+    require(weir_acquisition_granted_ns(acquisition, &record->granted_ns) == 0);
+    atomic_store(&record->held_ns, record->granted_ns);
+    become(record, HELD);
+    if (record->operation == RESERVE && !await_instant(asker, acquisition, record)) {
+        release(acquisition, record);
+        return;
+    }
+    if (r == 0)
+        hold(asker, acquisition, record);
+    use(asker, acquisition, record);
+    release(acquisition, record);
+}
+
 /* ---- asking ---- */
 
-static const char *const keys[LIMITS] = {"slots", "seats", "tokens"};
 static const char *const subjects[SUBJECTS] = {"0", "1", "2", "3"};
+
+static bool is_of_subject(const struct record *record)
+{
+    return record->set >= USERS && record->set < LEASED;
+}
 
 static struct weir_request request_of(const struct record *record, struct weir_amount *amounts)
 {
+    bool is_of_user = is_of_subject(record);
     size_t n = 0;
 
     for (int i = 0; i < LIMITS; i++)
-        if (record->set == API || i == (record->set == QUOTA ? TOKENS : SLOTS))
+        if (record->set == API || i == (is_of_user ? SLOTS : TOKENS))
             amounts[n++] = (struct weir_amount){keys[i], record->amounts[i]};
-    return (struct weir_request){.subject =
-                                     record->set >= USERS ? subjects[record->set - USERS] : NULL,
-                                 .subject_size = record->set >= USERS,
+    return (struct weir_request){.subject = is_of_user ? subjects[record->set - USERS] : NULL,
+                                 .subject_size = is_of_user,
                                  .size = sizeof(struct weir_request),
                                  .amounts = amounts,
                                  .amounts_n = n,
                                  .timeout_ns = record->timeout_ns};
 }
 
-/* Decides what to ask for: of `quota` mostly for good. */
+static uint64_t choose_set(struct asker *asker)
+{
+    uint64_t set = random_below(&asker->random, 6);
+
+    if (asker->burst > 0)
+        return LEASED;
+    if (set == USERS)
+        return USERS + random_below(&asker->random, SUBJECTS);
+    return set == QUOTA ? QUOTA : set > 4 ? LEASED : API;
+}
+
+/* For rates alone: mostly for good, sometimes in advance. */
+static enum operation choose_for_rate(struct asker *asker, uint64_t operation)
+{
+    switch (asker->burst > 0 ? 0 : random_below(&asker->random, 6)) {
+    case 0:
+    case 1:
+    case 2:
+        return TAKE;
+    case 3:
+        return RESERVE;
+    default:
+        return (enum operation)operation;
+    }
+}
+
+/* Decides what to ask for. */
 static void choose(struct asker *asker, struct record *record)
 {
     uint64_t *random = &asker->random;
 
-    record->set = random_below(random, 5);
-    record->set = record->set == QUOTA   ? (uint64_t)QUOTA
-                  : record->set == USERS ? USERS + random_below(random, SUBJECTS)
-                                         : (uint64_t)API;
+    record->set = choose_set(asker);
     record->operation = BLOCK + random_below(random, 4);
-    if (record->set >= USERS) {
+    if (is_of_subject(record)) {
         record->amounts[SLOTS] = 1;
-    } else if (record->set == QUOTA) {
-        record->operation = random_below(random, 2) ? (uint64_t)TAKE : record->operation;
+    } else if (record->set != API) {
+        record->operation = choose_for_rate(asker, record->operation);
         record->amounts[TOKENS] = 1 + random_below(random, 3);
     } else {
         record->amounts[SLOTS] = 1 + random_below(random, random_below(random, 3) ? 1 : 3);
         record->amounts[SEATS] = random_below(random, 4);
         record->amounts[TOKENS] = random_below(random, 3);
     }
-    if (record->operation == TRY || record->operation == TAKE)
+    if (record->operation != BLOCK && record->operation != DESCRIPTOR && record->operation != QUEUE)
         return;
     record->timeout_ns = random_below(random, 4) ? 2 * SECOND + random_below(random, 8 * SECOND)
                                                  : 1 + random_below(random, 20 * MS);
@@ -234,11 +324,27 @@ static int ask_by_queue(weir_pool *pool, const struct weir_request *request, wei
     return r < 0 ? r : done.result;
 }
 
+/* Not far ahead: nothing is granted before that instant. */
+static int ask_in_advance(struct asker *asker, weir_pool *pool, struct weir_request *request,
+                          weir_acquisition **ret)
+{
+    uint64_t at_ns, granted_ns;
+    int r;
+
+    request->max_wait_ns = 1 + random_below(&asker->random, 100 * MS);
+    r = weir_reserve(pool, request, ret, &at_ns, NULL);
+    require(r < 0 || weir_acquisition_granted_ns(*ret, &granted_ns) == 0);
+    require(r < 0 || granted_ns == at_ns);
+    return r;
+}
+
 static int ask(struct asker *asker, struct record *record, weir_acquisition **ret)
 {
-    weir_pool *pool = pools[record->set < USERS ? record->set : (uint64_t)USERS];
+    weir_pool *pool = pools[is_of_subject(record)   ? (uint64_t)USERS
+                            : record->set == LEASED ? (uint64_t)POOLS - 1
+                                                    : record->set];
     struct weir_amount amounts[LIMITS];
-    const struct weir_request request = request_of(record, amounts);
+    struct weir_request request = request_of(record, amounts);
 
     switch (record->operation) {
     case BLOCK:
@@ -249,6 +355,8 @@ static int ask(struct asker *asker, struct record *record, weir_acquisition **re
         return ask_by_descriptor(asker, pool, &request, ret);
     case QUEUE:
         return ask_by_queue(pool, &request, ret);
+    case RESERVE:
+        return ask_in_advance(asker, pool, &request, ret);
     default:
         return weir_take(pool, &request, NULL);
     }
@@ -272,6 +380,10 @@ static void one(struct asker *asker)
     }
     record->ended_ns = clock_now();
     become(record, ENDED);
+    if (record->set == LEASED && record->operation == TAKE)
+        asker->burst = record->result < 0 ? 0
+                       : asker->burst > 0 ? asker->burst - 1
+                                          : (unsigned)random_below(&asker->random, LEASED_BURST);
 }
 
 static void *run(void *argument)
@@ -280,7 +392,8 @@ static void *run(void *argument)
 
     while (!atomic_load(&stopping)) {
         one(asker);
-        pause_ns(random_below(&asker->random, 6 * MS));
+        if (asker->burst == 0)
+            pause_ns(random_below(&asker->random, 6 * MS));
     }
     return NULL;
 }
@@ -289,7 +402,7 @@ static void *run(void *argument)
 
 static void open_sets(const char *config)
 {
-    static const char *const sets[SETS] = {"api", "quota", "users"};
+    static const char *const sets[POOLS] = {"api", "quota", "users", "leased"};
     const struct weir_options options = {.size = sizeof(options), .file = config};
     struct weir_error error;
 
@@ -297,7 +410,7 @@ static void open_sets(const char *config)
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
-    for (int i = 0; i < SETS; i++)
+    for (int i = 0; i < POOLS; i++)
         require(weir_pool_open(&pools[i], instance, sets[i], 0, NULL) == 0);
     require(weir_queue_open(&queue, instance, 8) == 0);
 }
@@ -347,7 +460,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < threads; i++)
         require(pthread_join(askers[i].thread, NULL) == 0);
     weir_queue_close(queue);
-    for (int i = 0; i < SETS; i++)
+    for (int i = 0; i < POOLS; i++)
         weir_pool_close(pools[i]);
     weir_close(instance);
     return 0;

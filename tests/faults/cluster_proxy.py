@@ -88,11 +88,21 @@ class Behavior:
         return frame[:self.random.randrange(len(frame))]
 
 
+def connect_to(target):
+    if isinstance(target, str):
+        link = socket.socket(socket.AF_UNIX)
+        link.connect(target)
+        return link
+    link = socket.create_connection(target, timeout=1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
+
+
 class Proxy:
     """Listens on a port of its own. All its connections are served by one thread."""
 
     def __init__(self, target, behavior=None):
-        self.target, self.behavior = target, behavior or Behavior()  # target: (host, port), None: refuse
+        self.target, self.behavior = target, behavior or Behavior()  # target: (host, port), a path, None: refuse
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         self.selector, self.pairs, self.due, self.order = selectors.DefaultSelector(), set(), [], 0
@@ -153,8 +163,7 @@ class Proxy:
         server = None
         try:
             if self.target:
-                server = socket.create_connection(self.target, timeout=1)
-                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                server = connect_to(self.target)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             pass
@@ -294,8 +303,9 @@ class Repeated(Behavior):
         self.thread.start()
 
     def request(self, frame, pair):
-        # What is taken for good is not repeated by a client, and has no name.
-        if self.active and b"\r\nFCALL\r\n" in frame[:20] and b"weir_take" not in frame[:40] and self.random.random() < 0.1:
+        # What is taken for good, or ahead, is not repeated by a client, and has no name.
+        has_name = b"\r\nFCALL\r\n" in frame[:20] and not re.search(rb"weir_(take|batch|unbatch)\b", frame[:40])
+        if self.active and has_name and self.random.random() < 0.1:
             self.add(frame, "requests repeated")
         return [(0, frame)]
 

@@ -8,13 +8,14 @@ import unittest
 
 import cluster_checker as checker
 import cluster_logs as logs
-from cluster_logs import BLOCK, ENDED, HELD, TAKE, TRY
+from cluster_logs import BLOCK, ENDED, HELD, RELEASING, RESERVE, SETS, TAKE, TRY
 
 MS, SECOND = 10**6, 10**9
 T0 = 1000 * SECOND  # of CLOCK_MONOTONIC
 CLOCK = 1790000000 * SECOND  # the server's, at the instant 0 of that
 DEFINITION = b"0000/d/100/1000000/r,4/r,7/g,400,1000000,20,20,0,0,2,0"
 LIMIT_WORDS = 2 + 2 + 4
+LEASED = SETS.index("leased")
 
 
 def us_of(ns):
@@ -28,7 +29,7 @@ def request(asked_ns, amounts=(1, 0, 0), **fields):
              "granted_ns": granted_ns, "known_ns": granted_ns + 1000, "fence": us_of(granted_ns), "held_ns": granted_ns + 10 * MS,
              "used": amounts[2], "ended_ns": granted_ns + 11 * MS, "end": 0, "process": "a"}
     words.update(fields)
-    made = logs.Request(words["process"], 0, 0, (0, 0, 0, *amounts, *[0] * 10))
+    made = logs.Request(words["process"], 0, 0, (0, 0, 0, *amounts, *[0] * 14))
     for name, value in words.items():
         setattr(made, name, value)
     return made
@@ -41,7 +42,7 @@ class Model:
         self.file, self.now, self.grace = bytearray(), now, 0
         self.fence = self.granted = self.released = self.reaped = 0
         self.next, self.tickets, self.sessions, self.pending = 1, {}, {}, [(b"D", DEFINITION)]
-        self.held_offset = 0
+        self.held_offset = self.at_offset = 0
 
     def open(self, session, expiry=None):
         self.sessions[session] = expiry or self.now + 10**6
@@ -52,7 +53,7 @@ class Model:
 
     def ticket(self, session, slot, serial, kind, fence, amounts):
         self.tickets[session, slot] = (kind, amounts)
-        self.put(f"t{session}.{slot}", struct.pack("<7d", serial, kind, fence, self.now, *amounts))
+        self.put(f"t{session}.{slot}", struct.pack("<7d", serial, kind, fence, self.now + self.at_offset, *amounts))
 
     def grant(self, session, slot, serial, amounts=(1, 0, 0), fence=None):
         fence = fence or max(self.fence + 1, self.now)
@@ -68,6 +69,10 @@ class Model:
         self.released += 1
         del self.tickets[session, slot]
         self.put(f"t{session}.{slot}", None)
+
+    def keep(self, session, slot, serial, fence, amounts):
+        """A part of a grant is left."""
+        self.ticket(session, slot, serial, logs.IS_HELD, fence, amounts)
 
     def reap(self, session):
         for at, (kind, _) in list(self.tickets.items()):
@@ -241,6 +246,45 @@ class OfNodes(unittest.TestCase):
         requests += [request(T0 + 2 * SECOND + 3 * MS + i * 1000, (0, 0, 1)) for i in range(19, 22)]
         self.assertEqual(found_in(requests), ["rate"])
 
+    def test_rate_of_leases(self):
+        rates = {"leased": (400 / 1e6, 20)}
+        requests = [request(T0 + i * 2 * MS, (0, 0, 1), set=LEASED, operation=TAKE, fence=0) for i in range(100)]
+        self.assertEqual(found_in(requests, rates=rates), ["rate"])
+        self.assertEqual(found_in(requests[:90], rates=rates), [])
+        slow = request(T0 - SECOND, (0, 0, 9), set=LEASED, operation=TAKE, fence=0, granted_ns=T0 + 50 * MS)
+        self.assertEqual(found_in([slow, *requests[:90]], rates=rates), [])  # it may have been before
+
+    def test_rate_of_reservations(self):
+        ahead = [request(T0 + i * 1000, (0, 0, 1), operation=RESERVE, granted_ns=T0 + i * 3 * MS, known_ns=T0 + i * 1000 + 500,
+                         fence=us_of(T0) + i) for i in range(60)]
+        self.assertEqual(found_in(ahead), [])
+        for each in ahead[30:]:
+            each.granted_ns = ahead[30].granted_ns
+        self.assertEqual(found_in(ahead), ["rate"])
+        for each in ahead[30:]:
+            each.used = 0  # undone
+        self.assertEqual(found_in(ahead), [])
+
+    def test_rate_of_what_was_returned(self):
+        burst = [request(T0 + i * 1000, (0, 0, 3), state=HELD) for i in range(7)]
+        killed = [checker.Process("a", killed_ns=T0 + SECOND)]
+        self.assertEqual(found_in(burst, processes=killed), ["rate"])
+        burst[3].returned_ns, burst[3].rest = T0 + 5 * MS, (0, 0, 2)
+        self.assertEqual(found_in(burst, processes=killed), [])
+        burst[3].rest = (0, 0, 3)
+        burst[4].state, burst[4].used = RELEASING, 2
+        self.assertEqual(found_in(burst, processes=killed), [])
+
+    def test_held_after_a_return(self):
+        requests = [request(T0, (3, 0, 0), returned_ns=T0 + 5 * MS, rest=(1, 0, 0)), request(T0 + 6 * MS, (3, 0, 0))]
+        self.assertEqual(found_in(requests), [])
+        requests[0].rest = (2, 0, 0)
+        self.assertEqual(found_in(requests), ["held"])
+        requests[0].rest, requests[0].returned_ns = (1, 0, 0), T0 + 8 * MS
+        self.assertEqual(found_in(requests), ["held"])
+        requests[0].held_ns = T0 + 6 * MS  # no longer, for all that is known
+        self.assertEqual(found_in(requests), [])
+
     def test_fence_twice(self):
         requests = [request(T0), request(T0 + 50 * MS, fence=us_of(T0 + MS))]
         self.assertEqual(found_in(requests), ["fences"])
@@ -255,7 +299,8 @@ class OfNodes(unittest.TestCase):
         late = request(T0, result=-110, ended_ns=T0 + 9 * SECOND)
         self.assertEqual(found_in([late]), ["deadline"])
         self.assertEqual(found_in([request(T0, granted_ns=T0 + 9 * SECOND)]), ["deadline"])
-        self.assertEqual(found_in([request(T0, operation=TRY, result=-11, ended_ns=T0 + 5 * SECOND)]), ["deadline"])
+        for operation in TRY, RESERVE:
+            self.assertEqual(found_in([request(T0, operation=operation, result=-11, ended_ns=T0 + 5 * SECOND)]), ["deadline"])
         stopped = checker.Process("a", stops=[(T0 + SECOND, T0 + 8 * SECOND)])
         self.assertEqual(found_in([late], processes=[stopped]), [])
 
@@ -331,6 +376,28 @@ class OfServers(unittest.TestCase):
             model.commit()
             self.check(model, "fences")
 
+    def test_instants(self):
+        for ahead_us in (0, 5000):
+            model = Model()
+            model.open("x-1")
+            model.at_offset = ahead_us
+            model.grant("x-1", 0, 1, (0, 0, 1))
+            model.commit()
+            model.at_offset = 0
+            model.grant("x-1", 1, 2, (0, 0, 1))
+            model.commit()
+            self.check(model, *(["instants"] if ahead_us else []))
+
+    def test_returns(self):
+        for slots in (2, 4):
+            model = Model()
+            model.open("x-1")
+            fence = model.grant("x-1", 0, 1, (3, 0, 0))
+            model.commit()
+            model.keep("x-1", 0, 1, fence, (slots, 0, 0))
+            model.commit()
+            self.check(model, *(["returns"] if slots > 3 else []))
+
     def test_fences_of_two_servers(self):
         one, two = Model(), Model()
         for model, session in ((one, "x-1"), (two, "y-1")):
@@ -389,6 +456,23 @@ class OfBoth(unittest.TestCase):
         self.request.amounts = (2, 0, 0)
         self.assertEqual(self.found(), ["all or nothing"])
 
+    def test_returned(self):
+        self.model.keep("x-1", 0, 1, self.fence, (1, 1, 0))
+        self.model.commit()
+        self.assertEqual(self.found(), ["returns"])
+        self.request.returned_ns, self.request.rest = self.request.granted_ns + MS, (1, 1, 0)
+        self.assertEqual(self.found(), [])
+        self.request.rest = (0, 1, 0)
+        self.assertEqual(self.found(), ["returns"])
+
+    def test_taken_over_after_a_return(self):
+        self.request.returned_ns, self.request.rest = self.request.granted_ns + MS, (2, 0, 0)
+        self.model = Model()
+        self.model.open("x-1", expiry=self.model.now + 20 * 10**6)
+        self.model.grant("x-1", 0, 1, (2, 0, 0), fence=self.fence)
+        self.model.commit()
+        self.assertEqual(self.found(), [])
+
     def test_dead_head(self):
         self.model.now += 8 * 10**6
         self.model.commit()
@@ -417,12 +501,12 @@ class Files(unittest.TestCase):
     def test_requests_are_read(self):
         with tempfile.TemporaryDirectory() as directory:
             with open(os.path.join(directory, "n.0"), "wb") as file:
-                file.write(logs.RECORD.pack(ENDED, BLOCK, 1, 1, 2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12, -13) + bytes(1280))
+                file.write(logs.RECORD.pack(ENDED, BLOCK, 1, 1, 2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12, -13, 14, 15, 16, 17) + bytes(1600))
             with open(os.path.join(directory, "n.late"), "wb") as file:
                 file.write(struct.pack("<2Q", 5, 6) + bytes(160))
             [read] = logs.read_requests(os.path.join(directory, "n"), "n")
             self.assertEqual([getattr(read, name) for name in logs.Request.__slots__],
-                             ["n", 0, 0, ENDED, BLOCK, 1, (1, 2, 3), 4, 5, -6, 7, 8, 9, 10, 11, 12, -13])
+                             ["n", 0, 0, ENDED, BLOCK, 1, (1, 2, 3), 4, 5, -6, 7, 8, 9, 10, 11, 12, -13, 14, (15, 16, 17)])
             self.assertEqual(logs.read_lateness(os.path.join(directory, "n")), [(5, 6)])
 
 

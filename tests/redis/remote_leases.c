@@ -3,7 +3,9 @@
  * Leased quota on a Redis server: processes that take from batches, hoard them and burst together.
  * In any time the uses of all of them are at most burst + rate · time.
  *
- *     remote_leases PLUGIN SOCKET [MILLISECONDS [PROCESSES]]
+ *     remote_leases PLUGIN SOCKET|URL [MILLISECONDS [PROCESSES]]
+ *
+ * By a URL there is a link that breaks: what a call that failed has taken is not used.
  */
 #include "lib/random.h"
 #include "lib/require.h"
@@ -36,7 +38,8 @@ struct use {
 struct shared {
     _Atomic uint64_t uses_n, begin_ns;
     struct weir_lease_stats leases[PROCESSES_MAX];
-    uint64_t refused[PROCESSES_MAX], asked[PROCESSES_MAX];
+    uint64_t refused[PROCESSES_MAX];
+    bool breaks; /* the link */
     struct use uses[USES_MAX];
 };
 
@@ -78,7 +81,7 @@ static bool use(struct node *node, uint64_t units)
     uint64_t begin_ns = boot_ns(), n;
     int r = weir_take(node->pool, &request, NULL);
 
-    require(r == 0 || r == -EAGAIN);
+    require(r == 0 || r == -EAGAIN || shared->breaks);
     shared->refused[node->number] += r < 0;
     if (r < 0)
         return false;
@@ -101,20 +104,28 @@ static void burst(struct node *node)
 }
 
 /* Uses units evenly, so that batches fit. */
-static void stroll(struct node *node, uint64_t for_ns)
+static void stroll(struct node *node, uint64_t for_ns, uint64_t units)
 {
     for (uint64_t until = boot_ns() + for_ns; boot_ns() < until;) {
         for (int i = 0; i < 8; i++)
-            use(node, 1);
+            use(node, units);
         sleep_ns(MS);
     }
 }
 
-/* Brings a batch in, and uses it just before it ends, together with what has come since. */
+/* Brings batches in when there is most, and uses them just before they end, together with what has
+ * come since. All nodes do that at the same times. What is not used at all would go back soon. */
 static void hoard(struct node *node)
 {
-    stroll(node, 4 * MS);
-    sleep_ns(LIFE / 2 + random_below(&node->random, LIFE / 2));
+    uint64_t now_ns = boot_ns(), begin_ns = now_ns - now_ns % (6 * LIFE) + 6 * LIFE, until_ns;
+
+    sleep_ns(begin_ns - now_ns);
+    stroll(node, LIFE / 10, 4);
+    until_ns = boot_ns() + LIFE / 2 + random_below(&node->random, LIFE / 3);
+    while (boot_ns() < until_ns) {
+        use(node, 1);
+        sleep_ns(LIFE / 8);
+    }
     burst(node);
 }
 
@@ -124,7 +135,7 @@ static void await_grace(struct node *node)
     const struct weir_request request = {
         .size = sizeof(request), .amounts = &amount, .amounts_n = 1};
 
-    while (weir_take(node->pool, &request, NULL) == -EAGAIN)
+    while (weir_take(node->pool, &request, NULL) < 0)
         sleep_ns(10 * MS);
 }
 
@@ -156,7 +167,7 @@ static int run_node(struct node *node, const char *plugin, const char *path)
             sleep_ns(random_below(&node->random, 2 * LIFE));
             break;
         case 1:
-            stroll(node, 1 + random_below(&node->random, 100 * MS));
+            stroll(node, 1 + random_below(&node->random, 100 * MS), 1);
             break;
         default:
             hoard(node);
@@ -308,6 +319,7 @@ int main(int argc, char **argv)
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(shared != MAP_FAILED);
+    shared->breaks = strstr(argv[2], "://") != NULL;
     for (uint64_t i = 0; i < processes; i++) {
         struct node node = {.number = i,
                             .random = random_case(test_seed, i),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A set `api` on the Redis server of a test, behind a socket. */
+/* A set `api` on the Redis server of a test, at the path of a socket or a URL. */
 #ifndef WEIR_TESTS_SERVER_SET_H
 #define WEIR_TESTS_SERVER_SET_H
 
@@ -20,9 +20,10 @@ static inline void server_set_open(weir **ret_w, weir_pool **ret_pool, const cha
 
     snprintf(text, sizeof(text),
              "version: 1\nplugin_dirs: [ \"%.*s\" ]\n"
-             "backends: { main: { type: redis, url: \"unix://%s\", %s } }\n"
+             "backends: { main: { type: redis, url: \"%s%s\", %s } }\n"
              "sets: { api: { backend: main, %s } }\n",
-             (int)(strrchr(plugin, '/') - plugin), plugin, path, backend, set);
+             (int)(strrchr(plugin, '/') - plugin), plugin, strstr(path, "://") ? "" : "unix://",
+             path, backend, set);
     if (weir_open(ret_w, &options, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         exit(1);

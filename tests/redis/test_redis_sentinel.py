@@ -12,9 +12,10 @@ import time
 
 from redis_cluster import eventually, free_ports
 from redis_crowd import GRANTED, KEY, Crowd, balanced, expect, finish
+from redis_sentinel import Sentinel
 from redis_server import Server, need_server
 
-NAME, SENTINEL_PASSWORD, PASSWORD = "the-master", "for-sentinels", "for-servers"
+SENTINEL_PASSWORD, PASSWORD = "for-sentinels", "for-servers"
 
 
 class TcpServer(Server):
@@ -27,33 +28,6 @@ class TcpServer(Server):
                   "+hget", "+hset", "+hdel", "+pexpire", "+persist", "+rpush", "+time", "+info", "+role")
 
 
-class Sentinel(Server):
-    """It watches a master. The process needs a file that it can write."""
-
-    def __init__(self, port, master):
-        self.port, self.master = port, master
-        super().__init__()
-
-    def command(self):
-        path = os.path.join(self.directory, "sentinel.conf")
-        with open(path, "w", encoding="ascii") as file:
-            file.write(f"""port {self.port}
-bind 127.0.0.1
-unixsocket {self.path}
-dir {self.directory}
-logfile {self.directory}/log
-user default on nopass ~* &* +@all
-user me on >{SENTINEL_PASSWORD} ~* &* +@all
-sentinel monitor {NAME} 127.0.0.1 {self.master.port} 1
-sentinel down-after-milliseconds {NAME} 700
-sentinel failover-timeout {NAME} 3000
-""")
-        return ["redis-server", path, "--sentinel"]
-
-    def master_port(self):
-        return int(self.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])
-
-
 class Watched:
     """A master with its replica, and a Sentinel."""
 
@@ -62,7 +36,7 @@ class Watched:
         self.servers = [TcpServer(self.ports[0])]
         self.servers.append(TcpServer(self.ports[1], "--replicaof", f"127.0.0.1 {self.ports[0]}"))
         eventually(lambda: "master_link_status:up" in self.servers[1].call("INFO", "replication"), "the replica is there")
-        self.sentinel = Sentinel(self.ports[2], self.servers[0])
+        self.sentinel = Sentinel(self.ports[2], self.servers[0].port, f"user me on >{SENTINEL_PASSWORD} ~* &* +@all")
         self.hosts = f"127.0.0.1:{self.ports[3]},127.0.0.1:{self.ports[2]}"  # nothing listens at the first one
 
     def stop(self):
@@ -82,7 +56,7 @@ class World(Crowd):
         with open(self.password_file, "w", encoding="ascii") as file:
             file.write(PASSWORD + "\n")
 
-    def crowd(self, slot, ms, sentinel=NAME):
+    def crowd(self, slot, ms, sentinel=Sentinel.master_name):
         return self.start(f"redis://weir@{self.watched.hosts}", slot, ms, sentinel=sentinel, sentinel_user="me",
                           sentinel_password_env="SENTINEL_PASSWORD", password_file=self.password_file)
 
@@ -146,7 +120,7 @@ def changed():
     with World(2) as world:
         processes = [world.crowd(slot, 12000) for slot in range(2)]
         time.sleep(3)
-        world.watched.sentinel.call("SENTINEL", "FAILOVER", NAME)
+        world.watched.sentinel.call("SENTINEL", "FAILOVER", Sentinel.master_name)
         eventually(lambda: world.watched.master() is world.watched.servers[1], "the replica takes over")
         before = world.look(world.watched.servers[1], KEY)
         counts, after = world.check(processes)

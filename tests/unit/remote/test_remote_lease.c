@@ -652,6 +652,45 @@ static void a_batch_on_its_way_is_forgotten(void **state)
     assert_null(control.batches[0].host);
 }
 
+/* The engine has granted a batch, and the link broke before the reply came: no program uses the
+ * units, no counter has them, and for the engine they are used. They come again as any others do.
+ */
+static void a_batch_that_is_lost_counts_as_used(void **state)
+{
+    const uint64_t most = 800; /* burst less what comes within a life */
+    struct engine_batch *batch = &control.batches[0];
+    struct weir_lease_stats stats;
+    uint64_t lost, used = 2;
+
+    (void)state;
+    open_far(LIMITS(K));
+    control.bucket = (struct engine_bucket){.capacity = 1000,
+                                            .window_us = 1000000,
+                                            .burst = 1000,
+                                            .delta_us = 200000,
+                                            .last_us = world.now / US};
+    control.batches_wait = true;
+    asks_of(2);
+    control.decide_batch(&control, batch);
+    lost = batch->units;
+    assert_true(lost > 0);
+    batch->result = -ECONNRESET;
+    batch->units = 0;
+    batch->retry_after_ns = UINT64_MAX;
+    control.deliver_batch(&control, batch);
+    while (take_k(1) == 0)
+        used++;
+    assert_int_equal(used + lost, most);
+    stats = lease_stats(0);
+    assert_int_equal(stats.taken + stats.batches + stats.granted + stats.returned + stats.ready, 0);
+    assert_int_equal(control.batched, 1); /* no other one is asked for soon */
+    world.now += lost * MS;
+    for (uint64_t i = 0; i < lost; i++)
+        assert_int_equal(take_k(1), 0);
+    assert_int_equal(take_k(1), -EAGAIN);
+    close_far();
+}
+
 /* ---- an engine that is away, or wrong ---- */
 
 static void what_is_there_is_used_without_the_engine(void **state)
@@ -886,6 +925,7 @@ int main(void)
         leak_checked_test(a_batch_that_comes_too_late_goes_back),
         leak_checked_test(closing_gives_back),
         leak_checked_test(a_batch_on_its_way_is_forgotten),
+        leak_checked_test(a_batch_that_is_lost_counts_as_used),
         leak_checked_test(what_is_there_is_used_without_the_engine),
         leak_checked_test(reports_of_no_batch_change_nothing),
         leak_checked_test(a_batch_of_nothing_is_a_refusal),
