@@ -44,6 +44,8 @@ static const struct kind kinds[] = {
     {"sliding_window", {{"capacity", AMOUNT_MAX}, {"window", 30}}},
     {"sliding_window", {{"capacity", 200}, {"window", DAY}, {"segments", 7}}},
     {"sliding_window", {{"capacity", AMOUNT_MAX}, {"window", WINDOW_MAX}, {"segments", 12}}},
+    {"multi_window", {{"per_second", 3}, {"per_minute", 5}, {"segments", 4}}},
+    {"multi_window", {{"capacity", 9}, {"window", 30}, {"per_day", 5}, {"segments", 0}}},
     {"fixed_window", {{"capacity", 5}, {"window", SECOND}, {"anchor", 0}}},
     {"fixed_window", {{"capacity", 5}, {"window", SECOND}, {"anchor", 1}}},
     {"fixed_window", {{"capacity", 5}, {"window", SECOND}, {"anchor", 2}}},
@@ -78,7 +80,8 @@ static struct weir_release any_release(uint64_t now, uint64_t most)
 static void begin(struct subject *subject, const struct kind *kind, uint64_t *ret_now)
 {
     uint64_t now = START, step = kind->settings[1].value / 8 + 1;
-    SUBJECT(subject, now, kind->algorithm, kind->settings[0], kind->settings[1], kind->settings[2]);
+    SUBJECT(subject, now, kind->algorithm, kind->settings[0], kind->settings[1], kind->settings[2],
+            kind->settings[3]);
     for (uint64_t n = random_below(&rng, 12); n > 0; n--) {
         uint64_t most = subject->footprint.amount_max;
         subject_request(subject, now, random_magnitude(&rng, most / 4 + 1));
@@ -133,7 +136,7 @@ static void carry_over(const struct subject *subject, const struct kind *kind, u
 {
     struct subject other;
     struct weir_instant at = {.now_ns = now};
-    SUBJECT(&other, START, kind->algorithm, {"capacity", random_magnitude(&rng, 9)},
+    SUBJECT(&other, START, kind->algorithm, {kind->settings[0].name, random_magnitude(&rng, 9)},
             {kind->settings[1].name, random_magnitude(&rng, DAY) % UNITS_MAX + 1});
     memset(other.state, 0, other.footprint.state);
     other.ops->reconfigure(subject->config, subject->state, other.config, other.state, &at);

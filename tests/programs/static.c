@@ -16,6 +16,7 @@ static const struct {
     {"gcra", "type: call, capacity: 3, window: 1d"},
     {"gradient2", "type: resource, key: slots, capacity: 3"},
     {"leaky_bucket", "type: call, capacity: 3, window: 1d"},
+    {"multi_window", "type: call, per_day: 3"},
     {"sliding_window", "type: call, capacity: 3, window: 1d"},
     {"token_bucket", "type: call, capacity: 3, window: 1d"},
     {"vegas", "type: resource, key: slots, capacity: 3"},

@@ -389,8 +389,8 @@ class Check(Directory):
         self.assertIn("its operation `take` is missing", err)
 
 
-ALGORITHMS = ("aimd", "fixed_window", "gcra", "gradient2", "leaky_bucket", "sliding_window",
-              "token_bucket", "vegas")
+ALGORITHMS = ("aimd", "fixed_window", "gcra", "gradient2", "leaky_bucket", "multi_window",
+              "sliding_window", "token_bucket", "vegas")
 PLUGINS_N = len(ALGORITHMS) + 2  # and the balancers
 
 
