@@ -98,7 +98,7 @@ _weir_options()
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
-    plugins) echo --json --config --plugin-dir --help ;;
+    plugins) echo --json --config --plugin-dir --timeout --help ;;
     *) echo --help --version ;;
     esac
 }

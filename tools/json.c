@@ -106,3 +106,11 @@ void json_null(struct json *json, const char *key)
     begin(json, key);
     fputs("null", json->out);
 }
+
+void json_element(struct json *json, const char *text, size_t size)
+{
+    if (json->filled)
+        fputc(',', json->out);
+    fwrite(text, 1, size, json->out);
+    json->filled = true;
+}

@@ -24,4 +24,7 @@ void json_number(struct json *json, const char *key, uint64_t number);
 void json_boolean(struct json *json, const char *key, bool value);
 void json_null(struct json *json, const char *key);
 
+/* Writes what another writer, of the same depth, wrote as the first element of its array. */
+void json_element(struct json *json, const char *text, size_t size);
+
 #endif

@@ -2,6 +2,8 @@
 /* `weir plugins`: lists the plugins that are found, with parameters, and the files refused. */
 #include "base/units.h"
 #include "json.h"
+#include "limit_option.h"
+#include "plugin_look.h"
 #include "source.h"
 #include "usage.h"
 #include "weir.h"
@@ -14,27 +16,31 @@
 #include <weir/weir.h>
 
 static const char help[] =
-    "Usage: weir plugins [--json] [-c FILE] [DIR]...\n"
+    "Usage: weir plugins [--json] [-c FILE] [-t DURATION] [DIR]...\n"
     "\n"
     "Lists the plugins that a program would find, in the order of the search, DIR before anything\n"
-    "else, and the files that are refused, with the reason.\n"
+    "else, and the files that are refused, with the reason. Each file is loaded in a process of "
+    "its\n"
+    "own: one that crashes or hangs is refused.\n"
     "\n"
     "  -j, --json             write JSON\n"
     "  -c, --config FILE      also look in the plugin_dirs of this configuration\n"
     "  -d, --plugin-dir DIR   like DIR\n"
+    "  -t, --timeout DURATION how long it may take to load a file; default: 5s\n"
     "  -h, --help             show this text\n"
     "\n"
     "Exit status: 0 fine, 1 something is refused, 2 wrong usage, 3 something cannot be read or\n"
     "written.\n";
 
+#define TIMEOUT_NS UINT64_C(5000000000)
+
 /* Maxima above this are not printed. */
 #define HUGE_VALUE UINT64_C(1000000000000000000)
 
 struct listing {
-    bool as_json;
-    struct json json;
-    unsigned found, refused, skipped;
-    char path[4096]; /* of the last file shown */
+    struct looks looks;
+    uint64_t timeout_ns; /* of the look at a file */
+    int error;           /* a look was not possible, and why */
 };
 
 static const char *kind_name(uint32_t kind)
@@ -91,33 +97,33 @@ static const char *format_value(const struct weir_parameter *parameter, uint64_t
 
 /* ---- text output ---- */
 
-static void print_parameter(const struct weir_parameter *parameter)
+static void print_parameter(FILE *out, const struct weir_parameter *parameter)
 {
     char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX];
 
-    printf("    %-12s %s", parameter->name, parameter_type_name(parameter->type));
+    fprintf(out, "    %-12s %s", parameter->name, parameter_type_name(parameter->type));
     if (has_range(parameter) && parameter->max > HUGE_VALUE)
-        printf(" from %s", format_value(parameter, parameter->min, low));
+        fprintf(out, " from %s", format_value(parameter, parameter->min, low));
     else if (has_range(parameter))
-        printf(" %s to %s", format_value(parameter, parameter->min, low),
-               format_value(parameter, parameter->max, high));
+        fprintf(out, " %s to %s", format_value(parameter, parameter->min, low),
+                format_value(parameter, parameter->max, high));
     for (size_t i = 0; parameter->type == WEIR_PARAMETER_CHOICE && parameter->choices[i]; i++)
-        printf("%s%s", i == 0 ? " " : "|", parameter->choices[i]);
+        fprintf(out, "%s%s", i == 0 ? " " : "|", parameter->choices[i]);
     if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0)
-        printf(", required");
+        fprintf(out, ", required");
     else if (has_default(parameter))
-        printf(", default %s", format_value(parameter, parameter->default_value, low));
-    putchar('\n');
+        fprintf(out, ", default %s", format_value(parameter, parameter->default_value, low));
+    fputc('\n', out);
     if (parameter->doc[0] != '\0')
-        printf("    %-12s %s\n", "", parameter->doc);
+        fprintf(out, "    %-12s %s\n", "", parameter->doc);
 }
 
-static void print_plugin(const struct weir_plugin *plugin)
+static void print_plugin(FILE *out, const struct weir_plugin *plugin)
 {
-    printf("  %s %s %s: %s\n", kind_name(plugin->kind), plugin->name, plugin->version,
-           plugin->summary);
+    fprintf(out, "  %s %s %s: %s\n", kind_name(plugin->kind), plugin->name, plugin->version,
+            plugin->summary);
     for (uint32_t i = 0; i < plugin->parameters_n; i++)
-        print_parameter(&plugin->parameters[i]);
+        print_parameter(out, &plugin->parameters[i]);
 }
 
 /* ---- JSON output ---- */
@@ -195,31 +201,93 @@ static void json_refusal(struct json *json, const struct weir_plugin_info *info)
     json_end_object(json);
 }
 
-static int on_plugin(void *userdata, const struct weir_plugin_info *info)
+static void render_text(FILE *out, const struct weir_plugin_info *info)
+{
+    if (info->plugin)
+        print_plugin(out, info->plugin);
+    else
+        fprintf(out, "  %s\n", info->refusal->message);
+}
+
+/* An element of the array of plugins. */
+static void render_json(FILE *out, const struct weir_plugin_info *info)
+{
+    struct json json = {.out = out, .depth = 2};
+
+    if (info->plugin)
+        json_plugin(&json, info->path, info->plugin);
+    else
+        json_refusal(&json, info);
+}
+
+static int on_file(void *userdata, const struct weir_plugin_info *info)
 {
     struct listing *listing = userdata;
 
-    if (info->plugin)
-        listing->found++;
-    else if (info->skipped)
-        listing->skipped++;
-    else
-        listing->refused++;
-    if (listing->as_json) {
-        if (info->plugin)
-            json_plugin(&listing->json, info->path, info->plugin);
-        else
-            json_refusal(&listing->json, info);
-        return 0;
+    listing->error = info->refusal
+                         ? looks_add_refusal(&listing->looks, info->path, info->refusal)
+                         : looks_add_file(&listing->looks, info->path, listing->timeout_ns);
+    return listing->error;
+}
+
+static void write_json(const struct looks *looks)
+{
+    struct json json = {.out = stdout};
+
+    json_object(&json, NULL);
+    json_array(&json, "plugins");
+    for (size_t i = 0; i < looks->n; i++)
+        json_element(&json, looks->items[i].text, looks->items[i].text_size);
+    json_end_array(&json);
+    json_array(&json, "hidden");
+    for (size_t i = 0; i < looks->n; i++) {
+        const struct look *look = &looks->items[i];
+
+        if (look->outcome != LOOK_PLUGIN || !looks_is_hidden(looks, look))
+            continue;
+        json_object(&json, NULL);
+        json_text(&json, "path", look->path);
+        json_text(&json, "kind", kind_name(look->kind));
+        json_text(&json, "name", look->name);
+        json_text(&json, "by", looks_used(looks, look)->path);
+        json_end_object(&json);
     }
-    if (strcmp(listing->path, info->path) != 0)
-        printf("%s\n", info->path);
-    snprintf(listing->path, sizeof(listing->path), "%s", info->path);
-    if (info->plugin)
-        print_plugin(info->plugin);
-    else
-        printf("  %s\n", info->refusal->message);
-    return 0;
+    json_end_array(&json);
+    json_end_object(&json);
+}
+
+/* Says which other plugins of its name are not used because of this one. */
+static void write_hidden(const struct looks *looks, const struct look *used)
+{
+    for (size_t i = 0; i < looks->n; i++) {
+        const struct look *look = &looks->items[i];
+
+        if (look->outcome == LOOK_PLUGIN && looks_is_hidden(looks, look) &&
+            looks_used(looks, look) == used)
+            printf("    hides another %s `%s`, that of %s\n", kind_name(look->kind), look->name,
+                   look->path);
+    }
+}
+
+static void write_text(const struct looks *looks, const unsigned n[LOOK_OUTCOMES])
+{
+    const char *path = "";
+
+    for (size_t i = 0; i < looks->n; i++) {
+        const struct look *look = &looks->items[i];
+
+        if (strcmp(path, look->path) != 0)
+            printf("%s\n", look->path);
+        path = look->path;
+        fwrite(look->text, 1, look->text_size, stdout);
+        if (look->outcome == LOOK_PLUGIN)
+            write_hidden(looks, look);
+    }
+    printf("%u %s, %u refused", n[LOOK_PLUGIN], n[LOOK_PLUGIN] == 1 ? "plugin" : "plugins",
+           n[LOOK_REFUSED]);
+    if (n[LOOK_SKIPPED] > 0)
+        printf(", %u skipped", n[LOOK_SKIPPED]);
+    putchar('\n');
 }
 
 /* A complaint without a place concerns reading the file, and is reported in the end. */
@@ -232,7 +300,21 @@ static void complain(void *userdata, const struct weir_error *complaint)
             complaint->message);
 }
 
-static int list(struct listing *listing, const struct source *source)
+/* Writes what was found, or, if that is an error, only what it was found in as JSON. */
+static int show(const struct looks *looks, bool as_json, bool is_error)
+{
+    unsigned n[LOOK_OUTCOMES] = {0};
+
+    for (size_t i = 0; i < looks->n; i++)
+        n[looks->items[i].outcome]++;
+    if (as_json)
+        write_json(looks);
+    else if (!is_error)
+        write_text(looks, n);
+    return n[LOOK_REFUSED] > 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+}
+
+static int list(struct listing *listing, const struct source *source, bool as_json)
 {
     struct weir_options options = {.size = sizeof(options),
                                    .file = source->file,
@@ -240,53 +322,51 @@ static int list(struct listing *listing, const struct source *source)
                                    .complaint = complain};
     struct complaint_count count = {0};
     struct weir_error error = {0};
-    int r;
+    int r, ending;
 
-    if (listing->as_json) {
-        json_object(&listing->json, NULL);
-        json_array(&listing->json, "plugins");
-    }
+    listing->looks.render = as_json ? render_json : render_text;
     options.userdata = &count;
-    r = weir_plugins(&options, on_plugin, listing, &error);
+    r = weir_plugin_files(&options, on_file, listing, &error);
     complaint_count_end(&count, "complaints", error.file);
-    if (listing->as_json) {
-        json_end_array(&listing->json);
-        json_end_object(&listing->json);
-    } else if (r >= 0) {
-        printf("%u %s, %u refused", listing->found, listing->found == 1 ? "plugin" : "plugins",
-               listing->refused);
-        if (listing->skipped > 0)
-            printf(", %u skipped", listing->skipped);
-        putchar('\n');
+    ending = show(&listing->looks, as_json, r < 0 || listing->error < 0);
+    looks_free(&listing->looks);
+    if (listing->error < 0) {
+        fprintf(stderr, "weir plugins: a file cannot be looked at: %s\n",
+                strerror(-listing->error));
+        return ENDING_SYSTEM;
     }
     if (r < 0 && error.line == 0) {
         fprintf(stderr, "weir plugins: %s%s%s\n", error.file, error.file[0] != '\0' ? ": " : "",
                 error.message);
         return ENDING_SYSTEM;
     }
-    return r < 0 || listing->refused > 0 ? ENDING_COMPLAINTS : ENDING_FINE;
+    return r < 0 ? ENDING_COMPLAINTS : ending;
 }
 
 int run_plugins(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},
-        {"plugin-dir", required_argument, NULL, 'd'},
-        {"config", required_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"json", no_argument, NULL, 'j'},         {"plugin-dir", required_argument, NULL, 'd'},
+        {"config", required_argument, NULL, 'c'}, {"timeout", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
-    struct listing listing = {.json = {.out = stdout}};
+    struct listing listing = {.timeout_ns = TIMEOUT_NS};
+    struct option_complaint wrong;
     struct source source = {0};
+    bool as_json = false;
     int option;
 
-    while ((option = getopt_long(argc, argv, "-jd:c:h", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "-jd:c:t:h", options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            listing.as_json = true;
+            as_json = true;
             break;
         case 'c':
             source.file = optarg;
+            break;
+        case 't':
+            if (!duration_option_parse(optarg, &listing.timeout_ns, &wrong))
+                return usage_wrong(argv[0], wrong.text, optarg);
             break;
         case 'h':
             return usage_help(help);
@@ -302,5 +382,5 @@ int run_plugins(int argc, char **argv)
     for (; optind < argc; optind++)
         if (!source_add_plugin_dir(&source, argv[optind]))
             return usage_wrong(argv[0], "too many plugin directories", "");
-    return list(&listing, &source);
+    return list(&listing, &source, as_json);
 }

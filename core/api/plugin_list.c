@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Implements weir_plugins(), which lists all plugin files and why files are refused, and
- * weir_plugin_dirs(), which lists the directories that are named. */
+/* Implements weir_plugins(), which lists all plugin files and why files are refused; its two
+ * halves, weir_plugin_files() and weir_plugin_file(); and weir_plugin_dirs(), which lists the
+ * directories that are named. */
 #include "config/value.h"
 #include "plugin/plugin_file.h"
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 struct plugin_list {
     int (*found)(void *userdata, const struct weir_plugin_info *info);
     void *userdata;
-    int n; /* plugins found */
+    int n; /* plugins found, or files if only these are listed */
 };
 
 /* A stop requested by the caller, which is not an error. */
@@ -21,7 +23,7 @@ static int plugin_list_report(struct plugin_list *list, const char *path,
 {
     const struct weir_plugin_info info = {sizeof(info), path, plugin, refusal, is_skipped, 0};
 
-    if (plugin && list->n < INT_MAX)
+    if ((plugin || !refusal) && list->n < INT_MAX)
         list->n++;
     return list->found(list->userdata, &info) != 0 ? PLUGIN_LIST_STOP : 0;
 }
@@ -101,19 +103,17 @@ static int plugin_list_finish(int r, int reported, const struct complaints *comp
     return r < 0 ? error_set(reterr, r, "%s", strerrordesc_np(-r)) : r;
 }
 
-int weir_plugins(const struct weir_options *options,
-                 int (*found)(void *userdata, const struct weir_plugin_info *info), void *userdata,
-                 struct weir_error *reterr)
+/* Goes through the files of a search. Returns 0, PLUGIN_LIST_STOP, or an error with `reterr`. */
+static int plugin_list_run(const struct weir_options *options, const struct plugin_visitor *visitor,
+                           struct weir_error *reterr)
 {
     static const struct weir_options none = {.size = sizeof(none)};
-    struct plugin_list list = {found, userdata, 0};
-    const struct plugin_visitor visitor = {plugin_list_report_file, plugin_list_report_dir, &list};
     struct complaints complaints = {0};
     struct plugin_search *plugins = NULL;
     int r, reported;
 
     options = options ? options : &none;
-    r = plugin_list_check(options, found, reterr);
+    r = plugin_list_check(options, ((struct plugin_list *)visitor->userdata)->found, reterr);
     if (r < 0)
         return r;
     complaints.report = options->complaint;
@@ -123,10 +123,63 @@ int weir_plugins(const struct weir_options *options,
         r = plugin_list_each_dir(options, &complaints, plugin_list_add_dir, plugins);
     reported = complaints_report(&complaints);
     if (r == 0 && reported == 0)
-        r = plugin_search_visit(plugins, &visitor);
+        r = plugin_search_visit(plugins, visitor);
     plugin_search_free(plugins);
-    r = plugin_list_finish(r, reported, &complaints, reterr);
+    return plugin_list_finish(r, reported, &complaints, reterr);
+}
+
+int weir_plugins(const struct weir_options *options,
+                 int (*found)(void *userdata, const struct weir_plugin_info *info), void *userdata,
+                 struct weir_error *reterr)
+{
+    struct plugin_list list = {found, userdata, 0};
+    const struct plugin_visitor visitor = {
+        .visit = plugin_list_report_file, .unreadable = plugin_list_report_dir, .userdata = &list};
+    int r = plugin_list_run(options, &visitor, reterr);
+
     return r < 0 ? r : list.n;
+}
+
+static int plugin_list_report_path(void *userdata, const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return plugin_list_report(userdata, path, NULL, NULL, false);
+}
+
+int weir_plugin_files(const struct weir_options *options,
+                      int (*found)(void *userdata, const struct weir_plugin_info *info),
+                      void *userdata, struct weir_error *reterr)
+{
+    struct plugin_list list = {found, userdata, 0};
+    const struct plugin_visitor visitor = {
+        .list = plugin_list_report_path, .unreadable = plugin_list_report_dir, .userdata = &list};
+    int r = plugin_list_run(options, &visitor, reterr);
+
+    return r < 0 ? r : list.n;
+}
+
+int weir_plugin_file(const char *path,
+                     int (*found)(void *userdata, const struct weir_plugin_info *info),
+                     void *userdata, struct weir_error *reterr)
+{
+    struct plugin_list list = {found, userdata, 0};
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    struct plugin_file *file = NULL;
+    char dir[PATH_MAX] = ".";
+    int r = -EINVAL;
+
+    if (path && found && strlen(path) < sizeof(dir)) {
+        if (slash) /* of a file of the root, the root itself */
+            snprintf(dir, sizeof(dir), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        r = plugin_file_load(&file, dir, slash ? slash + 1 : path);
+    }
+    if (r < 0)
+        return error_set(reterr, r, "%s", strerrordesc_np(-r));
+    plugin_list_report_file(&list, file);
+    plugin_file_free(file);
+    return list.n;
 }
 
 struct plugin_dirs {

@@ -10,6 +10,7 @@
 struct plugin_lookup {
     const struct plugin *plugin; /* NULL: refused */
     struct weir_error refusal;
+    bool is_warned_of; /* resolve_warn_hidden() looked for a file that is hidden */
 };
 
 void *resolve_alloc(struct resolver *resolver, size_t n, size_t size)
@@ -69,6 +70,23 @@ const struct plugin *resolve_plugin(struct resolver *resolver, enum weir_plugin_
         complaint_add(resolver->complaints, lookup->refusal.code, mark, "%s",
                       lookup->refusal.message);
     return lookup->plugin;
+}
+
+void resolve_warn_hidden(struct resolver *resolver, enum weir_plugin_kind kind,
+                         const struct config_value *name)
+{
+    struct plugin_lookup *lookup =
+        name->text ? str_map_find(&resolver->lookups[kind], name->text) : NULL;
+    const char *hidden;
+    if (!lookup || !lookup->plugin || lookup->is_warned_of)
+        return;
+    lookup->is_warned_of = true;
+    hidden = plugin_search_hidden(resolver->plugins, lookup->plugin);
+    if (hidden)
+        complain(resolver->complaints->warnings, name->mark,
+                 "the %s `%s` is that of %s, which hides another one, that of %s",
+                 plugin_kind_names[kind], name->text, error_text(lookup->plugin->path).text,
+                 error_text(hidden).text);
 }
 
 bool resolve_name_is_known(const struct resolver *resolver, const char *name, bool *ret_is_pool)

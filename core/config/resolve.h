@@ -56,6 +56,10 @@ void *resolve_scratch(struct resolver *resolver, size_t n, size_t size);
 const struct plugin *resolve_plugin(struct resolver *resolver, enum weir_plugin_kind kind,
                                     const char *name, struct mark mark);
 
+/* Warns, once for each plugin, of one that hides another one of its name. */
+void resolve_warn_hidden(struct resolver *resolver, enum weir_plugin_kind kind,
+                         const struct config_value *name);
+
 /* Returns whether the instance already has a set or pool of this name. */
 bool resolve_name_is_known(const struct resolver *resolver, const char *name, bool *ret_is_pool);
 

@@ -175,11 +175,27 @@ static void warn_of_set(struct complaints *warnings, const struct ast_set *ast,
         warn_of_limit(warnings, ast, plan, i);
 }
 
+static void warn_of_plugins(struct resolver *resolver)
+{
+    const struct config_ast *ast = resolver->ast;
+    for (size_t i = 0; i < ast->backends_n; i++)
+        resolve_warn_hidden(resolver, WEIR_PLUGIN_BACKEND, &ast->backends[i].type);
+    for (size_t i = 0; i < ast->sets_n; i++)
+        for (size_t j = 0; j < ast->sets[i].limits_n; j++)
+            resolve_warn_hidden(resolver, WEIR_PLUGIN_ALGORITHM, &ast->sets[i].limits[j].algorithm);
+    for (size_t i = 0; i < ast->pools_n; i++) {
+        const struct config_value preset = {"round_robin", ast->pools[i].name.mark};
+        const struct config_value *balancer = &ast->pools[i].balancer;
+        resolve_warn_hidden(resolver, WEIR_PLUGIN_BALANCER, balancer->text ? balancer : &preset);
+    }
+}
+
 void resolve_warn(struct resolver *resolver)
 {
     const struct config_ast *ast = resolver->ast;
     struct complaints *warnings = resolver->complaints->warnings;
     WEIR_INVARIANT(warnings && resolver->plan->sets_n == ast->sets_n);
+    warn_of_plugins(resolver);
     for (size_t i = 0; i < ast->sets_n; i++)
         warn_of_set(warnings, &ast->sets[i], &resolver->plan->sets[i]);
     for (size_t i = 0; i < ast->pools_n; i++) {

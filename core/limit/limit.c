@@ -6,6 +6,9 @@
 #include <string.h>
 
 #define UNDO_WORDS 16u /* words of state that are copied to save a second call of each limit */
+/* An algorithm that names the first instant is asked once at that. One that comes nearer in more
+ * steps is tolerated, up to so many. */
+#define READY_STEPS_MAX 64u
 
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount)
@@ -191,6 +194,24 @@ uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
         }
     }
     return latest;
+}
+
+const struct limit *limits_find_receding(const struct limits *limits, const uint64_t *states,
+                                         const struct weir_instant *at, const uint64_t *amounts,
+                                         uint64_t ready)
+{
+    struct weir_instant then = *at;
+    const struct limit *limiting = NULL;
+
+    for (unsigned i = 0; i < READY_STEPS_MAX; i++) {
+        if (ready <= then.now_ns || ready > WEIR_CLOCK_MAX)
+            return NULL;
+        then.now_ns = ready;
+        ready = limits_ready_at(limits, states, &then, amounts, true, &limiting);
+        if (ready >= WEIR_BLOCKED)
+            break;
+    }
+    return limiting && limiting->algorithm ? limiting : NULL;
 }
 
 /* Takes. Returns false, and notes it, if nothing was taken or the state is none that it can be. Of

@@ -153,6 +153,11 @@ WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *st
 uint64_t limits_ready_at(const struct limits *limits, const uint64_t *states,
                          const struct weir_instant *at, const uint64_t *amounts,
                          bool with_resources, const struct limit **ret_limiting);
+/* Returns the limit with an algorithm that moves the time of a grant away for ever, or takes it
+ * back, though nothing else happens; or NULL. `ready` is when it would be granted, to come. */
+const struct limit *limits_find_receding(const struct limits *limits, const uint64_t *states,
+                                         const struct weir_instant *at, const uint64_t *amounts,
+                                         uint64_t ready);
 void limits_take(const struct limits *limits, uint64_t *states, const struct weir_instant *at,
                  const uint64_t *amounts, bool with_resources);
 /* limits_try_take() for any limits. */

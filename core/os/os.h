@@ -98,6 +98,11 @@ int os_deleted_files(const char *directory,
                      int (*found)(void *userdata, uint32_t pid, const char *path), void *userdata);
 int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size); /* NOW | LOCAL */
 void *os_dlsym(void *library, const char *name);
+/* Calls `found` for each segment of the loaded object that has the address; `end` is behind it. */
+void os_object_segments(const void *address,
+                        void (*found)(void *userdata, uintptr_t begin, uintptr_t end,
+                                      bool is_readable, bool is_code),
+                        void *userdata);
 
 /*
  * Files in an open directory. They are opened close-on-exec, without following links and without

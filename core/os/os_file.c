@@ -3,6 +3,7 @@
 #include "os/os_internal.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <string.h>
 
 static int os_file_open(const char *path)
@@ -98,4 +99,52 @@ int os_dlopen(const char *path, void **ret, char *ret_why, size_t why_size)
 void *os_dlsym(void *library, const char *name)
 {
     return dlsym(library, name);
+}
+
+/* An object that is looked for by an address in it. */
+struct os_object_search {
+    uintptr_t address;
+    void (*found)(void *userdata, uintptr_t begin, uintptr_t end, bool is_readable, bool is_code);
+    void *userdata;
+};
+
+static bool os_object_has(const struct dl_phdr_info *info, uintptr_t address)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && address >= begin &&
+            address - begin < info->dlpi_phdr[i].p_memsz)
+            return true;
+    }
+    return false;
+}
+
+/* Looks at one object. Returns 1, which ends the search, if it has the address. */
+static int os_object_look(struct dl_phdr_info *info, size_t size, void *userdata)
+{
+    const struct os_object_search *search = userdata;
+
+    (void)size;
+    if (!os_object_has(info, search->address))
+        return 0;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + header->p_vaddr;
+
+        if (header->p_type == PT_LOAD)
+            search->found(search->userdata, begin, begin + header->p_memsz, header->p_flags & PF_R,
+                          header->p_flags & PF_X);
+    }
+    return 1;
+}
+
+void os_object_segments(const void *address,
+                        void (*found)(void *userdata, uintptr_t begin, uintptr_t end,
+                                      bool is_readable, bool is_code),
+                        void *userdata)
+{
+    struct os_object_search search = {(uintptr_t)address, found, userdata};
+
+    dl_iterate_phdr(os_object_look, &search);
 }

@@ -73,6 +73,8 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
 /* Callbacks return 0 to go on. Any other value becomes the result of plugin_search_visit(). */
 struct plugin_visitor {
     int (*visit)(void *userdata, const struct plugin_file *file); /* see plugin_file.h */
+    /* Called in its place, if it is not NULL, for each file that there may be: none is loaded. */
+    int (*list)(void *userdata, const char *dir, const char *name);
     /* Reports a directory that cannot be read, with the negative errno; NULL: none is reported. An
      * absent directory is reported only if the program or its configuration named it. */
     int (*unreadable)(void *userdata, const char *dir, int code);
@@ -81,5 +83,10 @@ struct plugin_visitor {
 
 /* Visits every file in the order of the search. Returns 0, the value of a callback, or -ENOMEM. */
 int plugin_search_visit(struct plugin_search *plugins, const struct plugin_visitor *visitor);
+
+/* Returns the path of a file that would have the plugin's place if there was not the plugin: one of
+ * a later directory, with another plugin of its kind and name. NULL: there is none, or it cannot be
+ * looked at. Loads files. */
+const char *plugin_search_hidden(struct plugin_search *plugins, const struct plugin *plugin);
 
 #endif

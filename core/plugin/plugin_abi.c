@@ -12,6 +12,7 @@
 #define PLUGINS_MAX        64u   /* per file */
 #define PLUGIN_CHOICES_MAX 64u   /* per parameter */
 #define PLUGIN_STRING_MAX  255u  /* bytes in any text but a name */
+#define ABI_SEGMENTS_MAX   32u   /* of a file; what lies in others does not count as its own */
 
 const char *const plugin_kind_names[PLUGIN_KINDS] = {
     [WEIR_PLUGIN_ALGORITHM] = "algorithm",
@@ -25,6 +26,11 @@ const char *const plugin_kind_names[PLUGIN_KINDS] = {
 /* Current position in the table, for messages. */
 struct plugin_abi_reader {
     struct plugin_file *file;
+    struct {
+        uintptr_t begin, end; /* behind it */
+        bool is_readable, is_code;
+    } segments[ABI_SEGMENTS_MAX]; /* of the object that exports the table */
+    size_t segments_n;
     uint32_t number;       /* of the plugin, from 1; 0: the table */
     const char *plugin;    /* name of the plugin; NULL: not known yet */
     const char *parameter; /* name of the parameter, or NULL */
@@ -76,6 +82,62 @@ static int plugin_abi_check_flags(const struct plugin_abi_reader *reader, uint32
     return unknown ? plugin_abi_skip(reader, "its flags 0x%x are unknown here", unknown) : 0;
 }
 
+static void plugin_abi_add_segment(void *userdata, uintptr_t begin, uintptr_t end, bool is_readable,
+                                   bool is_code)
+{
+    struct plugin_abi_reader *reader = userdata;
+    size_t i = reader->segments_n;
+    if (i == ABI_SEGMENTS_MAX)
+        return;
+    reader->segments[i].begin = begin;
+    reader->segments[i].end = end;
+    reader->segments[i].is_readable = is_readable;
+    reader->segments[i].is_code = is_code;
+    reader->segments_n++;
+}
+
+/* Returns how many bytes of the object can be read from `data` on. */
+static size_t plugin_abi_room(const struct plugin_abi_reader *reader, const void *data)
+{
+    uintptr_t at = (uintptr_t)data;
+    for (size_t i = 0; i < reader->segments_n; i++)
+        if (reader->segments[i].is_readable && at >= reader->segments[i].begin &&
+            at < reader->segments[i].end)
+            return reader->segments[i].end - at;
+    return 0;
+}
+
+static bool plugin_abi_is_code(const struct plugin_abi_reader *reader, uintptr_t function)
+{
+    for (size_t i = 0; i < reader->segments_n; i++)
+        if (reader->segments[i].is_code && function >= reader->segments[i].begin &&
+            function < reader->segments[i].end)
+            return true;
+    return false;
+}
+
+/* Refuses what does not lie in the object that exports the table: it may be any memory. */
+static int plugin_abi_check_inside(const struct plugin_abi_reader *reader, const char *what,
+                                   const void *data, size_t size)
+{
+    if (plugin_abi_room(reader, data) >= size)
+        return 0;
+    return plugin_abi_refuse(reader, "its %s does not lie in the file that exports the table",
+                             what);
+}
+
+/* Refuses a text without an end in the object. It may be longer than any text can be. */
+static int plugin_abi_check_end(const struct plugin_abi_reader *reader, const char *what,
+                                const char *text)
+{
+    size_t room = plugin_abi_room(reader, text), most = PLUGIN_STRING_MAX + 1;
+    if (!text)
+        return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
+    if (room >= most || (room > 0 && memchr(text, '\0', room)))
+        return 0;
+    return plugin_abi_check_inside(reader, what, text, most);
+}
+
 bool plugin_abi_is_name(const char *text)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -93,6 +155,8 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
         return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
     if ((uintptr_t)data % _Alignof(uint64_t) != 0)
         return plugin_abi_refuse(reader, "its %s is not aligned", what);
+    if (plugin_abi_check_inside(reader, what, data, sizeof(size)) < 0)
+        return -ENOEXEC;
     memcpy(&size, data, sizeof(size));
     if (size < least)
         return plugin_abi_refuse(reader, "its %s is truncated: size %zu, at least %zu needed", what,
@@ -101,6 +165,8 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
         return plugin_abi_refuse(reader, "its %s has the impossible size %zu", what, size);
     if (size > ret_size)
         size = ret_size;
+    if (plugin_abi_check_inside(reader, what, data, size) < 0)
+        return -ENOEXEC;
     memset(ret, 0, ret_size);
     memcpy(ret, data, size);
     memcpy(ret, &ret_size, sizeof(ret_size));
@@ -112,11 +178,12 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
 static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const char *what,
                                  const char *text)
 {
-    size_t length = text ? strnlen(text, PLUGIN_STRING_MAX + 1) : 0;
+    if (plugin_abi_check_end(reader, what, text) < 0)
+        return -ENOEXEC;
+    size_t length = strnlen(text, PLUGIN_STRING_MAX + 1);
     if (length > PLUGIN_STRING_MAX)
         return plugin_abi_refuse(reader, "its %s is longer than %u bytes", what, PLUGIN_STRING_MAX);
-    const char *wrong = !text                                       ? "is missing (NULL)"
-                        : length == 0                               ? "is empty"
+    const char *wrong = length == 0                                 ? "is empty"
                         : text_has_control(text)                    ? "has a control character"
                         : utf8_valid_length(text, length) != length ? "is not UTF-8"
                                                                     : NULL;
@@ -137,8 +204,8 @@ bool plugin_abi_is_plugin_name(const char *text)
 static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
                                  const char *name)
 {
-    if (!name)
-        return plugin_abi_refuse(reader, "its %s is missing (NULL)", what);
+    if (plugin_abi_check_end(reader, what, name) < 0)
+        return -ENOEXEC;
     if (!plugin_abi_is_name(name))
         return plugin_abi_refuse(reader,
                                  "its %s `%s` is not of the form [a-z0-9_]+, at most %u long", what,
@@ -151,9 +218,11 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
                                     const char *const *choices, uint64_t *ret_n)
 {
     uint64_t n = 0;
-    if (!choices || !choices[0])
-        return plugin_abi_refuse(reader, "it is a choice without choices");
-    for (; choices[n]; n++) {
+    for (; choices; n++) {
+        if (plugin_abi_check_inside(reader, "array of choices", &choices[n], sizeof(*choices)) < 0)
+            return -ENOEXEC;
+        if (!choices[n])
+            break;
         if (n == PLUGIN_CHOICES_MAX)
             return plugin_abi_refuse(reader, "it has more than %u choices", PLUGIN_CHOICES_MAX);
         if (plugin_abi_check_name(reader, "choice", choices[n]) < 0)
@@ -164,7 +233,7 @@ static int plugin_abi_check_choices(const struct plugin_abi_reader *reader,
         }
     }
     *ret_n = n;
-    return 0;
+    return n > 0 ? 0 : plugin_abi_refuse(reader, "it is a choice without choices");
 }
 
 /* Checks the range and the default. A default of 0 may lie outside the range: it means none. */
@@ -379,6 +448,50 @@ static const struct {
     [WEIR_PLUGIN_BACKEND] = {FIELD_END(struct weir_backend, check), sizeof(struct weir_backend)},
 };
 
+/* Where functions lie in these structs. */
+static const struct {
+    uint32_t kind;
+    size_t begin, end;
+} plugin_abi_functions[] = {
+    {WEIR_PLUGIN_ALGORITHM, offsetof(struct weir_algorithm, configure),
+     FIELD_END(struct weir_algorithm, refund_strict)},
+    {WEIR_PLUGIN_ALGORITHM, offsetof(struct weir_algorithm, observe),
+     FIELD_END(struct weir_algorithm, observe)},
+    {WEIR_PLUGIN_BALANCER, offsetof(struct weir_balancer, configure),
+     FIELD_END(struct weir_balancer, pick)},
+    {WEIR_PLUGIN_BACKEND, offsetof(struct weir_backend, open), sizeof(struct weir_backend)},
+};
+
+/* Refuses a function that is no code of the object. It may be one of another library that has the
+ * name. */
+static int plugin_abi_check_function(const struct plugin_abi_reader *reader,
+                                     const struct plugin *plugin, size_t at, size_t number)
+{
+    uintptr_t function;
+    memcpy(&function, (const char *)&plugin->algorithm + at, sizeof(function));
+    if (function == 0 || plugin_abi_is_code(reader, function))
+        return 0;
+    return plugin_abi_refuse(reader,
+                             "operation %zu in its struct is no function of the file that exports "
+                             "the table: make it static, or hide it",
+                             number);
+}
+
+static int plugin_abi_check_functions(const struct plugin_abi_reader *reader,
+                                      const struct plugin *plugin)
+{
+    size_t number = 0;
+    for (size_t i = 0; i < sizeof(plugin_abi_functions) / sizeof(plugin_abi_functions[0]); i++) {
+        if (plugin_abi_functions[i].kind != plugin->info.kind)
+            continue;
+        for (size_t at = plugin_abi_functions[i].begin; at < plugin_abi_functions[i].end;
+             at += sizeof(uintptr_t))
+            if (plugin_abi_check_function(reader, plugin, at, ++number) < 0)
+                return -ENOEXEC;
+    }
+    return 0;
+}
+
 static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, struct plugin *plugin)
 {
     uint32_t kind = plugin->info.kind;
@@ -386,6 +499,8 @@ static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, st
                                    plugin_abi_operations[kind].least, &plugin->algorithm,
                                    plugin_abi_operations[kind].size);
     plugin->info.ops = &plugin->algorithm;
+    if (r == 0)
+        r = plugin_abi_check_functions(reader, plugin);
     if (r < 0)
         return r;
     if (kind == WEIR_PLUGIN_ALGORITHM)
@@ -425,8 +540,8 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
                                    info, sizeof(*info));
     if (r < 0)
         return r;
-    if (!info->name)
-        return plugin_abi_refuse(reader, "its name is missing (NULL)");
+    if (plugin_abi_check_end(reader, "name", info->name) < 0)
+        return -ENOEXEC;
     if (!plugin_abi_is_plugin_name(info->name))
         return plugin_abi_refuse(
             reader, "its name `%s` is not of the form [a-z0-9_]+ or vendor.name, at most %u long",
@@ -501,6 +616,10 @@ static int plugin_abi_read_table(struct plugin_abi_reader *reader,
                                  table.plugins_n, PLUGINS_MAX);
     if (!table.plugins)
         return plugin_abi_refuse(reader, "its table has no plugins (NULL)");
+    r = plugin_abi_check_inside(reader, "array of plugins", table.plugins,
+                                table.plugins_n * sizeof(const struct weir_plugin *));
+    if (r < 0)
+        return r;
     file->plugins = os_alloc(table.plugins_n, sizeof(*file->plugins));
     if (!file->plugins)
         return -ENOMEM;
@@ -518,6 +637,7 @@ static int plugin_abi_read_table(struct plugin_abi_reader *reader,
 int plugin_abi_read(struct plugin_file *file, const struct weir_plugin_table *data)
 {
     struct plugin_abi_reader reader = {.file = file};
+    os_object_segments(data, plugin_abi_add_segment, &reader);
     int r = plugin_abi_read_table(&reader, data);
     if (r < 0)
         plugin_abi_free(file);

@@ -195,6 +195,10 @@ static int plugin_dir_visit(struct plugin_search *plugins, size_t index,
                 : 0;
     for (size_t i = 0; i < entries.n && r == 0; i++) {
         struct plugin_file *file;
+        if (visitor->list) {
+            r = visitor->list(visitor->userdata, dir, entries.items[i]);
+            continue;
+        }
         r = plugin_file_get(plugins, dir, entries.items[i], &file);
         if (r == 0)
             r = visitor->visit(visitor->userdata, file);
@@ -237,17 +241,25 @@ static int plugin_query_file(void *userdata, const struct plugin_file *file)
     return query->plugin != NULL;
 }
 
+/* Gets the file of a directory that a plugin of this name is best kept in. Returns 0, -ENOENT or
+ * -ENOMEM. */
+static int plugin_file_get_own(struct plugin_search *plugins, const char *dir, const char *name,
+                               struct plugin_file **ret)
+{
+    char file[PLUGIN_NAME_MAX + sizeof(PLUGIN_SUFFIX)];
+    snprintf(file, sizeof(file), "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, name);
+    return plugin_file_get(plugins, dir, file, ret);
+}
+
 /* Looks for NAME.so, then into all files. A refused NAME.so ends the search: no other plugin is a
  * substitute for it. */
 static int plugin_query_run(struct plugin_search *plugins, struct plugin_query *query)
 {
-    const struct plugin_visitor visitor = {plugin_query_file, NULL, query};
-    char name[PLUGIN_NAME_MAX + sizeof(PLUGIN_SUFFIX)];
+    const struct plugin_visitor visitor = {.visit = plugin_query_file, .userdata = query};
     int r = 0;
-    snprintf(name, sizeof(name), "%.*s" PLUGIN_SUFFIX, (int)PLUGIN_NAME_MAX, query->name);
     for (size_t i = 0; i < plugins->dirs.n && !query->plugin; i++) {
         struct plugin_file *file;
-        r = plugin_file_get(plugins, plugins->dirs.items[i], name, &file);
+        r = plugin_file_get_own(plugins, plugins->dirs.items[i], query->name, &file);
         if (r == -ENOENT)
             continue;
         if (r < 0)
@@ -328,4 +340,23 @@ int plugin_search_find(struct plugin_search *plugins, enum weir_plugin_kind kind
     str_map_add(known, query.plugin->info.name, query.plugin);
     *ret = query.plugin;
     return 0;
+}
+
+const char *plugin_search_hidden(struct plugin_search *plugins, const struct plugin *plugin)
+{
+    struct plugin_query query = {.kind = plugin->info.kind, .name = plugin->info.name};
+    bool is_behind = false;
+    for (size_t i = 0; i < plugins->dirs.n; i++) {
+        struct plugin_file *file;
+        if (plugin_file_get_own(plugins, plugins->dirs.items[i], query.name, &file) < 0)
+            continue;
+        query.plugin = NULL;
+        plugin_query_file(&query, file);
+        if (query.plugin && is_behind &&
+            (query.plugin->info.state_id != plugin->info.state_id ||
+             strcmp(query.plugin->info.version, plugin->info.version) != 0))
+            return query.plugin->path;
+        is_behind |= query.plugin == plugin;
+    }
+    return NULL;
 }

@@ -245,15 +245,12 @@ void txn_save_states(const struct txn *txn)
             txn->ctx->saved_states[i] = txn_states(txn)[i];
 }
 
-/* Returns true if the next waiter needs no other check. Where time does not matter, a ready time
- * only says that the clock is behind, and no thread waits for it. */
-static bool txn_is_next_watched(const struct txn *txn, enum head_watch watch, uint32_t record,
-                                uint64_t ready)
+/* Returns true if the next waiter needs no other check than before this version. Where time does
+ * not matter, a ready time only says that the clock is behind, and no thread waits for it. */
+static bool txn_is_next_watched(const struct txn *txn, uint32_t record, uint64_t ready)
 {
     uint64_t before;
 
-    if (watch != HEAD_WATCH_AS_READ)
-        return watch == HEAD_WATCH_BY_CALLER;
     if (!set_depends_on_time(txn->set))
         return ready >= WEIR_BLOCKED;
     return txn_next_by(txn, txn->ctx->saved_states, &before) == record && ready == before;
@@ -276,13 +273,31 @@ void txn_remove_waiter(struct txn *txn, uint32_t record)
     waitq_remove(txn->set->region, &txn->version, record);
 }
 
+/* Notes an algorithm by which the next waiter would wait for ever, asked again and again. Amounts
+ * that were read while the set changed prove nothing. */
+static void txn_check_receding(const struct txn *txn, uint32_t record, uint64_t ready)
+{
+    const struct limits *limits = &txn->set->limits;
+    const struct limit *receding;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    txn_amounts(txn, record, amounts);
+    receding = limits_find_receding(limits, txn_states(txn), &txn->at, amounts, ready);
+    if (receding && txn_is_current(txn))
+        limits_note_fault(limits, (uint32_t)(receding - limits->items));
+}
+
 /* Makes sure that the next waiter is checked when it is ready. */
 static void txn_arrange_check(struct txn *txn, enum head_watch watch, uint32_t record,
                               uint64_t ready)
 {
     if (ready < WEIR_BLOCKED)
         txn->next_ready_ns = ready;
-    if (txn_is_next_watched(txn, watch, record, ready))
+    if (watch == HEAD_WATCH_AS_READ && txn_is_next_watched(txn, record, ready))
+        return;
+    if (ready < WEIR_BLOCKED)
+        txn_check_receding(txn, record, ready);
+    if (watch == HEAD_WATCH_BY_CALLER)
         return;
     if (ready < WEIR_BLOCKED)
         txn_watch_next(txn, record, ready);

@@ -17,8 +17,9 @@
  *
  * Where the library sees that an algorithm breaks its contract, nothing is granted any more: the
  * set refuses with -EUCLEAN, its waits end, and the log says once which plugin it was. It sees that
- * `ready_at` or `try_take` answers with an instant before `at`, that `take` takes nothing, and that
- * a state of WEIR_ALGORITHM_WORD has the top bit set.
+ * `ready_at` or `try_take` answers with an instant before `at`, that `ready_at` moves the instant
+ * of a grant away without end, that `take` takes nothing, and that a state of WEIR_ALGORITHM_WORD
+ * has the top bit set.
  */
 #ifndef WEIR_ALGORITHM_H
 #define WEIR_ALGORITHM_H

@@ -189,6 +189,27 @@ WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              void *userdata, struct weir_error *reterr);
 
 /*
+ * Lists the files in which an instance with these options would look for plugins. No file is
+ * loaded. Calls `found` for each one in the order of the search, with no `plugin` and no `refusal`,
+ * and for every directory there that cannot be read. `found` returns 0 to go on. Any thread.
+ * Returns the number of files, or an error of weir_plugins, with `reterr`.
+ */
+WEIR_PUBLIC int weir_plugin_files(const struct weir_options *options,
+                                  int (*found)(void *userdata, const struct weir_plugin_info *info),
+                                  void *userdata, struct weir_error *reterr);
+
+/*
+ * Lists the plugins of one file, which is loaded. Calls `found` for each one, and for the file or
+ * plugin that is refused. `found` returns 0 to go on. A program that does not trust the file calls
+ * this in a process of its own, as `weir plugins` does. `path` is as weir_plugin_files says it. Any
+ * thread. Returns the number of plugins; -EINVAL (`path` or `found` is NULL), -ENOENT (there is no
+ * such file), or -ENOMEM.
+ */
+WEIR_PUBLIC int weir_plugin_file(const char *path,
+                                 int (*found)(void *userdata, const struct weir_plugin_info *info),
+                                 void *userdata, struct weir_error *reterr);
+
+/*
  * Lists the directories of plugins that these options and the configuration name. Calls `found` for
  * each one in the order of the search: for programs that open a set by its definition alone
  * (segment.h), which does not say where its plugins are. `dir` lives as long as the call. `found`

@@ -15,6 +15,9 @@
  * most 4096. Arrays are walked by the `size` of their first element. Structs without a size never
  * change.
  *
+ * All that the table leads to lies in the object that exports it. Functions are static or hidden:
+ * otherwise another library's function of that name may take their place.
+ *
  * What an older library must not overlook is a flag of WEIR_FLAGS_NEEDED, or `needs_minor` of the
  * table. A plugin of an unknown kind, with an unknown type of a parameter, or with such a flag that
  * the library does not know, cannot be used there; the other plugins of the file can.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The weir command as scripts see it: exit codes, complaints at their places, valid JSON.
 
-Arguments: the command, and the directory of the broken plugin files of the unit tests.
+Arguments: the command, the directory of the broken plugin files of the unit tests, the engine of the
+tests, and the directory of files that do harm when they are loaded.
 """
 import json
 import os
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-COMMAND, BROKEN, ENGINE = sys.argv[1:4]
+COMMAND, BROKEN, ENGINE, BAD = sys.argv[1:5]
 
 PLAIN = """version: 1
 sets:
@@ -443,6 +444,49 @@ sets: {{ s: {{ backend: process, limits: [ {{ type: rate, key: k, algorithm: acm
             else:
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(b", with other plugins of these names (segment `", done.stderr)
+
+    def test_files_that_do_harm(self):
+        """What a file does when it is loaded does not keep the others from being listed."""
+        for name in ("crashes", "ends", "hangs", "prints"):
+            shutil.copy(os.path.join(BAD, f"{name}.so"), self.directory)
+        shutil.copy(os.path.join(BROKEN, "good.so"), os.path.join(self.directory, "zzz.so"))
+        out, err = self.expect(weir("plugins", "--json", "--timeout", "200ms", self.directory,
+                                    env={"WEIR_PLUGIN_PATH": ""}), 1)
+        entries = json.loads(out)["plugins"]
+        said = {os.path.basename(entry["path"]): entry.get("refusal") for entry in entries}
+        self.assertRegex(said["crashes.so"], " is refused: it (crashes when it is loaded|ends the)")
+        self.assertIn(" is refused: it ends the process that loads it, with status 0", said["ends.so"])
+        self.assertIn(" is refused: it hangs: it is not loaded in time", said["hangs.so"])
+        self.assertIn(" is refused: plugin 1: its description is missing", said["prints.so"])
+        self.assertIsNone(said["zzz.so"])
+        self.assertIn("printed", err)
+
+    def test_hidden_plugins(self):
+        """A file that takes the place of a plugin of the project is said, by both commands."""
+        first, second = (os.path.join(self.directory, name) for name in ("first", "second"))
+        for directory, which in ((first, "1"), (second, "2")):
+            os.mkdir(directory)
+            shutil.copy(os.path.join(BROKEN, f"name_same_{which}.so"), f"{directory}/acme.same.so")
+        path = self.write("weir.yaml", f"""version: 1
+plugin_dirs: [{first}, {second}]
+sets:
+  s: {{ limits: [ {{ type: rate, key: a, algorithm: acme.same }}, {{ type: rate, key: b, algorithm: acme.same }} ] }}
+""")
+        hidden = {"path": f"{second}/acme.same.so", "kind": "algorithm", "name": "acme.same",
+                  "by": f"{first}/acme.same.so"}
+        out, _ = self.expect(weir("plugins", "-c", path), 0)
+        self.assertIn(f"    hides another algorithm `acme.same`, that of {hidden['path']}\n", out)
+        out, _ = self.expect(weir("plugins", "--json", "-c", path), 0)
+        self.assertEqual(json.loads(out)["hidden"], [hidden])
+        _, err = self.expect(weir("check", path), 0)
+        self.assertEqual(messages(err), [
+            f"{path}:4:51: warning: the algorithm `acme.same` is that of {hidden['by']}, which hides "
+            f"another one, that of {hidden['path']}"])
+        shutil.copy(f"{second}/acme.same.so", first)  # the same plugin twice hides nothing
+        out, _ = self.expect(weir("plugins", "-c", path), 0)
+        self.assertNotIn("hides", out)
+        _, err = self.expect(weir("check", path), 0)
+        self.assertEqual(err, "")
 
     def test_a_backend(self):
         """Texts have no default that could be shown."""

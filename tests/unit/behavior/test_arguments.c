@@ -128,6 +128,12 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_plugins,                                                                             \
          (P(0, &right.options), P(1, stop_at_plugin), P(2, &right), P(3, &right.error)), 1,        \
          -EINVAL, 1, 1)                                                                            \
+    CALL(weir_plugin_files,                                                                        \
+         (P(0, &right.options), P(1, stop_at_plugin), P(2, &right), P(3, &right.error)), 1,        \
+         -EINVAL, 1, 1)                                                                            \
+    CALL(weir_plugin_file,                                                                         \
+         (P(0, "/nowhere/at/all.so"), P(1, stop_at_plugin), P(2, &right), P(3, &right.error)),     \
+         -EINVAL, -EINVAL, -ENOENT, -ENOENT)                                                       \
     CALL(weir_plugin_dirs,                                                                         \
          (P(0, &right.options), P(1, stop_at_dir), P(2, &right), P(3, &right.error)), 0, -EINVAL,  \
          0, 0)                                                                                     \

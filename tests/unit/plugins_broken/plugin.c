@@ -3,6 +3,7 @@
  * A plugin file with one algorithm and one parameter, right in every way. Each broken file is this
  * one with one definition changed: see meson.build.
  */
+#include <stdlib.h>
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
 
@@ -174,6 +175,10 @@ const char *const words[] = {"one", "two", NULL};
 const char *const no_words[] = {NULL};
 const char *const same_words[] = {"one", "one", NULL};
 const char *const bad_words[] = {"one", "Two words", NULL};
+extern const char *const outside_words[];
+const char *const outside_words[] = {"one", (const char *)4096, NULL};
+
+typedef void (*take_function)(const void *, void *, const struct weir_instant *, uint64_t);
 
 extern const PARAMETER_TYPE parameters[];
 const PARAMETER_TYPE parameters[] = {

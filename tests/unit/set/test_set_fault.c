@@ -110,6 +110,73 @@ static void waits_end_with_a_fault(void **state)
     }
 }
 
+/* Takes two units, and has another request wait. Returns its acquisition. */
+static weir_acquisition *wait_for_the_third(const char *algorithm, const char *fields)
+{
+    bool has_subject = strstr(fields, "subjects") != NULL;
+    weir_acquisition *a = NULL;
+
+    open_faulty(fields, algorithm);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(take(ask(has_subject)), 0);
+    submit(ask(has_subject), &a);
+    assert_non_null(a);
+    return a;
+}
+
+/* A waiter would be asked for again and again, at times that are never right. It is found at the
+ * first of these times. */
+static void a_grant_that_recedes_is_a_fault(void **state)
+{
+    static const char *const fields[] = {"", "backend: process, lifetime: users,",
+                                         "subjects: { max: 10 },", "fair: per_limit,"};
+    static const char *const algorithms[] = {"receding", "receding_wide"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+        for (size_t j = 0; j < sizeof(algorithms) / sizeof(*algorithms); j++) {
+            weir_acquisition *a = wait_for_the_third(algorithms[j], fields[i]);
+
+            advance(1000000000);
+            if (weir_acquisition_result(a) != -EUCLEAN)
+                fail_msg("%s, %s: %d", algorithms[j], fields[i], weir_acquisition_result(a));
+            release_expecting(a, 0);
+            assert_int_equal(world.logged, 1);
+            assert_non_null(strstr(world.log[0], algorithms[j]));
+            world_close();
+        }
+}
+
+/* A waiter that becomes the next one is told of a time at which it would be told to wait for a
+ * release. */
+static void a_grant_that_is_taken_back_is_a_fault(void **state)
+{
+    weir_acquisition *first = wait_for_the_third("retracted", ""), *second = NULL;
+
+    (void)state;
+    advance(1);
+    assert_int_equal(submit(ask(false), &second), 1);
+    assert_int_equal(weir_acquisition_result(second), -EINPROGRESS);
+    release_expecting(first, 0);
+    assert_int_equal(weir_acquisition_result(second), -EUCLEAN);
+    release_expecting(second, 0);
+    assert_int_equal(world.logged, 1);
+    world_close();
+}
+
+static void a_grant_that_is_announced_in_steps_is_none(void **state)
+{
+    weir_acquisition *a = wait_for_the_third("hesitant", "");
+
+    (void)state;
+    for (int i = 0; i < 101 && weir_acquisition_result(a) == -EINPROGRESS; i++)
+        advance(1000000000);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    release_expecting(a, 0);
+    assert_int_equal(world.logged, 0);
+    world_close();
+}
+
 /* What is held when the fault is found goes back without an error. */
 static void holders_of_a_faulty_set_can_release(void **state)
 {
@@ -156,6 +223,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         leak_checked_test(nothing_is_granted_after_a_fault),
         leak_checked_test(waits_end_with_a_fault),
+        leak_checked_test(a_grant_that_recedes_is_a_fault),
+        leak_checked_test(a_grant_that_is_taken_back_is_a_fault),
+        leak_checked_test(a_grant_that_is_announced_in_steps_is_none),
         leak_checked_test(holders_of_a_faulty_set_can_release),
         leak_checked_test(a_reservation_finds_a_fault),
         leak_checked_test(an_algorithm_without_state_is_not_faulty),
