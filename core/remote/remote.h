@@ -18,6 +18,16 @@
 struct acquire_op;
 struct remote_share;
 
+/* Threads of an engine that may block, at most. */
+#define REMOTE_WORKERS 8u
+
+struct remote_worker {
+    struct os_thread *thread; /* NULL: none */
+    void (*main)(void *argument);
+    void *argument;
+    _Atomic bool is_done;
+};
+
 /* A connection to an engine: one for each backend of a configuration. */
 struct remote_engine {
     weir *w;
@@ -32,6 +42,7 @@ struct remote_engine {
     pthread_mutex_t lock;
     pthread_mutex_t start_lock;
     struct os_thread *thread; /* in backend->run(); NULL: nothing was asked yet */
+    struct remote_worker workers[REMOTE_WORKERS]; /* of that thread */
 };
 
 struct remote_set {

@@ -18,6 +18,31 @@ static void remote_engine_log(void *context, int level, const char *message)
                   engine->plan.name, error_text(message).text);
 }
 
+/* Release: what the thread has written is seen by the one that uses the worker again. */
+static void remote_worker_main(void *argument)
+{
+    struct remote_worker *worker = argument;
+
+    worker->main(worker->argument);
+    atomic_store_explicit(&worker->is_done, true, memory_order_release);
+}
+
+static int remote_engine_work(void *context, void (*main)(void *argument), void *argument)
+{
+    struct remote_engine *engine = context;
+
+    for (uint32_t i = 0; i < REMOTE_WORKERS; i++) {
+        struct remote_worker *worker = &engine->workers[i];
+
+        if (worker->thread && !atomic_load_explicit(&worker->is_done, memory_order_acquire))
+            continue;
+        os_thread_join(worker->thread);
+        *worker = (struct remote_worker){.main = main, .argument = argument};
+        return os_thread_start(&worker->thread, remote_worker_main, worker, "weir-connect");
+    }
+    return -EAGAIN;
+}
+
 static void remote_engine_free(struct remote_engine *engine)
 {
     if (engine->connection)
@@ -46,7 +71,8 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
                                               .nodes = remote_nodes,
                                               .log = remote_engine_log,
                                               .batched = remote_batched,
-                                              .spare = remote_spare};
+                                              .spare = remote_spare,
+                                              .work = remote_engine_work};
     engine->ctx = thread_ctx_new(engine->w);
     if (!engine->ctx)
         return -ENOMEM;
@@ -88,6 +114,10 @@ void remote_engines_stop(weir *w)
             engine->backend->stop(engine->connection);
         os_thread_join(engine->thread);
         engine->thread = NULL;
+        for (uint32_t i = 0; i < REMOTE_WORKERS; i++) {
+            os_thread_join(engine->workers[i].thread);
+            engine->workers[i].thread = NULL;
+        }
     }
 }
 

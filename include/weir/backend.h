@@ -14,7 +14,8 @@
  * The engine decides: it has the states of the limits, the wait queue and the clock. The core has a
  * private record for each request, which a `token` names. A backend moves requests to the engine
  * and verdicts back. Unlike other plugins it does I/O and allocates memory, and has locks. It never
- * prints, ends the process, raises or handles signals, forks or starts threads.
+ * prints, ends the process, raises or handles signals, forks or starts threads: those that it needs
+ * are the host's.
  *
  * Threads: operations on sets come from any thread, at the same time. `run` has a thread of its
  * own. The host's calls about a set may be made with locks of the backend held: they call nothing
@@ -156,6 +157,11 @@ struct weir_backend_host {
     /* Asks for units of a limit that are to be given back: those of `ret`, with its `at`; 0: none.
      * Returns as `batched`. From the thread of `run`. */
     uint64_t (*spare)(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret);
+    /* Calls `main` in a thread of its own, for what may block: a name is looked up, a link is made.
+     * From the thread of `run`. Returns 0; -EAGAIN: as many as may be at a time are on their way
+     * (8); -ENOMEM, or that no thread can be had. After `stop` they are to return soon: `close` is
+     * called when all have. */
+    int (*work)(void *context, void (*main)(void *argument), void *argument);
 };
 
 /* How a grant is given back. */

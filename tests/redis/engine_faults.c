@@ -93,6 +93,20 @@ static void *run(void *of)
     return NULL;
 }
 
+static void *work(void *of)
+{
+    failing_calls_begin();
+    user_work_main(of);
+    failing_calls_end();
+    return NULL;
+}
+
+static int host_work(void *context, void (*main)(void *), void *argument)
+{
+    int r = __wrap_work();
+    return r < 0 ? r : user_work_in(context, work, main, argument);
+}
+
 static int open_connection(struct user *user, const char *url)
 {
     struct weir_reason reason = {.parameter = UINT32_MAX};
@@ -106,6 +120,7 @@ static int open_connection(struct user *user, const char *url)
     user->host.batched = host_batched;
     user->host.spare = host_spare;
     user->host.log = host_log;
+    user->host.work = host_work;
     return r;
 }
 
@@ -259,8 +274,7 @@ static void scenario(const char *url)
     if (set)
         user.backend->set_close(set);
     if (keyed) {
-        user.backend->stop(user.connection);
-        pthread_join(user.thread, NULL);
+        user_stop(&user);
     }
     user.backend->close(user.connection);
 }

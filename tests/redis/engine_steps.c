@@ -249,8 +249,7 @@ static void test_run_out(const char *plugin, const char *url)
     user_start(&user);
     void *short_set = user_open_set(&user, "short", 1, 1000, 0);
     require(ask(&user, short_set, WEIR_BACKEND_WAIT, one, &verdict) == 0);
-    user.backend->stop(user.connection);
-    pthread_join(user.thread, NULL);
+    user_stop(&user);
     nanosleep(&session, NULL);
     require(!user.backend->is_held(short_set, verdict.hold));
     require(atomic_load(&user.losses) == 1 && atomic_load(&user.lost) == verdict.hold);

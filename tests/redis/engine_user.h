@@ -20,6 +20,7 @@
 
 #define MS          UINT64_C(1000000)
 #define LIMITS_MAX  4
+#define WORKS_MAX   8
 #define PATIENCE_NS (60000 * MS) /* that a busy machine may take for anything */
 
 enum { UNDECIDED, DECIDED, ABANDONED };
@@ -32,6 +33,13 @@ struct request {
     uint32_t index; /* as the test likes */
 };
 
+/* A thread that may block. */
+struct user_work {
+    _Atomic int is_used;
+    void (*main)(void *argument);
+    void *argument;
+};
+
 struct user {
     const struct weir_backend *backend;
     const struct weir_plugin *plugin;
@@ -42,6 +50,7 @@ struct user {
     _Atomic uint64_t losses;
     _Atomic uint32_t nodes;
     _Atomic int is_away;
+    struct user_work works[WORKS_MAX];
     int is_quiet;
 };
 
@@ -104,6 +113,36 @@ static inline void *user_run(void *of)
     return NULL;
 }
 
+static inline void *user_work_main(void *of)
+{
+    struct user_work *work = of;
+    work->main(work->argument);
+    atomic_store(&work->is_used, 0);
+    return NULL;
+}
+
+/* In the place of the core: threads that are not joined, but waited for. */
+static inline int user_work_in(struct user *user, void *(*in)(void *), void (*main)(void *),
+                               void *argument)
+{
+    pthread_t thread;
+    for (int i = 0; i < WORKS_MAX; i++) {
+        struct user_work *work = &user->works[i];
+        if (atomic_exchange(&work->is_used, 1))
+            continue;
+        work->main = main;
+        work->argument = argument;
+        require(pthread_create(&thread, NULL, in, work) == 0 && pthread_detach(thread) == 0);
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+static inline int user_work(void *context, void (*main)(void *), void *argument)
+{
+    return user_work_in(context, user_work_main, main, argument);
+}
+
 /* Returns the plugin in a file. */
 static inline const struct weir_plugin *user_load(const char *path)
 {
@@ -147,7 +186,8 @@ static inline int user_open_plugin(struct user *user, const struct weir_plugin *
                                             .lost = user_lost,
                                             .away = user_away,
                                             .nodes = user_nodes,
-                                            .log = user_log};
+                                            .log = user_log,
+                                            .work = user_work};
     return user->backend->open(&setup, &user->host, &user->connection, reason);
 }
 
@@ -162,10 +202,20 @@ static inline void user_start(struct user *user)
     require(pthread_create(&user->thread, NULL, user_run, user) == 0);
 }
 
-static inline void user_close(struct user *user)
+/* Ends what runs. */
+static inline void user_stop(struct user *user)
 {
+    struct timespec pause = {0, 1000000};
     user->backend->stop(user->connection);
     pthread_join(user->thread, NULL);
+    for (int i = 0; i < WORKS_MAX; i++)
+        while (atomic_load(&user->works[i].is_used))
+            nanosleep(&pause, NULL);
+}
+
+static inline void user_close(struct user *user)
+{
+    user_stop(user);
     user->backend->close(user->connection);
 }
 

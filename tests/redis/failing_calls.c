@@ -154,6 +154,11 @@ static void count(bool has_come)
     type __wrap_##name(__VA_ARGS__);                                                               \
     type __wrap_##name(__VA_ARGS__)
 
+int __wrap_work(void)
+{
+    return -FATE(EAGAIN, ENOMEM);
+}
+
 /* ---- memory ---- */
 
 WRAPPED(void *, malloc, size_t size)

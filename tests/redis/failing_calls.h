@@ -22,6 +22,9 @@ int failing_calls_has_failed(void);
 size_t failing_places(void);
 const char *failing_place_name(size_t place);
 
+/* Returns how a call of the host for a thread comes out: 0, or a code. */
+int __wrap_work(void);
+
 /* What was obtained by calls that go through here, and not given back: blocks, descriptors, readers
  * and lists of addresses. */
 int64_t failing_calls_live(void);

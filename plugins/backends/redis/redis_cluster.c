@@ -4,6 +4,7 @@
 
 #include "redis_calls.h"
 #include "redis_inbox.h"
+#include "redis_job.h"
 #include "redis_server.h"
 #include "redis_session.h"
 
@@ -16,9 +17,10 @@
 #define ATTEMPTS_SOON  8 /* to read the table while all servers are there */
 #define LATER          (30 * SECOND)
 #define SECOND         UINT64_C(1000000000)
-#define SERVERS_MAX    1024 /* that a cluster may name */
-#define REDIRECTS_FREE 2    /* that are followed at once */
-#define REDIRECTS_ODD  5    /* so many in a row are worth a message */
+#define SERVERS_MAX    1024           /* that a cluster may name */
+#define REDIRECTS_FREE 2              /* that are followed at once */
+#define REDIRECTS_ODD  5              /* so many in a row are worth a message */
+#define JOB_PAUSE      (SECOND / 100) /* before another job is tried, when there are too many */
 
 struct redis_server *redis_cluster_route(const struct redis_connection *connection, uint16_t slot)
 {
@@ -227,53 +229,54 @@ static struct redis_server *cluster_choose(const struct redis_connection *connec
     return best;
 }
 
-/* Asks a server over a link of its own, without the lock. Returns the link, which has the reply; or
- * NULL, and the code. */
-static struct redis_link *cluster_ask(struct redis_server *server, struct redis_link_how *how,
-                                      const struct redis_reply **ret, int *reterr)
+/* Asks a server over a link of its own, in a thread of its own. */
+static int cluster_ask(struct redis_job *job)
 {
     struct redis_buffer buffer = {0};
-    struct redis_link *link = redis_server_dial(server, how, reterr);
-    if (!link)
-        return NULL;
-    int r = redis_link_log_in(link, how);
+    int r = redis_job_dial(job);
+    if (r < 0)
+        return r;
+    r = redis_link_log_in(job->link, &job->how);
     if (r == 0) {
         redis_buffer_begin(&buffer, 2);
         redis_buffer_text(&buffer, "CLUSTER");
         redis_buffer_text(&buffer, "SLOTS");
-        r = redis_link_ask(link, how, &buffer, "CLUSTER SLOTS", ret);
+        r = redis_link_ask(job->link, &job->how, &buffer, "CLUSTER SLOTS", &job->reply);
         redis_buffer_free(&buffer);
     }
-    if (r == 0 && (*ret)->type == REDIS_ARRAY && (*ret)->elements_n > 0)
-        return link;
-    if (r == 0)
-        snprintf(how->why, sizeof(how->why), "CLUSTER SLOTS: the server knows of none");
-    redis_link_close(link);
-    *reterr = r < 0 ? r : -EAGAIN;
-    return NULL;
+    if (r < 0 || (job->reply->type == REDIS_ARRAY && job->reply->elements_n > 0))
+        return r;
+    snprintf(job->how.why, sizeof(job->how.why), "CLUSTER SLOTS: the server knows of none");
+    return -EAGAIN;
+}
+
+/* Returns 0 if it has begun. */
+static int cluster_describe(struct redis_connection *connection)
+{
+    struct redis_job *job = &connection->describe_job;
+    struct redis_server *server = cluster_choose(connection);
+    redis_job_prepare(job, server);
+    job->keeps = 0;
+    job->how.is_large = 1;
+    server->asked_ns = redis_boot_ns();
+    return redis_job_start(job, cluster_ask);
 }
 
 /* Returns 1 if the table was read. */
-static int cluster_describe(struct redis_connection *connection, redis_link_wait wait)
+static int cluster_take_reply(struct redis_connection *connection)
 {
-    struct redis_server *server = cluster_choose(connection);
-    struct redis_link_how how = redis_server_how(server, wait);
-    const struct redis_reply *reply = NULL;
-    int r = 0;
-    how.is_large = 1;
-    server->asked_ns = redis_boot_ns();
-    pthread_mutex_unlock(&connection->lock);
-    struct redis_link *link = cluster_ask(server, &how, &reply, &r);
-    pthread_mutex_lock(&connection->lock);
-    server->ask_failed = link == NULL;
+    struct redis_job *job = &connection->describe_job;
+    int r = job->result;
+    job->server->ask_failed = r < 0;
     connection->described_ns = redis_boot_ns();
-    if (link)
-        cluster_take(server, reply);
+    if (r == 0)
+        cluster_take(job->server, job->reply);
     else if (connection->describe_complained != r && r != -ECANCELED)
-        redis_log(server, WEIR_LOG_WARNING, "it does not describe the cluster: %s", how.why);
+        redis_log(job->server, WEIR_LOG_WARNING, "it does not describe the cluster: %s",
+                  job->how.why);
     connection->describe_complained = r;
-    redis_link_close(link);
-    return link != NULL;
+    redis_link_close(job->link);
+    return r == 0;
 }
 
 /* Returns 1 if a server that is needed cannot be reached. */
@@ -295,20 +298,16 @@ static void cluster_prune(struct redis_connection *connection)
     }
     for (struct redis_server *server = connection->servers, *next; server; server = next) {
         next = server->next;
-        if (!server->is_known && !server->is_seed && server->sessions_n == 0 && !server->link &&
-            !server->waiters)
+        if (!server->is_known && !server->is_seed && redis_server_is_free(server))
             redis_server_free(server);
     }
 }
 
-uint64_t redis_cluster_keep(struct redis_connection *connection, redis_link_wait wait)
+/* Says when the table is to be read again, after it was, or was not. */
+static void cluster_plan(struct redis_connection *connection, int is_described)
 {
-    if (!connection->is_cluster || connection->describe_ns > redis_boot_ns())
-        return connection->is_cluster ? connection->describe_ns : REDIS_NEVER;
-    connection->describe_ns = REDIS_NEVER;
-    int is_described = cluster_describe(connection, wait);
-    cluster_prune(connection);
     int is_urgent = cluster_misses(connection);
+    connection->describe_ns = REDIS_NEVER;
     if (!is_urgent && is_described)
         connection->describe_attempts = 0;
     else if (!is_urgent && connection->describe_attempts >= ATTEMPTS_SOON)
@@ -316,5 +315,23 @@ uint64_t redis_cluster_keep(struct redis_connection *connection, redis_link_wait
     else
         connection->describe_ns =
             redis_server_retry_ns(connection, ++connection->describe_attempts);
+}
+
+uint64_t redis_cluster_keep(struct redis_connection *connection)
+{
+    struct redis_job *job = &connection->describe_job;
+    if (redis_job_take(job)) {
+        int is_described = cluster_take_reply(connection);
+        cluster_prune(connection);
+        cluster_plan(connection, is_described);
+    }
+    if (!connection->is_cluster || job->state != REDIS_JOB_IDLE)
+        return REDIS_NEVER;
+    if (connection->describe_ns > redis_boot_ns())
+        return connection->describe_ns;
+    if (cluster_describe(connection) < 0)
+        connection->describe_ns = redis_boot_ns() + JOB_PAUSE;
+    else
+        connection->describe_ns = REDIS_NEVER;
     return connection->describe_ns;
 }

@@ -39,8 +39,8 @@ struct redis_server *redis_cluster_learn(struct redis_server *server,
 /* A server cannot be reached: has the others asked. */
 void redis_cluster_miss(struct redis_server *server);
 
-/* In the thread of `run`: reads the table if that is due, with the lock let go meanwhile, and frees
- * servers that nothing needs. Returns when it is to be called again. */
-uint64_t redis_cluster_keep(struct redis_connection *connection, redis_link_wait wait);
+/* In the thread of `run`: has the table read if that is due, by a job, and frees servers that
+ * nothing needs. Returns when it is to be called again. */
+uint64_t redis_cluster_keep(struct redis_connection *connection);
 
 #endif

@@ -13,6 +13,7 @@
  * takes along what has come up meanwhile. A thread that waits reads for all of the server, unless
  * another one is reading; when its own answer has come, it hands the role on. The thread of `run`
  * reads while no thread is in that role. The lock is never held across a system call on the link.
+ * Links are made by threads of the host, one for each (redis_job.h).
  *
  * A ticket says in itself what has still to be sent for it. So after a loss of the link the calls
  * on their way are forgotten, and what is unknown is sent again, in the order of the serial
@@ -194,6 +195,23 @@ struct redis_sentinels {
     uint32_t first;               /* the one to be asked first */
 };
 
+enum redis_job_state { REDIS_JOB_IDLE, REDIS_JOB_BUSY, REDIS_JOB_DONE };
+
+/* What may block, in a thread of the host (redis_job.h). */
+struct redis_job {
+    struct redis_server *server;
+    int (*main)(struct redis_job *job);
+    uint32_t state; /* enum redis_job_state */
+    uint8_t keeps;  /* the addresses are not to be looked up again */
+    uint64_t began_ns;
+    int result;
+    struct redis_url url; /* of the server, or as it turns out */
+    struct redis_link_how how;
+    struct addrinfo *addresses;
+    struct redis_link *link; /* that it has made */
+    const struct redis_reply *reply;
+};
+
 /* A server, and what is on its way to it. */
 struct redis_server {
     struct redis_connection *connection;
@@ -223,10 +241,11 @@ struct redis_server {
     struct redis_waiter *waiters;
     uint64_t retry_ns; /* when to connect again */
     int complained;    /* the last code of a failed attempt that was logged */
-    struct addrinfo *addresses;
+    struct redis_job link_job;
 
     /* The inbox. */
     struct redis_link *inbox;
+    struct redis_job inbox_job;
     uint64_t inbox_retry_ns, inbox_heard_ns;
     uint32_t inbox_failures, inbox_calls_n;
     uint64_t inbox_n;         /* number of the name of the key; grows with each */
@@ -263,6 +282,7 @@ struct redis_connection {
     int describe_complained;            /* the last code that was logged */
     int find_complained;
     uint64_t find_ns; /* when to ask Sentinels whether the master still is one */
+    struct redis_job describe_job, find_job;
     int epoll, event, timer;
     uint64_t sleeps_until_ns; /* 0: it is awake */
     uint64_t wake_ns; /* when it was told to look, since it began to: it may have passed by there */

@@ -86,6 +86,7 @@ _Static_assert(sizeof(((struct redis_url *)NULL)->host) >=
                    sizeof(((struct sockaddr_un *)NULL)->sun_path),
                "the path of a socket is copied as a whole");
 
+/* Tries all addresses: each has its part of the time, as any may be one that does not answer. */
 static int redis_link_socket(struct redis_link_how *how)
 {
     int r = -EHOSTUNREACH;
@@ -94,11 +95,17 @@ static int redis_link_socket(struct redis_link_how *how)
         memcpy(address.sun_path, how->url->host, sizeof(address.sun_path)); /* longer is none */
         return redis_link_connect(how, AF_UNIX, &address, sizeof(address));
     }
+    uint64_t deadline_ns = how->deadline_ns, n = 0;
+    for (const struct addrinfo *at = how->addresses; at; at = at->ai_next)
+        n++;
     for (const struct addrinfo *at = how->addresses; at; at = at->ai_next) {
+        uint64_t now_ns = redis_boot_ns();
+        how->deadline_ns = now_ns + (deadline_ns > now_ns ? (deadline_ns - now_ns) / n-- : 0);
         r = redis_link_connect(how, at->ai_family, at->ai_addr, at->ai_addrlen);
         if (r >= 0 || r == -ECANCELED)
             break;
     }
+    how->deadline_ns = deadline_ns;
     return r;
 }
 

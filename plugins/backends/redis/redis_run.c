@@ -6,6 +6,7 @@
 #include "redis_calls.h"
 #include "redis_cluster.h"
 #include "redis_due.h"
+#include "redis_job.h"
 #include "redis_sentinel.h"
 #include "redis_server.h"
 #include "redis_session.h"
@@ -28,11 +29,6 @@
 #define PAUSE_NS   20000000
 #define STOP_TURN  (SECOND / 100)
 #define EVENTS_MAX 8
-
-/* A socket that is being connected or greeted. */
-struct run_extra {
-    int ready;
-};
 
 static uint64_t run_earlier(uint64_t a, uint64_t b)
 {
@@ -78,8 +74,7 @@ static void run_sleep_until(struct redis_connection *connection, uint64_t next_n
     timerfd_settime(connection->timer, TFD_TIMER_ABSTIME, &timer, NULL);
 }
 
-static void run_handle(struct redis_connection *connection, const struct epoll_event *event,
-                       struct run_extra *extra)
+static void run_handle(struct redis_connection *connection, const struct epoll_event *event)
 {
     uint64_t n;
     ssize_t r = 0;
@@ -87,8 +82,6 @@ static void run_handle(struct redis_connection *connection, const struct epoll_e
         r = read(connection->event, &n, sizeof(n));
     else if (event->data.ptr == &connection->timer)
         r = read(connection->timer, &n, sizeof(n));
-    else if (extra && event->data.ptr == extra)
-        extra->ready = 1;
     for (struct redis_server *server = connection->servers; server; server = server->next)
         redis_server_serve(server, event);
     (void)r; /* there is nothing to be read twice */
@@ -101,8 +94,7 @@ static void run_flush(struct redis_connection *connection)
 }
 
 /* One turn: does what is due, sleeps up to `until_ns`, and does what has come up. */
-static void run_serve(struct redis_connection *connection, struct run_extra *extra,
-                      uint64_t until_ns)
+static void run_serve(struct redis_connection *connection, uint64_t until_ns)
 {
     struct epoll_event events[EVENTS_MAX];
     uint64_t next_ns = run_earlier(run_tick(connection), until_ns);
@@ -116,31 +108,7 @@ static void run_serve(struct redis_connection *connection, struct run_extra *ext
     pthread_mutex_lock(&connection->lock);
     connection->sleeps_until_ns = 0;
     for (int i = 0; i < n; i++)
-        run_handle(connection, &events[i], extra);
-}
-
-/* Waits for a socket that is being connected, and does all else meanwhile, but for links: what was
- * to wake the thread stays, for when it looks at them again. */
-static int run_wait(void *context, int fd, short events, uint64_t until_ns)
-{
-    struct redis_connection *connection = context;
-    struct run_extra extra = {0};
-    struct epoll_event event = {.events = events & POLLOUT ? EPOLLOUT : EPOLLIN,
-                                .data.ptr = &extra};
-    if (epoll_ctl(connection->epoll, EPOLL_CTL_ADD, fd, &event) < 0)
-        return -errno;
-    pthread_mutex_lock(&connection->lock);
-    uint64_t wake_ns = connection->wake_ns;
-    while (!extra.ready && !connection->stopping && redis_boot_ns() < until_ns) {
-        connection->wake_ns = REDIS_NEVER;
-        run_serve(connection, &extra, until_ns);
-        wake_ns = run_earlier(wake_ns, connection->wake_ns);
-    }
-    connection->wake_ns = wake_ns;
-    int r = connection->stopping ? -ECANCELED : extra.ready;
-    pthread_mutex_unlock(&connection->lock);
-    epoll_ctl(connection->epoll, EPOLL_CTL_DEL, fd, &event);
-    return r;
+        run_handle(connection, &events[i]);
 }
 
 /* Names this process: names of sessions are never used again. */
@@ -216,9 +184,9 @@ static uint64_t run_keep_links(struct redis_connection *connection)
     uint64_t next_ns = REDIS_NEVER;
     connection->wake_ns = REDIS_NEVER;
     for (struct redis_server *server = connection->servers; server; server = server->next)
-        next_ns = run_earlier(next_ns, redis_server_keep(server, run_wait));
-    next_ns = run_earlier(next_ns, redis_server_verify(connection->home, run_wait));
-    return run_earlier(next_ns, redis_cluster_keep(connection, run_wait));
+        next_ns = run_earlier(next_ns, redis_server_keep(server));
+    next_ns = run_earlier(next_ns, redis_server_verify(connection->home));
+    return run_earlier(next_ns, redis_cluster_keep(connection));
 }
 
 /* Reads and sends on all links. Returns 1 if something is on its way, or has to be sent. */
@@ -237,11 +205,11 @@ void redis_run(struct redis_connection *connection)
     pthread_mutex_lock(&connection->lock);
     run_prepare(connection);
     while (!connection->stopping)
-        run_serve(connection, NULL, run_keep_links(connection));
+        run_serve(connection, run_keep_links(connection));
     uint64_t end_ns = redis_boot_ns() + SECOND;
     while (run_finish(connection) && redis_boot_ns() < end_ns) {
         connection->wake_ns = REDIS_NEVER;
-        run_serve(connection, NULL, end_ns);
+        run_serve(connection, end_ns);
     }
     pthread_mutex_unlock(&connection->lock);
 }
@@ -259,6 +227,8 @@ void redis_run_end(struct redis_connection *connection)
     while (connection->servers)
         redis_server_free(connection->servers);
     redis_sentinel_forget(&connection->sentinels);
+    redis_job_free(&connection->describe_job);
+    redis_job_free(&connection->find_job);
     free(connection->slots);
     run_close_waits(connection);
 }

@@ -6,6 +6,7 @@
 #include "redis_cluster.h"
 #include "redis_due.h"
 #include "redis_inbox.h"
+#include "redis_job.h"
 #include "redis_library.h"
 #include "redis_sentinel.h"
 #include "redis_session.h"
@@ -23,8 +24,9 @@
 #define SECOND        UINT64_C(1000000000)
 #define BACKOFF_FIRST (SECOND / 50)
 #define BACKOFF_LAST  SECOND
-#define BACKOFF_GROWS 6 /* times that it doubles */
-#define VERIFICATIONS 3 /* of the master, in a session */
+#define BACKOFF_GROWS 6              /* times that it doubles */
+#define VERIFICATIONS 3              /* of the master, in a session */
+#define JOB_PAUSE     (SECOND / 100) /* before another job is tried, when there are too many */
 
 static uint64_t server_earlier(uint64_t a, uint64_t b)
 {
@@ -102,9 +104,25 @@ static uint64_t server_check_link(struct redis_server *server, uint64_t now_ns)
     return now_ns;
 }
 
+/* The server is away if there is no link in the time that connecting and greeting take: a name may
+ * be looked up for longer. Returns when to look again. */
+static uint64_t server_check_job(struct redis_server *server, uint64_t now_ns)
+{
+    uint64_t end_ns = server->link_job.began_ns + 2 * server->connection->options.timeout_ns;
+    if (server->link_job.state != REDIS_JOB_BUSY || server->down)
+        return REDIS_NEVER;
+    if (end_ns > now_ns)
+        return end_ns;
+    redis_server_complain(server, "there is no link yet: its name is still looked up", -ETIMEDOUT);
+    redis_server_set_down(server, 1);
+    redis_calls_wake_waiters(server);
+    return REDIS_NEVER;
+}
+
 uint64_t redis_server_tick(struct redis_server *server, uint64_t now_ns)
 {
     uint64_t next_ns = server_check_link(server, now_ns);
+    next_ns = server_earlier(next_ns, server_check_job(server, now_ns));
     if (server->inbox &&
         (redis_inbox_end_ns(server) <= now_ns || server->inbox_link_n != server->inbox_n))
         server_drop_inbox(server);
@@ -129,18 +147,6 @@ static int server_has_session(const struct redis_server *server)
         }
     }
     return 0;
-}
-
-/* Looks up the host's addresses: the first time, and after a failure while there is no session:
- * nothing would see a session end meanwhile. */
-static int server_resolve(struct redis_server *server, struct redis_link_how *how)
-{
-    pthread_mutex_lock(&server->connection->lock);
-    int keeps = !server->down || server_has_session(server);
-    pthread_mutex_unlock(&server->connection->lock);
-    int r = redis_link_resolve(how, &server->addresses, keeps);
-    how->addresses = server->addresses;
-    return r;
 }
 
 /* Calls a function without a key: if it is there, it refuses that. */
@@ -193,56 +199,38 @@ static int server_greet(const struct redis_connection *connection, struct redis_
     return redis_link_greet(link, how);
 }
 
-struct redis_link *redis_server_dial(struct redis_server *server, struct redis_link_how *how,
-                                     int *reterr)
-{
-    *reterr = server_resolve(server, how);
-    how->deadline_ns = redis_boot_ns() + server->connection->options.timeout_ns;
-    return *reterr == 0 ? redis_link_open(how, reterr) : NULL;
-}
-
-struct redis_link_how redis_server_how(const struct redis_server *server, redis_link_wait wait)
-{
-    const struct redis_options *options = &server->connection->options;
-    return (struct redis_link_how){.url = &server->url,
-                                   .tls = options->tls,
-                                   .password = options->password,
-                                   .needs_master = options->sentinel != NULL,
-                                   .wait = wait,
-                                   .context = server->connection};
-}
-
 /* Asks the Sentinels which one the server is. */
-static int server_find(struct redis_server *server, struct redis_link_how *how)
+static int server_find(struct redis_job *job)
 {
-    struct redis_connection *connection = server->connection;
+    struct redis_connection *connection = job->server->connection;
     struct redis_url url;
-    int r = redis_sentinel_find(&connection->options, &connection->sentinels, how, &url);
-    if (r < 0 || (!strcmp(url.host, server->url.host) && !strcmp(url.port, server->url.port)))
-        return r;
-    pthread_mutex_lock(&connection->lock);
-    server->url = url;
-    pthread_mutex_unlock(&connection->lock);
-    if (server->addresses)
-        freeaddrinfo(server->addresses);
-    server->addresses = NULL;
-    return 0;
+    int r = redis_sentinel_find(&connection->options, &connection->sentinels, &job->how, &url);
+    if (r == 0)
+        redis_job_set_url(job, &url);
+    return r;
 }
 
-/* Makes a link, without the lock. Returns it, or NULL with the code. */
-static struct redis_link *server_connect(struct redis_server *server, struct redis_link_how *how,
-                                         int *reterr)
+/* Makes a link to the server, in a thread of its own. */
+static int server_make_link(struct redis_job *job)
 {
-    const struct redis_connection *connection = server->connection;
-    struct redis_link *link = redis_server_dial(server, how, reterr);
-    if (!link)
-        return NULL;
-    how->deadline_ns = redis_boot_ns() + connection->options.timeout_ns;
-    *reterr = server_greet(connection, link, how);
-    if (*reterr == 0)
-        return link;
-    redis_link_close(link);
-    return NULL;
+    const struct redis_connection *connection = job->server->connection;
+    int r = redis_job_dial(job);
+    if (r < 0)
+        return r;
+    job->how.deadline_ns = redis_boot_ns() + connection->options.timeout_ns;
+    r = server_greet(connection, job->link, &job->how);
+    if (r == 0)
+        return 0;
+    redis_link_close(job->link);
+    job->link = NULL;
+    return r;
+}
+
+/* The same to the one that the Sentinels name. */
+static int server_find_and_make_link(struct redis_job *job)
+{
+    int r = server_find(job);
+    return r < 0 ? r : server_make_link(job);
 }
 
 int redis_server_refusal(const struct redis_server *server)
@@ -322,47 +310,73 @@ static struct redis_link *server_watch(struct redis_server *server, struct redis
     return NULL;
 }
 
-static void server_connect_link(struct redis_server *server, redis_link_wait wait)
+/* There is no link. */
+static void server_miss(struct redis_server *server, const char *why, int code)
 {
-    struct redis_connection *connection = server->connection;
-    struct redis_link_how how = redis_server_how(server, wait);
-    struct redis_link *link = NULL;
-    int r = 0;
-    how.library = server->needs_library ? (const char *)redis_library : NULL;
-    how.library_size = redis_library_size;
-    server->retry_ns = redis_server_retry_ns(connection, ++server->failures);
-    pthread_mutex_unlock(&connection->lock);
-    if (connection->options.sentinel)
-        r = server_find(server, &how);
-    if (r == 0)
-        link = server_watch(server, server_connect(server, &how, &r), 0, &r);
-    pthread_mutex_lock(&connection->lock);
-    if (link && how.mode == REDIS_MODE_CLUSTER && (r = redis_cluster_begin(connection)) < 0)
-        snprintf(how.why, sizeof(how.why), "there is no memory");
-    if (link && r == 0) {
-        server->needs_library &= !how.library;
-        server_resume(server, link, &how);
-        return;
-    }
-    redis_link_close(link);
-    redis_server_complain(server, how.why, r);
+    redis_server_complain(server, why, code);
     redis_server_set_down(server, 1);
     redis_calls_wake_waiters(server);
     redis_cluster_miss(server);
     server_give_way(server);
 }
 
-static void server_connect_inbox(struct redis_server *server, redis_link_wait wait)
+/* Begins to make a link. The addresses of a server that was lost are looked up again if there is no
+ * session: with one, it is tried where it was, lest the session ends meanwhile. */
+static void server_connect_link(struct redis_server *server)
 {
-    struct redis_link_how how = redis_server_how(server, wait);
-    int r = 0;
-    server->inbox_retry_ns = redis_server_retry_ns(server->connection, ++server->inbox_failures);
-    redis_inbox_name(server);
-    if (!server->inbox_key[0])
+    struct redis_connection *connection = server->connection;
+    struct redis_job *job = &server->link_job;
+    int has_sentinels = connection->options.sentinel != NULL;
+    redis_job_prepare(job, server);
+    job->keeps = !server->down || server_has_session(server);
+    job->how.library = server->needs_library ? (const char *)redis_library : NULL;
+    job->how.library_size = redis_library_size;
+    server->retry_ns = redis_server_retry_ns(connection, server->failures + 1);
+    int r = redis_job_start(job, has_sentinels ? server_find_and_make_link : server_make_link);
+    if (r == -EAGAIN)
+        server->retry_ns = redis_boot_ns() + JOB_PAUSE;
+    else
+        server->failures++;
+    if (r < 0 && r != -EAGAIN)
+        server_miss(server, "there is no thread to connect in", r);
+}
+
+static void server_take_link(struct redis_server *server)
+{
+    struct redis_connection *connection = server->connection;
+    struct redis_job *job = &server->link_job;
+    int r = job->result;
+    struct redis_link *link = server_watch(server, job->link, 0, &r);
+    server->url = job->url;
+    if (link && job->how.mode == REDIS_MODE_CLUSTER && (r = redis_cluster_begin(connection)) < 0)
+        snprintf(job->how.why, sizeof(job->how.why), "there is no memory");
+    if (link && r == 0) {
+        server->needs_library &= !job->how.library;
+        server_resume(server, link, &job->how);
         return;
-    pthread_mutex_unlock(&server->connection->lock);
-    struct redis_link *link = server_watch(server, server_connect(server, &how, &r), EPOLLIN, &r);
-    pthread_mutex_lock(&server->connection->lock);
+    }
+    redis_link_close(link);
+    server_miss(server, job->how.why, r);
+}
+
+static void server_connect_inbox(struct redis_server *server)
+{
+    uint64_t retry_ns = redis_server_retry_ns(server->connection, server->inbox_failures + 1);
+    redis_job_prepare(&server->inbox_job, server);
+    server->inbox_job.keeps = 1;
+    redis_inbox_name(server);
+    int r = server->inbox_key[0] ? redis_job_start(&server->inbox_job, server_make_link) : 0;
+    if (r == -EAGAIN)
+        retry_ns = redis_boot_ns() + JOB_PAUSE;
+    else
+        server->inbox_failures++;
+    server->inbox_retry_ns = retry_ns;
+}
+
+static void server_take_inbox(struct redis_server *server)
+{
+    int r = server->inbox_job.result;
+    struct redis_link *link = server_watch(server, server->inbox_job.link, EPOLLIN, &r);
     server->inbox = link;
     server->inbox_calls_n = 0;
     server->inbox_link_n = server->inbox_n;
@@ -407,45 +421,74 @@ static uint64_t server_shut(struct redis_server *server)
     return REDIS_NEVER;
 }
 
-uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait)
+/* Returns 1 if a link is to be made now. */
+static int server_lacks_link(const struct redis_server *server)
 {
+    return !server->ready && !server->broken && server->link_job.state == REDIS_JOB_IDLE &&
+           server->connection->find_job.state == REDIS_JOB_IDLE; /* it asks the same Sentinels */
+}
+
+static int server_lacks_inbox(const struct redis_server *server)
+{
+    return server->ready && server->inbox_wanted && !server->inbox &&
+           server->inbox_job.state == REDIS_JOB_IDLE;
+}
+
+/* What is not known here wakes the thread: the last thread leaves a link, a job is done. */
+uint64_t redis_server_keep(struct redis_server *server)
+{
+    if (redis_job_take(&server->link_job))
+        server_take_link(server);
+    if (redis_job_take(&server->inbox_job))
+        server_take_inbox(server);
     if (!server_is_wanted(server))
         return server_shut(server);
     server->unused_ns = 0;
     server_retire(server);
-    if (!server->ready && !server->broken && server->retry_ns <= redis_boot_ns())
-        server_connect_link(server, wait);
-    if (server->ready && server->inbox_wanted && !server->inbox &&
-        server->inbox_retry_ns <= redis_boot_ns())
-        server_connect_inbox(server, wait);
-    if (server->broken)
-        return REDIS_NEVER; /* woken when the last thread leaves it */
-    if (!server->ready)
+    if (server_lacks_link(server) && server->retry_ns <= redis_boot_ns())
+        server_connect_link(server);
+    if (server_lacks_inbox(server) && server->inbox_retry_ns <= redis_boot_ns())
+        server_connect_inbox(server);
+    if (server_lacks_link(server))
         return server_is_wanted(server) ? server->retry_ns : REDIS_NEVER;
-    return server->inbox_wanted && !server->inbox ? server->inbox_retry_ns : REDIS_NEVER;
+    return server_lacks_inbox(server) ? server->inbox_retry_ns : REDIS_NEVER;
+}
+
+int redis_server_is_free(const struct redis_server *server)
+{
+    return server->sessions_n == 0 && !server->link && !server->waiters &&
+           server->link_job.state == REDIS_JOB_IDLE && server->inbox_job.state == REDIS_JOB_IDLE;
+}
+
+static void server_take_master(struct redis_server *server)
+{
+    struct redis_connection *connection = server->connection;
+    const struct redis_job *job = &connection->find_job;
+    int r = job->result;
+    if (r < 0 && r != -ECANCELED && r != connection->find_complained)
+        redis_log(server, WEIR_LOG_WARNING, "the Sentinels cannot be asked: %s", job->how.why);
+    connection->find_complained = r;
+    if (r == 0 && server->ready &&
+        (strcmp(job->url.host, server->url.host) || strcmp(job->url.port, server->url.port)))
+        redis_calls_break(server, "the Sentinels name another master");
+    connection->find_ns = redis_boot_ns() + connection->options.session_ns / VERIFICATIONS;
 }
 
 /* Another master grants nothing for a session: by its end all have left this one. */
-uint64_t redis_server_verify(struct redis_server *server, redis_link_wait wait)
+uint64_t redis_server_verify(struct redis_server *server)
 {
     struct redis_connection *connection = server->connection;
-    struct redis_link_how how = redis_server_how(server, wait);
-    struct redis_url url = server->url;
-    if (!connection->options.sentinel || !server->ready)
+    struct redis_job *job = &connection->find_job;
+    if (redis_job_take(job))
+        server_take_master(server);
+    if (!connection->options.sentinel || !server->ready || job->state != REDIS_JOB_IDLE)
         return REDIS_NEVER;
     if (connection->find_ns > redis_boot_ns())
         return connection->find_ns;
-    pthread_mutex_unlock(&connection->lock);
-    int r = redis_sentinel_find(&connection->options, &connection->sentinels, &how, &url);
-    pthread_mutex_lock(&connection->lock);
-    if (r < 0 && r != -ECANCELED && r != connection->find_complained)
-        redis_log(server, WEIR_LOG_WARNING, "the Sentinels cannot be asked: %s", how.why);
-    connection->find_complained = r;
-    if (r == 0 && server->ready &&
-        (strcmp(url.host, server->url.host) || strcmp(url.port, server->url.port)))
-        redis_calls_break(server, "the Sentinels name another master");
-    connection->find_ns = redis_boot_ns() + connection->options.session_ns / VERIFICATIONS;
-    return connection->find_ns;
+    redis_job_prepare(job, server);
+    if (redis_job_start(job, server_find) < 0)
+        connection->find_ns = redis_boot_ns() + JOB_PAUSE;
+    return job->state == REDIS_JOB_IDLE ? connection->find_ns : REDIS_NEVER;
 }
 
 /* Has the server read all that was sent: a socket that is closed with replies unread may lose it.
@@ -474,8 +517,8 @@ void redis_server_free(struct redis_server *server)
         server_drain(server->link);
     redis_link_close(server->link);
     redis_link_close(server->inbox);
-    if (server->addresses)
-        freeaddrinfo(server->addresses);
+    redis_job_free(&server->link_job);
+    redis_job_free(&server->inbox_job);
     redis_buffer_free(&server->outbox);
     redis_buffer_free(&server->sending);
     free(server->calls);

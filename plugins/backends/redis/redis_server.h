@@ -20,9 +20,11 @@ struct redis_server *redis_server_new(struct redis_connection *connection,
 /* Takes down the links, and frees the server. No other thread is there any more. */
 void redis_server_free(struct redis_server *server);
 
-/* Makes the links that are wanted and due, with the lock let go meanwhile: `wait` does other work.
- * Returns when it is to be called again. The caller has the lock. */
-uint64_t redis_server_keep(struct redis_server *server, redis_link_wait wait);
+/* Has the links made that are wanted and due, each by a job. Returns when it is to be called again.
+ * The caller has the lock. */
+uint64_t redis_server_keep(struct redis_server *server);
+/* Returns 1 if nothing needs the server. The caller has the lock. */
+int redis_server_is_free(const struct redis_server *server);
 /* Gives up links that are silent for too long. Returns when to look again. The caller has the lock.
  */
 uint64_t redis_server_tick(struct redis_server *server, uint64_t now_ns);
@@ -39,12 +41,7 @@ void redis_server_complain(struct redis_server *server, const char *why, int cod
 /* With Sentinels: asks them now and then whether the master still is one; a master that was
  * replaced may go on for a while. Returns when it is to be called again. The caller has the lock.
  */
-uint64_t redis_server_verify(struct redis_server *server, redis_link_wait wait);
-/* Returns how a link to the server is made. */
-struct redis_link_how redis_server_how(const struct redis_server *server, redis_link_wait wait);
-/* Connects, without the lock, for another purpose. Returns the link, or NULL with the code. */
-struct redis_link *redis_server_dial(struct redis_server *server, struct redis_link_how *how,
-                                     int *reterr);
+uint64_t redis_server_verify(struct redis_server *server);
 /* Returns when to try again after so many attempts: at once the first time. */
 uint64_t redis_server_retry_ns(struct redis_connection *connection, uint32_t attempts);
 

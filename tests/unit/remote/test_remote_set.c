@@ -906,6 +906,59 @@ static void the_engine_knows_the_deadline(void **state)
     close_far();
 }
 
+/* ---- threads that may block ---- */
+
+static _Atomic unsigned works_begun, works_ended;
+static _Atomic bool works_end;
+
+static void work_until_told(void *argument)
+{
+    atomic_fetch_add((_Atomic unsigned *)argument, 1);
+    while (!atomic_load(&works_end))
+        sched_yield();
+    atomic_fetch_add(&works_ended, 1);
+}
+
+static void *end_works(void *argument)
+{
+    (void)argument;
+    while (atomic_load(&works_begun) < REMOTE_WORKERS + 1)
+        sched_yield();
+    atomic_store(&works_end, true);
+    return NULL;
+}
+
+static void an_engine_has_threads_that_may_block(void **state)
+{
+    const struct weir_backend_host *host;
+    pthread_t thread;
+    int r;
+
+    (void)state;
+    open_far_real(LIMITS(SLOTS(1)));
+    host = control.host;
+    atomic_store(&works_begun, 0);
+    atomic_store(&works_ended, 0);
+    atomic_store(&works_end, true);
+    assert_int_equal(host->work(host->context, work_until_told, &works_begun), 0);
+    while (atomic_load(&works_ended) == 0)
+        sched_yield();
+    atomic_store(&works_end, false);
+    for (unsigned i = 0; i < REMOTE_WORKERS;
+         i++) { /* the first one is used again, if it is through */
+        while ((r = host->work(host->context, work_until_told, &works_begun)) == -EAGAIN &&
+               i == REMOTE_WORKERS - 1)
+            sched_yield();
+        assert_int_equal(r, 0);
+    }
+    assert_int_equal(host->work(host->context, work_until_told, &works_begun), -EAGAIN);
+    release(slots(1)); /* its own thread */
+    assert_int_equal(pthread_create(&thread, NULL, end_works, NULL), 0);
+    close_far(); /* waits for them */
+    assert_int_equal(atomic_load(&works_ended), REMOTE_WORKERS + 1);
+    pthread_join(thread, NULL);
+}
+
 static void *block(void *argument)
 {
     weir_acquisition **ret = argument;
@@ -1508,6 +1561,7 @@ int main(void)
         leak_checked_test(backends_are_checked),
         leak_checked_test(offline_asks_no_engine),
         leak_checked_test(the_engine_knows_the_deadline),
+        leak_checked_test(an_engine_has_threads_that_may_block),
         leak_checked_test(a_blocked_thread_is_granted),
         leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),
