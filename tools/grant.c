@@ -212,6 +212,7 @@ static int attach(struct grant *grant)
 {
     int r;
 
+    source_read(&grant->source);
     if (!source_make_process_dir(&grant->source, grant->title))
         return EXEC_FAILED;
     grant->begun_ns = now_ns();
@@ -378,6 +379,7 @@ void grant_free(struct grant *grant)
     for (size_t i = 0; i < grant->texts_n; i++)
         free(grant->texts[i]);
     free(grant->texts);
+    source_free(&grant->source);
 }
 
 int grant_exit_code(const struct grant *grant, int result)

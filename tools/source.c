@@ -8,6 +8,40 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define TEXT_MAX ((size_t)16 << 20) /* bytes; the library reads no more */
+
+/* Returns what is in a file, or NULL: it cannot be read, or is no text. */
+static char *read_text(FILE *file)
+{
+    size_t size = 4096, n = 0;
+    char *text = malloc(size), *grown = text;
+
+    while (grown && (n += fread(text + n, 1, size - n, file)) == size && size <= TEXT_MAX) {
+        size *= 2;
+        grown = realloc(text, size);
+        text = grown ? grown : text;
+    }
+    if (!grown || n == size || ferror(file) || memchr(text, '\0', n)) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+void source_read(struct source *source)
+{
+    const char *path = source->file ? source->file : secure_getenv("WEIR_CONFIG");
+    FILE *file = path && !source->text ? fopen(path, "re") : NULL;
+
+    if (!file)
+        return;
+    source->text = read_text(file);
+    if (source->text)
+        source->file = path;
+    fclose(file);
+}
+
 bool source_add_plugin_dir(struct source *source, const char *directory)
 {
     if (source->plugin_dirs_n == SOURCE_DIRS_MAX)
@@ -70,6 +104,7 @@ void source_free(struct source *source)
 {
     for (int i = 0; source->owns_dirs && i < source->plugin_dirs_n; i++)
         free((void *)(uintptr_t)source->plugin_dirs[i]);
+    free(source->text);
     *source = (struct source){0};
 }
 
@@ -86,7 +121,9 @@ bool source_make_process_dir(const struct source *source, const char *command)
 struct weir_options source_options(const struct source *source)
 {
     return (struct weir_options){.size = sizeof(struct weir_options),
-                                 .file = source->file,
+                                 .file = source->text ? NULL : source->file,
+                                 .text = source->text,
+                                 .text_name = source->file,
                                  .plugin_dirs = source->plugin_dirs,
                                  .process_dir = source->process_dir};
 }
@@ -151,7 +188,7 @@ int source_open(const struct source *source, const char *only, const char *comma
 
     options.only = only;
     options.log = log && *log ? NULL : on_log;
-    if (source->needs_no_config && !source->file && !getenv("WEIR_CONFIG"))
+    if (source->needs_no_config && !source->text && !source->file && !getenv("WEIR_CONFIG"))
         options.text = "version: 1\n";
     options.complaint = on_complaint;
     options.userdata = &opening;

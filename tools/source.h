@@ -11,6 +11,7 @@
 /* All zero: the file named by WEIR_CONFIG, and its directories. */
 struct source {
     const char *file;                             /* a configuration, or NULL */
+    char *text;                                   /* what was in it; NULL: it is read when opened */
     const char *process_dir;                      /* segment directory, or NULL */
     const char *plugin_dirs[SOURCE_DIRS_MAX + 1]; /* NULL-terminated */
     int plugin_dirs_n;
@@ -31,6 +32,10 @@ enum { SOURCE_FILE = 256, SOURCE_PROCESS_DIR };
 
 /* Takes an option of a source. False: it is another option, or wrong, which is then reported. */
 bool source_option(struct source *source, int option, const char *argument, const char *command);
+
+/* Reads the configuration, so that it is not read again: another process may not have it, or it is
+ * a pipe. If it cannot be read, that is left for source_open() to report. */
+void source_read(struct source *source);
 
 /* Returns false if there is no room. */
 bool source_add_plugin_dir(struct source *source, const char *directory);
