@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -84,6 +85,12 @@ int engine_grant_hold(struct grant *grant)
     return wait_for_end(grant, fd >= 0 ? fd : -1) ? 0 : -EOWNERDEAD;
 }
 
+void engine_grant_report_loss(const struct grant *grant)
+{
+    fprintf(stderr, "%s: `%s`: the session has ended: the command goes on without its grant\n",
+            grant->title, grant->name);
+}
+
 /* All that was granted counts as used, as it does when a process ends that holds a shared set. */
 static void give_back(struct grant *grant)
 {
@@ -109,6 +116,7 @@ void engine_grant_end(struct grant *grant, int status)
         sigaddset(&one, (int)came.ssi_signo);
         raise((int)came.ssi_signo);
         pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+        status = 128 + (int)came.ssi_signo; /* the first process of a namespace has survived it */
     }
     _exit(status);
 }

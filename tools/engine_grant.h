@@ -23,6 +23,9 @@ int engine_grant_wait(struct grant *grant, const struct weir_request *request,
  * lost. */
 int engine_grant_hold(struct grant *grant);
 
+/* Reports that the session was lost while the command goes on. */
+void engine_grant_report_loss(const struct grant *grant);
+
 /* Gives the grant back, if there is one, closes all, and ends the process: by the signal that came,
  * or with this exit status. */
 __attribute__((noreturn)) void engine_grant_end(struct grant *grant, int status);

@@ -4,9 +4,11 @@
  * holder, so whatever ends the command releases what it holds.
  *
  * A set that an engine keeps needs a process that stays: one in the background waits and holds, and
- * ends with the command, which it knows by a pidfd.
+ * ends with the command, which it knows by a pidfd. In a container that would be too late, if the
+ * command is the first process there: so that one holds, and the command is its child.
  */
 #include "engine_grant.h"
+#include "first_process.h"
 #include "grant.h"
 #include "holder.h"
 #include "usage.h"
@@ -76,8 +78,7 @@ __attribute__((noreturn)) static void hold_for_command(struct grant *grant, int 
         engine_grant_end(grant, EXEC_FAILED);
     }
     if (engine_grant_hold(grant) == -EOWNERDEAD)
-        fprintf(stderr, "%s: `%s`: the session has ended: the command goes on without its grant\n",
-                grant->title, grant->name);
+        engine_grant_report_loss(grant);
     dup2(null, STDERR_FILENO);
     engine_grant_end(grant, EXEC_FAILED);
 }
@@ -140,6 +141,30 @@ static int exec_with_holder(struct grant *grant, char **command)
     return report_exec(grant, command[0], r);
 }
 
+/* Waits, and holds while the command runs as a child. */
+static int exec_as_first(struct grant *grant, char **command)
+{
+    sigset_t mask;
+    int r, result;
+
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    r = engine_grant_begin(grant);
+    result = r < 0 ? grant_fail(grant, r) : grant_request(grant);
+    fflush(stdout);
+    if (result == GRANT_ENDED)
+        engine_grant_end(grant, EXEC_FAILED);
+    if (result != 0)
+        return result;
+    r = first_process_run(grant, command, &mask);
+    if (r < 0) {
+        grant_return(grant);
+        return report_exec(grant, command[0], -r);
+    }
+    close(grant->ends.signals);
+    grant->ends.signals = -1; /* what came was for the command */
+    engine_grant_end(grant, r);
+}
+
 /* ---- command line ---- */
 
 static int show_help(void)
@@ -173,7 +198,8 @@ static int run_options(struct grant *grant, int argc, char **argv)
         return grant_fail_usage(grant, "no command is given", "");
     result = grant_open(grant);
     if (result == 0 && grant->of_engine)
-        return exec_with_holder(grant, argv + optind);
+        return getpid() == 1 ? exec_as_first(grant, argv + optind)
+                             : exec_with_holder(grant, argv + optind);
     if (result == 0)
         result = grant_request(grant);
     return result == 0 ? exec_command(grant, argv + optind) : result;
