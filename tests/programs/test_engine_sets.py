@@ -23,7 +23,7 @@ COMMAND = os.path.abspath(sys.argv[1])
 CONFIG = """version: 1
 process_dir: {directory}
 backends:
-  main: {{ type: redis, url: "{url}", session: {session}, timeout: 500ms, prefix: "{prefix}" }}
+  main: {{ type: redis, url: "{url}", session: {session}, timeout: {timeout}, prefix: "{prefix}" }}
 sets:
   jobs:
     backend: main
@@ -38,23 +38,24 @@ pools:
 """
 
 
-class EngineSets(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-        cls.addClassCleanup(cls.server.stop)
+def setUpModule():
+    EngineSets.server = Server()
+    unittest.addModuleCleanup(EngineSets.server.stop)
 
+
+class EngineSets(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()  # 0700
         self.addCleanup(shutil.rmtree, self.directory)
         self.config = self.write("weir.yaml")
         self.until(lambda: self.weir("exec", "-s", "jobs", "-w", "0s", "true").returncode == 0)  # no grace any more
 
-    def write(self, name, url=None, slots=1, session="3s"):
+    def write(self, name, url=None, slots=1, session="3s", timeout=None):
         path = os.path.join(self.directory, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(directory=self.directory, url=url or f"unix://{self.server.path}",
-                                     session=session, prefix=f"weir{session}:", slots=slots))
+                                     session=session, timeout=timeout or ("500ms" if url else "10s"),
+                                     prefix=f"weir{session}:", slots=slots))
         return path
 
     def until(self, is_so):
@@ -177,10 +178,11 @@ class Stat(EngineSets):
         self.assertIn("  away: the engine has another definition\n", out)
 
     def test_a_server_that_does_not_answer(self):
+        config = self.write("short.yaml", timeout="500ms")
         self.server.process.send_signal(signal.SIGSTOP)
         try:
             begun = time.monotonic()
-            out, _ = self.expect(1, "stat", "jobs")
+            out, _ = self.expect(1, "stat", "jobs", config=config)
             self.assertIn("away: ", out)
             self.assertLess(time.monotonic() - begun, PATIENCE / 2)
         finally:
@@ -294,6 +296,103 @@ class Run(EngineSets):
         finally:
             self.server.process.send_signal(signal.SIGCONT)
         self.assertIsNone(child.poll())
+
+
+    def test_a_configuration_that_can_be_read_once(self):
+        text = pathlib.Path(self.config).read_text("utf-8")
+        for name in ("/dev/stdin", "/dev/fd/0"):
+            command = [COMMAND, "exec", "-f", name, "-s", "jobs", "--", "echo", "granted"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "granted\n", ""))
+        with open(self.config, encoding="utf-8") as file:  # a descriptor that the holder does not keep
+            done = subprocess.run([COMMAND, "exec", "-f", f"/dev/fd/{file.fileno()}", "-s", "jobs", "true"],
+                                  pass_fds=[file.fileno()], timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0)
+        done = subprocess.run([COMMAND, "exec", "-f", "/dev/stdin", "-s", "jobs", "true"], input="sets: [", text=True,
+                              capture_output=True, timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 125)
+        self.assertRegex(done.stderr, "^/dev/stdin:1:")
+
+
+class First(EngineSets):
+    """The command in a pid namespace of its own, as in a container: with its first process all others are killed."""
+    NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            done = subprocess.run([*cls.NAMESPACE, "sh", "-c", "echo $$"], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise unittest.SkipTest("there is no unshare (Debian: util-linux)") from None
+        if done.stdout != "1\n":
+            raise unittest.SkipTest(f"a pid namespace is not permitted: {done.stderr.strip()}")
+
+    def begin(self, *command, options=(), **streams):
+        """The process that is the first one in there, and the one that waits for it."""
+        outer = self.start(*self.NAMESPACE, *self.arguments("exec", "-s", "jobs", *options, "--", *command), **streams)
+        return outer
+
+    def first_of(self, outer):
+        children = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        self.until(lambda: children.read_text("ascii").split())
+        return int(children.read_text("ascii").split()[0])
+
+    def test_what_it_holds_goes_back_before_all_is_killed(self):
+        for script, status in (("exit 7", 7), ("kill -9 $$", 128 + signal.SIGKILL), ("sleep 1000 & exit 0", 0)):
+            child = self.begin("sh", "-c", script)
+            self.assertEqual(child.wait(PATIENCE), status)
+            self.assertEqual(self.counts(), (0, 0))
+
+    def test_the_command_is_a_child(self):
+        child = self.begin("sh", "-c", "ls /proc/self/fd; cat; (true & true); sleep 0.1; cat /proc/[0-9]*/stat | grep -c ' Z '",
+                           stdout=subprocess.PIPE)
+        out = child.communicate(timeout=PATIENCE)[0]
+        self.assertEqual((child.returncode, out), (1, "0\n1\n2\n3\n0\n"))
+
+    def test_signals_are_passed_on(self):
+        child = self.begin("sh", "-c", "trap 'exit 5' TERM; trap 'echo one' USR1; echo; while :; do sleep 0.01; done",
+                           stdout=subprocess.PIPE)
+        self.assertEqual(child.stdout.readline(), "\n")
+        first = self.first_of(child)
+        os.kill(first, signal.SIGUSR1)
+        self.assertTrue(select.select([child.stdout], [], [], PATIENCE)[0])
+        self.assertEqual(child.stdout.readline(), "one\n")
+        os.kill(first, signal.SIGTERM)
+        self.assertEqual(child.wait(PATIENCE), 5)
+        self.assertEqual(self.counts(), (0, 0))
+
+    def test_a_wait_is_ended_by_a_signal(self):
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000"))
+        self.until(lambda: self.counts() == (1, 0))
+        child = self.begin("true")
+        self.until(lambda: self.counts() == (1, 1))
+        os.kill(self.first_of(child), signal.SIGTERM)
+        self.assertEqual(child.wait(PATIENCE), 128 + signal.SIGTERM)
+        self.assertEqual(self.counts(), (1, 0))
+        self.assertEqual(self.begin("true", options=("-t", "50ms")).wait(PATIENCE), 124)
+
+    def test_a_command_that_cannot_run(self):
+        child = self.begin("no-such-command", stderr=subprocess.PIPE)
+        self.assertIn("no-such-command: No such file", child.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(child.returncode, 127)
+        self.assertEqual(self.begin(self.directory, stderr=subprocess.DEVNULL).wait(PATIENCE), 126)
+        self.assertEqual(self.counts(), (0, 0))
+
+    def test_a_lost_session(self):
+        self.config = self.write("short.yaml", session="200ms")
+        end = os.path.join(self.directory, "end")
+        child = self.begin("sh", "-c", f"echo; until [ -e {end} ]; do sleep 0.01; done; exit 4", stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
+        self.assertEqual(child.stdout.readline(), "\n")
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(child.stderr.readline(), "weir exec: `jobs`: the session has ended: the command goes on "
+                             "without its grant\n")
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+        pathlib.Path(end).touch()
+        self.assertEqual(child.wait(PATIENCE), 4)
 
 
 class Hold(EngineSets):
