@@ -291,10 +291,10 @@ class SetHistory:
             if self.is_new(before, after):
                 new.append((before, after))
         new.sort(key=lambda pair: pair[1].fence)
-        for before, after in new:
+        for i, (before, after) in enumerate(new):
             yield from self.judge_fence(commit, after)
             yield from self.judge_instant(after)
-            yield from self.judge_order(commit, before, after, [pair[1].name for pair in new])
+            yield from self.judge_order(commit, before, after, new[i + 1:])
         if new and commit.now < commit.head[GRACE]:
             yield describe("grace", f"{self.name}: granted within a time of grace", [pair[1] for pair in new])
         if new:
@@ -325,11 +325,13 @@ class SetHistory:
             if is_same_grant(before, after) and any(a > b for a, b in zip(after.amounts, before.amounts)):
                 yield describe("returns", f"{self.name}: a ticket has grown", [before, after])
 
-    def judge_order(self, commit, before, after, granted):
-        """Those that wait are granted in their order, and before all that come anew."""
-        place = before.fence if before and before.kind == IS_WAITING and before.name == after.name else commit.head[NEXT]
-        ahead = [ticket for ticket in commit.tickets.values()
-                 if ticket.kind == IS_WAITING and ticket.fence < place and ticket.name not in granted]
+    def judge_order(self, commit, before, after, later):
+        """Those that wait are granted in their order, and before all that come anew. `later`: what the commit
+        grants after this one."""
+        place = commit.head[NEXT] if is_newcomer(before, after) else before.fence
+        waiting = [ticket for ticket in commit.tickets.values() if ticket.kind == IS_WAITING]
+        waiting += [each for each, granted in later if not is_newcomer(each, granted)]
+        ahead = [ticket for ticket in waiting if ticket.fence < place]
         if ahead:
             yield describe("order", f"{self.name}: granted before those that came first", [after, *ahead])
 
@@ -373,6 +375,10 @@ class SetHistory:
         yield from self.judge_sums(commit)
         yield from self.judge_sessions(commit)
         yield from self.judge_places(commit)
+
+
+def is_newcomer(before, after):
+    return not before or before.kind != IS_WAITING or before.name != after.name
 
 
 def is_same_grant(before, after):

@@ -346,6 +346,14 @@ class OfServers(unittest.TestCase):
         model.commit()
         self.check(model, "order")
 
+    def test_order_within_a_commit(self):
+        model = busy_model()
+        model.release("x-1", 0)
+        model.grant("x-1", 1, 2)
+        model.grant("y-1", 0, 1, (2, 0, 1))
+        model.commit()
+        self.check(model, "order")
+
     def test_newcomer(self):
         model = busy_model()
         model.grant("y-1", 5, 7)
