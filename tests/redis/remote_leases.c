@@ -81,7 +81,8 @@ static bool use(struct node *node, uint64_t units)
     uint64_t begin_ns = boot_ns(), n;
     int r = weir_take(node->pool, &request, NULL);
 
-    require(r == 0 || r == -EAGAIN || shared->breaks);
+    /* A busy machine outlasts the session. */
+    require(r == 0 || r == -EAGAIN || r == -EHOSTUNREACH || shared->breaks);
     shared->refused[node->number] += r < 0;
     if (r < 0)
         return false;
@@ -146,13 +147,22 @@ static void check_capacity(struct node *node)
                              more = {"tokens", BURST - RATE / 20 + 1};
     struct weir_request request = {.size = sizeof(request), .amounts = &most, .amounts_n = 1};
 
-    while (weir_take(node->pool, &request, NULL) == -EAGAIN)
+    while (weir_take(node->pool, &request, NULL) < 0)
         sleep_ns(10 * MS);
     request.amounts = &more;
     require(weir_take(node->pool, &request, NULL) == -ERANGE);
 }
 
-static int run_node(struct node *node, const char *plugin, const char *path)
+static bool has_used_batches(const struct node *node)
+{
+    struct weir_lease_stats stats = {.size = sizeof(stats)};
+
+    require(weir_set_lease_stats(weir_pool_set(node->pool, 0), 0, &stats) == 0);
+    return stats.granted > 0;
+}
+
+/* Uses the set for so long, and the first node until it has had something from a batch. */
+static int run_node(struct node *node, const char *plugin, const char *path, uint64_t ms)
 {
     struct weir_lease_stats *stats = &shared->leases[node->number];
 
@@ -160,7 +170,8 @@ static int run_node(struct node *node, const char *plugin, const char *path)
     await_grace(node);
     if (node->number == 0)
         check_capacity(node);
-    while (boot_ns() < node->end_ns) {
+    node->end_ns = boot_ns() + ms * MS;
+    while (boot_ns() < node->end_ns || (node->number == 0 && !has_used_batches(node))) {
         switch (random_below(&node->random, 4)) {
         case 0:
             burst(node);
@@ -321,15 +332,13 @@ int main(int argc, char **argv)
     require(shared != MAP_FAILED);
     shared->breaks = strstr(argv[2], "://") != NULL;
     for (uint64_t i = 0; i < processes; i++) {
-        struct node node = {.number = i,
-                            .random = random_case(test_seed, i),
-                            .end_ns = boot_ns() + (200 + ms) * MS};
+        struct node node = {.number = i, .random = random_case(test_seed, i)};
 
         fflush(NULL);
         children[i] = fork();
         require(children[i] >= 0);
         if (children[i] == 0)
-            exit(run_node(&node, argv[1], argv[2]));
+            exit(run_node(&node, argv[1], argv[2], ms));
     }
     for (uint64_t i = 0; i < processes; i++) {
         int status;
