@@ -40,7 +40,7 @@ struct crowd {
     unsigned slot;
     uint32_t subjects_n;
     char **subjects;
-    _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again;
+    _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again, late_ns;
 };
 
 static void count(struct crowd *crowd, uint32_t subject, int64_t n)
@@ -195,6 +195,20 @@ static void *go(void *of)
     return NULL;
 }
 
+/* Adds up how late it wakes up: so much time the machine has not given to this process. */
+static void *watch(void *of)
+{
+    struct crowd *crowd = of;
+    const struct timespec pause = {0, 20 * MS};
+    for (uint64_t last = now_ns(), now; last < crowd->end_ns; last = now) {
+        nanosleep(&pause, NULL);
+        now = now_ns();
+        if (now - last > 40 * MS)
+            atomic_fetch_add(&crowd->late_ns, now - last - 20 * MS);
+    }
+    return NULL;
+}
+
 static struct shared *map(const char *path)
 {
     int fd = open(path, O_RDWR);
@@ -229,7 +243,7 @@ int main(int argc, char **argv)
 {
     struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER};
     require(argc >= 8 && argc <= 8 + SUBJECTS_MAX);
-    pthread_t threads[THREADS_MAX];
+    pthread_t threads[THREADS_MAX], watcher;
     size_t threads_n = strtoul(argv[5], NULL, 10);
     crowd.shared = map(argv[3]);
     crowd.slot = (unsigned)strtoul(argv[4], NULL, 10);
@@ -245,8 +259,10 @@ int main(int argc, char **argv)
     crowd.set = user_open_set(&crowd.user, "crowd", crowd.capacity, 1000000, crowd.subjects_n > 0);
     user_start(&crowd.user);
     crowd.end_ns = now_ns() + strtoull(argv[6], NULL, 10) * MS;
+    require(pthread_create(&watcher, NULL, watch, &crowd) == 0);
     for (size_t i = 0; i < threads_n; i++)
         require(pthread_create(&threads[i], NULL, go, &crowd) == 0);
+    pthread_join(watcher, NULL);
     for (size_t i = 0; i < threads_n; i++)
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < THREADS_MAX; i++)
@@ -254,8 +270,8 @@ int main(int argc, char **argv)
     crowd.user.backend->set_close(crowd.set);
     user_close(&crowd.user);
     printf("granted %" PRIu64 " refused %" PRIu64 " expired %" PRIu64 " unreachable %" PRIu64
-           " taken %" PRIu64 " losses %" PRIu64 "\n",
+           " taken %" PRIu64 " losses %" PRIu64 " late %" PRIu64 "\n",
            crowd.granted, crowd.refused, crowd.expired, crowd.unreachable, crowd.taken,
-           crowd.losses);
+           crowd.losses, crowd.late_ns / MS);
     return 0;
 }

@@ -3,17 +3,41 @@
 import os
 import subprocess
 import tempfile
+import threading
 import time
 
+from redis_cluster import eventually
 from redis_server import PATIENCE, Client, ReplyError
 
 KEY, DEFINITION = "weir:{crowd}", "0000000000000001/-/1048576/2000000/r,%d/g,1000000,1000000,1000000,1000000,0,0,1,0"
-GRANTED, RELEASED, REAPED, WAITING, LIMITS = 4, 5, 6, 3, 10
+GRACE, WAITING, GRANTED, RELEASED, REAPED, LIMITS = 2, 3, 4, 5, 6, 10
+LATE_MS = 400  # with less than that no timeout ends, and no session: these are of 1 s and 2 s
 
 
 def expect(condition, message):
     if not condition:
         raise SystemExit(message)
+
+
+class Lateness(threading.Thread):
+    """Adds up how late servers answer: so much time the machine has not given to them, or to this process."""
+
+    def __init__(self, servers):
+        super().__init__(daemon=True)
+        self.clients, self.ms = [Client(server.path) for server in servers], 0
+        self.start()
+
+    def run(self):
+        while True:
+            began = time.monotonic()
+            time.sleep(0.02)
+            try:
+                for client in self.clients:
+                    client.call("PING")
+            except OSError:  # they are stopped
+                return
+            late = time.monotonic() - began - 0.02
+            self.ms += late * 1000 if late > 0.02 else 0
 
 
 class Crowd:
@@ -63,6 +87,12 @@ class Crowd:
         finally:
             client.close()
 
+    def look_after_grace(self, server, key=KEY):
+        """What the set is like when no node can assert any more what it held: grants are new from then on."""
+        states = []
+        eventually(lambda: states.append(self.look(server, key)) or states[-1] and states[-1][GRACE] == 0, "the grace ends")
+        return states[-1]
+
     def quiet(self, find, key=KEY):
         """Waits until nothing is held. Returns what the set is like then; `find` returns its server."""
         end = time.monotonic() + PATIENCE
@@ -83,6 +113,13 @@ def finish(process):
         print(out, err, sep="\n")
     words = out.split()
     return {word: int(number) for word, number in zip(words[::2], words[1::2])}
+
+
+def kept(counts, lateness):
+    """All went well: no call failed, and no session was lost, unless the machine was too busy."""
+    expect(counts["granted"] > 0, f"{counts}")
+    is_late = counts["late"] + lateness.ms > LATE_MS
+    expect(is_late or counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}, servers late by {lateness.ms} ms")
 
 
 def balanced(state):

@@ -18,7 +18,7 @@ import time
 
 from redis_certificates import make_certificates, need_openssl, tls_options
 from redis_cluster import Cluster, eventually, free_ports
-from redis_crowd import Crowd, balanced, expect, finish
+from redis_crowd import GRANTED, Crowd, Lateness, balanced, expect, finish, kept
 from redis_server import need_server
 
 SEEDS = 2  # servers of the cluster that the URL names
@@ -50,10 +50,10 @@ class World(Crowd):
 def spread():
     """A set with subjects on three masters. One of them hears of the other two by the first one alone."""
     with World(2) as world:
+        lateness = Lateness(world.cluster.nodes)
         processes = [world.crowd(0, 4000), world.crowd(1, 4000, seeds=1)]
         for process in processes:
-            counts = finish(process)
-            expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+            kept(finish(process), lateness)
         for state in world.states():
             balanced(state)
         expect(world.pushes() == (3, 0), f"an inbox lies on another server: {world.pushes()}")
@@ -62,6 +62,7 @@ def spread():
 def moving():
     """Three keys on three masters, one of which moves once: first its key, and then, after heartbeats, its slot."""
     with World(2) as world:
+        lateness = Lateness(world.cluster.nodes)
         processes = [world.crowd(slot, 5000) for slot in range(2)]
         time.sleep(2)
         source, target = world.cluster.masters[:2]
@@ -72,8 +73,7 @@ def moving():
         time.sleep(0.7)
         world.cluster.end_migration(slot, source, target)
         for process in processes:
-            counts = finish(process)
-            expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+            kept(finish(process), lateness)
         expect(world.cluster.owner(key) is target, "the slot has not moved")
         for state in world.states():
             balanced(state)
@@ -90,6 +90,7 @@ def secure():
                           "+hget", "+hset", "+hdel", "+pexpire", "+persist", "+rpush", "+time", "+info", "+asking",
                           "+cluster|slots")
             os.environ["PASSWORD"] = "secret"
+            lateness = Lateness(world.cluster.nodes)
             process = world.start(f"rediss://weir@127.0.0.1:{world.cluster.nodes[0].port}", 0, 5000,
                                   *world.subjects, password_env="PASSWORD", ca_file=os.path.join(directory, "ca.crt"))
             time.sleep(2)
@@ -99,8 +100,7 @@ def secure():
             world.cluster.move_keys(slot, source, target)
             time.sleep(0.7)
             world.cluster.end_migration(slot, source, target)
-            counts = finish(process)
-            expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+            kept(finish(process), lateness)
             for state in world.states():
                 balanced(state)
 
@@ -183,11 +183,11 @@ def killed():
         world.cluster.masters[0].kill()
         key = f"weir:{{crowd:{world.subjects[0]}}}"
         eventually(lambda: world.cluster.owner(key) is world.cluster.replicas[0], "the replica takes over")
-        before = world.look(world.cluster.replicas[0], key)
+        before = world.look_after_grace(world.cluster.replicas[0], key)
         for process in processes:
             expect(finish(process)["granted"] > 0, "a process got nothing")
         after = list(world.states())
-        expect(after[0][4] > before[4], f"nothing was granted by the replica: {before} {after[0]}")
+        expect(after[0][GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after[0]}")
 
 
 def changed():

@@ -11,7 +11,7 @@ import threading
 import time
 
 from redis_cluster import eventually, free_ports
-from redis_crowd import GRANTED, KEY, Crowd, balanced, expect, finish
+from redis_crowd import GRANTED, Crowd, Lateness, balanced, expect, finish, kept
 from redis_sentinel import Sentinel
 from redis_server import Server, need_server
 
@@ -69,9 +69,9 @@ class World(Crowd):
 def found():
     """The master is found by the second one of two Sentinels; under another name none is."""
     with World(2) as world:
+        lateness = Lateness(world.watched.servers)
         right, wrong = world.crowd(0, 4000), world.crowd(1, 4000, sentinel="another")
-        counts = finish(right)
-        expect(counts["granted"] > 0 and counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}")
+        kept(finish(right), lateness)
         counts = finish(wrong)
         expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
         balanced(world.quiet(world.watched.master))
@@ -122,7 +122,7 @@ def changed():
         time.sleep(3)
         world.watched.sentinel.call("SENTINEL", "FAILOVER", Sentinel.master_name)
         eventually(lambda: world.watched.master() is world.watched.servers[1], "the replica takes over")
-        before = world.look(world.watched.servers[1], KEY)
+        before = world.look_after_grace(world.watched.servers[1])
         counts, after = world.check(processes)
         expect(after[GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after}")
         expect(all(each["losses"] == 0 for each in counts), f"{counts}")
@@ -135,7 +135,7 @@ def killed():
         time.sleep(3)
         world.watched.servers[0].kill()
         eventually(lambda: world.watched.master() is world.watched.servers[1], "the replica takes over")
-        before = world.look(world.watched.servers[1], KEY)
+        before = world.look_after_grace(world.watched.servers[1])
         _, after = world.check(processes)
         expect(after[GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after}")
 
