@@ -350,6 +350,10 @@ class First(EngineSets):
         out = child.communicate(timeout=PATIENCE)[0]
         self.assertEqual((child.returncode, out), (1, "0\n1\n2\n3\n0\n"))
 
+    def test_the_command_has_its_own_signal_mask(self):
+        child = self.begin("grep", "SigBlk", "/proc/self/status", stdout=subprocess.PIPE)
+        self.assertEqual(int(child.communicate(timeout=PATIENCE)[0].split()[1], 16), 0)
+
     def test_signals_are_passed_on(self):
         child = self.begin("sh", "-c", "trap 'exit 5' TERM; trap 'echo one' USR1; echo; while :; do sleep 0.01; done",
                            stdout=subprocess.PIPE)
