@@ -391,6 +391,7 @@ class First(EngineSets):
         self.assertEqual(child.stdout.readline(), "\n")
         self.server.process.send_signal(signal.SIGSTOP)
         try:
+            self.assertTrue(select.select([child.stderr], [], [], PATIENCE)[0])
             self.assertEqual(child.stderr.readline(), "weir exec: `jobs`: the session has ended: the command goes on "
                              "without its grant\n")
         finally:
