@@ -222,7 +222,8 @@ end
 
 -- What is taken for good, or in advance, is rates and calls.
 local function check_final(c, amounts)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if p.kind.holds and amounts[i] > 0 then
       state.fail('BADARG a resource is neither taken for good nor reserved')
     end

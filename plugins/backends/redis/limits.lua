@@ -26,7 +26,8 @@ end
 
 -- Returns the limit that can never grant its amount, or nil.
 function limits.impossible(c, amounts)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if amounts[i] > p.max then
       return i
     end
@@ -34,7 +35,8 @@ function limits.impossible(c, amounts)
 end
 
 function limits.are_zero(amounts)
-  for _, n in ipairs(amounts) do
+  for i = 1, #amounts do
+    local n = amounts[i]
     if n > 0 then
       return false
     end
@@ -47,7 +49,8 @@ function limits.are_foreign(c, amounts)
   if not c.plan.has_foreign then
     return false
   end
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if p.kind.is_foreign and amounts[i] > 0 then
       return true
     end
@@ -57,7 +60,8 @@ end
 
 local function limits_wait(c, amounts, behind)
   local latest, limiting = 0, 0
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if amounts[i] > 0 and not (behind and p.kind.holds) then
       local ahead = behind and math.min(c.v[p.waiting], EXACT / 2 - amounts[i]) or 0
       local us = math.min(p.kind.wait(c, p, amounts[i], ahead), NEVER)
@@ -83,7 +87,8 @@ function limits.forecast(c, amounts)
 end
 
 function limits.take(c, amounts)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if amounts[i] > 0 then
       p.kind.take(c, p, amounts[i])
     end
@@ -94,7 +99,8 @@ end
 -- Takes what a node says that it was granted before data was lost. A limit that was drained then
 -- has counted it already.
 function limits.assert(c, amounts)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if amounts[i] > 0 and not (c.plan.drains and p.kind.drain) then
       p.kind.take(c, p, amounts[i])
     end
@@ -103,7 +109,8 @@ function limits.assert(c, amounts)
 end
 
 local function limits_give_back(c, amounts, used, granted, undo)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     local rest, refund = amounts[i] - used[i], p.refund or (undo and p.kind.refund)
     if p.kind.holds then
       if amounts[i] > 0 then
@@ -132,7 +139,8 @@ end
 
 -- Adds to what waits, or removes from it.
 function limits.count_waiting(c, amounts, sign)
-  for i, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     local sum = math.max(0, c.v[p.waiting] + sign * amounts[i])
     c.v[p.waiting] = c.v[head.WAITING] > 0 and math.min(sum, EXACT / 2) or 0
   end
@@ -144,7 +152,8 @@ end
 function limits.describe(c)
   return limits_at_floor(c, function()
     local reply = {}
-    for i, p in ipairs(c.plan.limits) do
+    for i = 1, c.plan.n do
+      local p = c.plan.limits[i]
       local us = p.kind.wait(c, p, 1, 0)
       reply[i] = {p.kind.available(c, p), c.v[p.waiting], us < NEVER and us or -1}
     end

@@ -64,7 +64,8 @@ local function transaction_set_time(c)
 end
 
 local function transaction_drain(c)
-  for _, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     if p.kind.drain and c.plan.drains then
       p.kind.drain(c, p)
     end
@@ -81,7 +82,8 @@ local function transaction_create(c, was_known)
   v[head.FORMAT], v[head.EXPIRY], v[head.FIRST], v[head.NEXT] = FORMAT, NEVER, 1, 1
   c.v = v
   transaction_set_time(c)
-  for _, p in ipairs(c.plan.limits) do
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
     p.kind.init(c, p)
   end
   state.put(c, 'D', c.plan.text)
@@ -93,8 +95,9 @@ local function transaction_create(c, was_known)
 end
 
 local function transaction_read_head(c)
-  local blob = c.fields.H
-  if #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
+  local blob, before = c.fields.H, c.before
+  local is_known = before and before.fields.H == blob
+  if not is_known and #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
     state.fail('FORMAT of another version')
   end
   c.v = state.numbers(c, 'H', c.plan.words)
@@ -114,6 +117,17 @@ local function transaction_check_epoch(c, run)
   end
 end
 
+local valid_node -- the last one that was looked at
+
+local function transaction_check_node(node)
+  if node == valid_node then
+    return
+  elseif node ~= '' and not string.find(node, '^[%w_:-]+$') or #node > NODE_MAX then
+    state.fail('BADARG node')
+  end
+  valid_node = node
+end
+
 -- Begins a call: keys of the call, then its arguments: run_id, definition, node. `how.creates`: a
 -- set that is not there is made. Returns the context, or nil if there is none.
 function transaction.begin(keys, args, how, ...)
@@ -121,9 +135,8 @@ function transaction.begin(keys, args, how, ...)
              tables = {}, pushes = {}}
   if #keys ~= 1 or #args < 3 then
     state.fail('BADARG one key, run_id, definition and node')
-  elseif c.node ~= '' and not string.find(c.node, '^[%w_:-]+$') or #c.node > NODE_MAX then
-    state.fail('BADARG node')
   end
+  transaction_check_node(c.node)
   transaction_fetch(c, ...)
   c.plan = plan_of(args[2])
   if c.fields.D and c.fields.D ~= args[2] then
@@ -184,7 +197,8 @@ function transaction.commit(c)
   local expire_ms = transaction_keep(c)
   puts[2] = struct.pack(state.format(c.plan.words), unpack(v))
   c.fields.H, c.tables.H = puts[2], v
-  for _, field in ipairs(c.order) do
+  for i = 1, #c.order do
+    local field = c.order[i]
     local value = c.fields[field]
     if value then
       puts[#puts + 1], puts[#puts + 2] = field, value
