@@ -7,7 +7,10 @@
  * So it goes for the first times that a place is met. New places that show up on the way, as where
  * a link is made anew, have their turn.
  *
- *     engine_faults PLUGIN SOCKET CLUSTER    the plugin is linked in; CLUSTER: the URL of one
+ *     engine_faults PLUGIN SOCKET CLUSTER TLS CA SENTINEL
+ *
+ * The plugin is linked in. CLUSTER, TLS and SENTINEL are URLs, which may be empty; CA is the file
+ * with the authority of TLS.
  */
 #include "engine_user.h"
 #include "failing_calls.h"
@@ -22,6 +25,7 @@
 #define HANG_S     120
 #define TIMES      3  /* that a place is met, each of which fails in turn; more: WEIR_OPERATIONS */
 #define PLACES_MIN 60 /* fewer: calls are not seen */
+#define FULL       3  /* targets for which it is so; of others each place fails once */
 #define PASSWORD   "open-sesame"
 
 extern const struct weir_plugin_table weir_plugins_v1;
@@ -29,7 +33,13 @@ extern const struct weir_plugin_table weir_plugins_v1;
 static redisContext *server;
 static char unix_url[256], tcp_url[64], password_file[] = "/tmp/weir-test-password-XXXXXX";
 static char doing[512];
-static unsigned errors_n, broken_n; /* of all runs: calls that gave an error; links that did */
+static _Atomic unsigned errors_n,
+    broken_n; /* of all runs: calls that gave an error; links that did */
+
+/* Where a connection leads, and what else it takes. */
+struct target {
+    const char *url, *parameter, *value;
+};
 
 #define must(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
 
@@ -61,10 +71,17 @@ static int seen(int code)
 
 /* ---- the host ---- */
 
+static _Atomic unsigned batches_n; /* that came */
+static _Atomic uint64_t batch_at, batch_units;
+
 static uint64_t host_batched(void *context, void *set, const struct weir_backend_batch *batch)
 {
     (void)context, (void)set;
-    seen(batch->result);
+    if (seen(batch->result) == 0) {
+        atomic_store(&batch_at, batch->at);
+        atomic_store(&batch_units, batch->units);
+    }
+    atomic_fetch_add(&batches_n, 1);
     return batch->result == 0 ? 0 : UINT64_MAX;
 }
 
@@ -72,7 +89,10 @@ static uint64_t host_batched(void *context, void *set, const struct weir_backend
 static uint64_t host_spare(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret)
 {
     (void)context, (void)set, (void)limit;
-    *ret = (struct weir_backend_batch){.size = sizeof(*ret), .limit = limit};
+    *ret = (struct weir_backend_batch){.size = sizeof(*ret),
+                                       .limit = limit,
+                                       .units = atomic_exchange(&batch_units, 0),
+                                       .at = atomic_load(&batch_at)};
     return UINT64_MAX;
 }
 
@@ -107,14 +127,12 @@ static int host_work(void *context, void (*main)(void *), void *argument)
     return r < 0 ? r : user_work_in(context, work, main, argument);
 }
 
-static int open_connection(struct user *user, const char *url)
+static int open_connection(struct user *user, const struct target *target)
 {
     struct weir_reason reason = {.parameter = UINT32_MAX};
-    const char *const with_password[] = {
-        "url", url, "session", "400", "timeout", "200", "password_file", password_file, NULL};
-    const char *const without[] = {"url", url, "session", "400", "timeout", "200", NULL};
-    int r = user_open_plugin(user, weir_plugins_v1.plugins[0], &reason,
-                             url == tcp_url ? with_password : without);
+    const char *const parameters[] = {"url", target->url,       "session",     "400", "timeout",
+                                      "200", target->parameter, target->value, NULL};
+    int r = user_open_plugin(user, weir_plugins_v1.plugins[0], &reason, parameters);
     must(r == 0 || r == -ENOMEM || (r == -EINVAL && reason.message[0]));
     errors_n += r != 0;
     user->host.batched = host_batched;
@@ -226,6 +244,20 @@ static void hand_over(struct user *user, void *set)
         user_release(user, set, second.hold, one);
 }
 
+/* A batch is decided once, however it comes out; then what came is given back. */
+static void use_batch(struct user *user, void *set)
+{
+    unsigned before = atomic_load(&batches_n);
+    if (!user->backend->batch || seen(user->backend->batch(set, 1, 10)) < 0)
+        return;
+    for (uint64_t end = now_ns() + PATIENCE_NS; atomic_load(&batches_n) == before;) {
+        struct timespec pause = {0, 100000};
+        must(now_ns() < end);
+        nanosleep(&pause, NULL);
+    }
+    must(atomic_load(&batches_n) == before + 1);
+}
+
 static void use(struct user *user, void *set, void *keyed)
 {
     static const uint64_t rate[] = {0, 5}, both[] = {1, 1}, none[] = {0, 0};
@@ -237,8 +269,7 @@ static void use(struct user *user, void *set, void *keyed)
     if (ask(user, set, WEIR_BACKEND_RESERVE, rate, NULL, &verdict) == 0)
         user_release(user, set, verdict.hold, none);
     seen(user->backend->snapshot(set, NULL, 0, now_ns() + 1000 * MS, &snapshot));
-    if (user->backend->batch)
-        seen(user->backend->batch(set, 1, 10));
+    use_batch(user, set);
     for (const char *subject = "aaaaaaaaaaaaaaaaaaaa"; *subject; subject++)
         if (ask(user, keyed, WEIR_BACKEND_TRY, both, subject, &verdict) == 0)
             user_release(user, keyed, verdict.hold, both);
@@ -258,10 +289,10 @@ static void recover(struct user *user, void *set)
     user_release(user, set, verdict.hold, all);
 }
 
-static void scenario(const char *url)
+static void scenario(const struct target *target)
 {
     struct user user = {0};
-    if (open_connection(&user, url) < 0)
+    if (open_connection(&user, target) < 0)
         return;
     void *set = open_set(&user, "faults", 0);
     void *keyed = set ? open_set(&user, "keyed", 1) : NULL;
@@ -295,7 +326,7 @@ static void expect_nothing_held(void)
     long long n = 1;
     while (n > 0) {
         struct user user = {0};
-        must(open_connection(&user, unix_url) == 0);
+        must(open_connection(&user, &(struct target){.url = unix_url}) == 0);
         void *set = open_set(&user, "faults", 0), *keyed = open_set(&user, "keyed", 1);
         struct weir_backend_verdict verdict;
         static const uint64_t rate[] = {0, 1};
@@ -346,15 +377,15 @@ static void hang(int signal)
     _exit(1);
 }
 
-static void run_scenario(const char *url, size_t place, unsigned after)
+static void run_scenario(const struct target *target, size_t place, unsigned after)
 {
     int64_t before = failing_calls_live();
     snprintf(doing, sizeof(doing), "%s, after %u, %s",
-             place == SIZE_MAX ? "nothing" : failing_place_name(place), after, url);
+             place == SIZE_MAX ? "nothing" : failing_place_name(place), after, target->url);
     alarm(HANG_S);
     failing_calls_choose(place, after);
     failing_calls_begin();
-    scenario(url);
+    scenario(target);
     failing_calls_end();
     if (failing_calls_live() != before)
         fprintf(stderr, "%d left behind\n", (int)(failing_calls_live() - before));
@@ -362,14 +393,14 @@ static void run_scenario(const char *url, size_t place, unsigned after)
 }
 
 /* Returns how many calls failed. */
-static size_t run_all(const char *url, unsigned times)
+static size_t run_all(const struct target *target, unsigned times)
 {
     size_t failed = 0;
-    run_scenario(url, SIZE_MAX, 0);
+    run_scenario(target, SIZE_MAX, 0);
     for (size_t place = 0; place < failing_places(); place++) {
         int has_failed = 1;
         for (unsigned after = 0; after < times && has_failed; after++) {
-            run_scenario(url, place, after);
+            run_scenario(target, place, after);
             has_failed = failing_calls_has_failed();
             failed += (size_t)has_failed;
         }
@@ -379,7 +410,7 @@ static size_t run_all(const char *url, unsigned times)
 
 int main(int argc, char **argv)
 {
-    require(argc == 4);
+    require(argc == 7);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGALRM, hang);
     server = redisConnectUnix(argv[2]);
@@ -390,7 +421,15 @@ int main(int argc, char **argv)
     close(fd);
     open_port();
     unsigned times = (unsigned)number_from("WEIR_OPERATIONS", TIMES);
-    size_t failed = run_all(unix_url, times) + run_all(tcp_url, times) + run_all(argv[3], times);
+    const struct target targets[] = {{.url = unix_url},
+                                     {tcp_url, "password_file", password_file},
+                                     {.url = argv[3]},
+                                     {argv[4], "ca_file", argv[5]},
+                                     {argv[6], "sentinel", "the-master"}};
+    size_t failed = 0;
+    for (size_t i = 0; i < sizeof(targets) / sizeof(*targets); i++)
+        if (targets[i].url[0])
+            failed += run_all(&targets[i], i < FULL ? times : 1);
     alarm(0);
     expect_nothing_held();
     unlink(password_file);

@@ -393,3 +393,33 @@ WRAPPED(ssize_t, getrandom, void *bytes, size_t n, unsigned flags)
     FAIL(FATE(EINTR, ENOSYS), -1);
     return __real_getrandom(bytes, n, flags);
 }
+
+/* ---- TLS: what it sends and receives goes through send() and recv() ---- */
+
+#ifdef WEIR_TESTS_TLS
+#include <openssl/ssl.h>
+
+WRAPPED(SSL_CTX *, SSL_CTX_new, const SSL_METHOD *method)
+{
+    FAIL(FATE(ENOMEM), NULL);
+    return __real_SSL_CTX_new(method);
+}
+
+WRAPPED(SSL *, SSL_new, SSL_CTX *context)
+{
+    FAIL(FATE(ENOMEM), NULL);
+    return __real_SSL_new(context);
+}
+
+WRAPPED(BIO_METHOD *, BIO_meth_new, int type, const char *name)
+{
+    FAIL(FATE(ENOMEM), NULL);
+    return __real_BIO_meth_new(type, name);
+}
+
+WRAPPED(BIO *, BIO_new, const BIO_METHOD *method)
+{
+    FAIL(FATE(ENOMEM), NULL);
+    return __real_BIO_new(method);
+}
+#endif
