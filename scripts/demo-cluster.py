@@ -274,9 +274,10 @@ def most_started(jobs, length):
 
 def most_used(jobs, begin, end, limits):
     """The largest part of the limit that was used in a window. Not that of all the time: a machine that
-    is busy with other things does not start more, and the limit is not to blame for it."""
+    is busy with other things does not start more, and the limit is not to blame for it. Starts are noticed
+    a moment late, some later than others, so that a window can seem to have more than all of them."""
     steps = range(int(begin), int(max(begin, end - limits.window)) + 1, int(limits.window) // 10)
-    return max(started(jobs, at, at + limits.window) for at in steps) / limits.starts
+    return min(1, max(started(jobs, at, at + limits.window) for at in steps) / limits.starts)
 
 
 def check(verdict, nodes, limits, table, ending):
