@@ -20,6 +20,7 @@ static const char help[] =
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
     "  weir plugins    list plugins and refused plugin files\n"
+    "  weir plugin     test plugin files\n"
     "\n"
     "  weir --version | --help\n"
     "\n"
@@ -36,6 +37,7 @@ static const struct part parts[] = {
     {"exec", "weir exec", run_exec, EXEC_FAILED},
     {"hold", "weir hold", run_hold, EXEC_FAILED},
     {"ls", "weir ls", run_ls, ENDING_SYSTEM},
+    {"plugin", "weir plugin", run_plugin, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},
     {"stat", "weir stat", run_stat, ENDING_SYSTEM},

@@ -19,6 +19,7 @@ int run_check(int argc, char **argv);
 int run_exec(int argc, char **argv);
 int run_hold(int argc, char **argv);
 int run_ls(int argc, char **argv);
+int run_plugin(int argc, char **argv);
 int run_plugins(int argc, char **argv);
 int run_rm(int argc, char **argv);
 int run_stat(int argc, char **argv);
