@@ -243,13 +243,15 @@ class Bytes(Behavior):
 
 
 class Slow(Behavior):
-    """Each reply takes some milliseconds; one in a hundred takes long, though less than a call may."""
+    """Each reply takes some milliseconds; one in a hundred takes long, though less than a call may, and
+    less than half a session: a heartbeat follows the reply to the one before, so two that are both later
+    than that end a session."""
 
     def reply(self, frame, pair):
         if not self.active:
             return [(0, frame)]
         self.count("replies slowed")
-        return [(self.random.uniform(0.2, 0.6) if self.random.random() < 0.01 else self.random.uniform(0, 0.012), frame)]
+        return [(self.random.uniform(0.2, 0.45) if self.random.random() < 0.01 else self.random.uniform(0, 0.012), frame)]
 
 
 class Late(Behavior):
