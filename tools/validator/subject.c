@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SUBJECT_TRIES 200u /* so many settings may be refused in a row */
+#define SUBJECT_TRIES     200u                /* so many settings may be refused in a row */
+#define SUBJECT_STATE_MAX (UINT64_C(1) << 16) /* larger states would take too long */
 
 static const char *subject_type_name(uint32_t type)
 {
@@ -63,7 +64,8 @@ static int subject_configure(struct subject *subject, void *config, struct weir_
     return r;
 }
 
-/* Makes configuration and states, once the settings are chosen. False: they are refused. */
+/* Makes configuration and states, once the settings are chosen. False: they are refused, or the
+ * state is too large to be tried. */
 static bool subject_build(struct subject *subject)
 {
     struct trial *trial = subject->trial;
@@ -75,6 +77,10 @@ static bool subject_build(struct subject *subject)
     if (subject_configure(subject, NULL, &subject->footprint) < 0)
         return false;
     subject_check_footprint(trial, &subject->footprint);
+    if (subject->footprint.state > SUBJECT_STATE_MAX) {
+        subject->is_too_large = true;
+        return false;
+    }
     arena_make(trial, &subject->config, "its configuration", subject->footprint.config, at_the_end);
     if (subject_configure(subject, subject->config.data, &again) < 0)
         trial_fail(trial, "configure accepts at first, and refuses then");
@@ -92,6 +98,7 @@ static bool subject_build(struct subject *subject)
 bool subject_make(struct trial *trial, struct subject *ret, const struct subject_way *way)
 {
     const struct weir_algorithm *ops = trial->plugin->ops;
+    bool is_too_large = false;
 
     for (unsigned i = 0; i < SUBJECT_TRIES; i++) {
         *ret = (struct subject){.trial = trial, .ops = ops, .way = *way};
@@ -102,7 +109,10 @@ bool subject_make(struct trial *trial, struct subject *ret, const struct subject
         ret->settings.setup.limit_type = subject_choose_type(trial, ops->types);
         if (subject_build(ret))
             return true;
+        is_too_large |= ret->is_too_large;
     }
+    if (is_too_large)
+        trial_skip(trial, "its states are too large");
     return false;
 }
 
@@ -267,8 +277,22 @@ void subject_charge(struct subject *subject, uint64_t now, uint64_t amount)
 void subject_release(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns)
 {
     const struct weir_instant at = subject_begin(subject, "release", now, amount, false);
+    const struct weir_release release = {
+        .size = sizeof(release),
+        .amount = amount,
+        .granted_ns = granted_ns,
+        .latency_ns = now > granted_ns ? now - granted_ns : 0,
+        .outcome = (uint32_t)trial_below(subject->trial, WEIR_OUTCOME_CANCELED + 2)};
 
-    subject->ops->release(subject->config.data, subject_state(subject), &at, amount, granted_ns, 0);
+    subject->ops->release(subject->config.data, subject_state(subject), &at, &release);
+    subject_end(subject);
+}
+
+void subject_observe(struct subject *subject, uint64_t now, uint64_t ret[WEIR_GAUGES_MAX])
+{
+    const struct weir_instant at = subject_begin(subject, "observe", now, 0, true);
+
+    subject->ops->observe(subject->config.data, subject_state(subject), &at, ret);
     subject_end(subject);
 }
 

@@ -25,7 +25,8 @@ struct subject {
     struct weir_footprint footprint;
     struct subject_way way;
     struct arena config, states[2], other;
-    unsigned current; /* the state is in states[current] */
+    unsigned current;  /* the state is in states[current] */
+    bool is_too_large; /* its state, to be tried */
 };
 
 /* Configures the algorithm with random settings that it accepts. False: it has refused all. */
@@ -53,6 +54,7 @@ void subject_refund_strict(struct subject *subject, uint64_t now, uint64_t amoun
                            uint64_t granted_ns);
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount);
 void subject_release(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
+void subject_observe(struct subject *subject, uint64_t now, uint64_t ret[WEIR_GAUGES_MAX]);
 int subject_check(struct subject *subject);
 int subject_is_new(struct subject *subject, uint64_t now);
 

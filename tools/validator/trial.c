@@ -11,9 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TRIAL_ROUNDS 200u /* at most, if the time lasts */
-#define ARENA_FILL   0xa5 /* beside the bytes of an arena */
-#define ARENAS_MAX   16u
+#define ARENA_FILL 0xa5 /* beside the bytes of an arena */
+#define ARENAS_MAX 16u
 
 static struct trial *trial_current; /* of this process, for the handler of faults */
 static struct arena *arenas[ARENAS_MAX];
@@ -74,7 +73,8 @@ bool trial_next(struct trial *trial)
 {
     uint64_t state = trial->seed;
 
-    if (trial->round == TRIAL_ROUNDS || (trial->round && trial_used_ns() > trial->budget_ns))
+    if (trial->budget_ns ? trial->round && trial_used_ns() > trial->budget_ns
+                         : trial->round == TRIAL_ROUNDS)
         return false;
     state = trial_mix(&state) + trial->round++;
     trial->random = trial_mix(&state);

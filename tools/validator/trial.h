@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <weir/plugin.h>
 
+#define TRIAL_ROUNDS 40u /* of a test, if no time is given */
+
 /* What a test leaves behind, in memory shared with the command. */
 struct trial_report {
     bool is_loaded;     /* the plugin was found in the file */
@@ -28,7 +30,7 @@ struct trial {
     struct trial_report *report;
     uint64_t random; /* state of the random numbers of the current round */
     uint64_t seed;
-    uint64_t budget_ns; /* processor time after which no further round begins */
+    uint64_t budget_ns; /* processor time after which no further round begins; 0: TRIAL_ROUNDS */
     unsigned round;
 };
 

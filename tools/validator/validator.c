@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
-#define VALIDATOR_HANG_S     3u  /* processor time beyond the budget that a test may take */
+#define VALIDATOR_HANG_S     5u  /* processor time beyond the budget that a test may take */
 #define VALIDATOR_PATIENCE   20u /* times that, on a busy machine, or for a plugin that sleeps */
 #define VALIDATOR_LOADED_MAX 64u /* plugins of a file */
 

@@ -20,7 +20,7 @@ struct validator_result {
 struct validator_options {
     const char *path;
     uint64_t seed;
-    uint64_t budget_ns; /* of each test */
+    uint64_t budget_ns; /* processor time of each test; 0: some rounds, as many with each seed */
     void (*report)(void *userdata, const struct validator_result *result);
     void *userdata;
 };

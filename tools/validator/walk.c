@@ -105,13 +105,15 @@ bool walk_take(struct walk *walk, uint64_t ready, uint64_t amount)
     return true;
 }
 
-/* A number that stands for some bytes: FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo). */
+/* A number that stands for some words: FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo), by words. */
 static uint64_t walk_digest(const unsigned char *bytes, size_t size)
 {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = UINT64_C(0xcbf29ce484222325), word;
 
-    for (size_t i = 0; i < size; i++)
-        digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < size; i += sizeof(word)) {
+        memcpy(&word, bytes + i, sizeof(word));
+        digest = (digest ^ word) * UINT64_C(0x100000001b3);
+    }
     return digest;
 }
 
