@@ -12,7 +12,7 @@
 #include <time.h>
 
 static const char help[] =
-    "Usage: weir plugin check [--json] [--seed N] [--time SECONDS] FILE...\n"
+    "Usage: weir plugin check [--json] [--seed N] [--time SECONDS] [--only TEST] FILE...\n"
     "\n"
     "Tests the algorithms and balancers of plugin files against what weir-plugin(7) demands of "
     "them,\n"
@@ -22,6 +22,7 @@ static const char help[] =
     "\n"
     "  -j, --json           write JSON\n"
     "  -s, --seed N         repeat the tests that another run with this seed made\n"
+    "  -o, --only TEST      make this test alone\n"
     "  -t, --time SECONDS   processor time of each test; without it, 40 rounds\n"
     "  -v, --verbose        also list the tests that found nothing\n"
     "  -h, --help           show this text\n"
@@ -34,7 +35,7 @@ static const char help[] =
 struct plugin_report {
     bool as_json, is_verbose;
     struct json json;
-    const char *path;
+    const char *path, *only;
     unsigned wrong, run;
     uint64_t seed;
     char plugin[256]; /* that the last line was about */
@@ -91,6 +92,7 @@ static void plugin_on_result(void *userdata, const struct validator_result *resu
 static int plugin_check_file(struct plugin_report *report, const char *path, uint64_t seconds)
 {
     const struct validator_options options = {.path = path,
+                                              .only = report->only,
                                               .seed = report->seed,
                                               .budget_ns = seconds * 1000000000u,
                                               .report = plugin_on_result,
@@ -101,6 +103,11 @@ static int plugin_check_file(struct plugin_report *report, const char *path, uin
     report->plugin[0] = '\0';
     if (validator_run(&options) < 0) {
         fprintf(stderr, "weir plugin: %s cannot be tested: %s\n", path, strerror(errno));
+        return ENDING_SYSTEM;
+    }
+    if (!report->run) {
+        fprintf(stderr, "weir plugin: %s: no test %s was made\n", path,
+                report->only ? report->only : "");
         return ENDING_SYSTEM;
     }
     if (!report->as_json)
@@ -160,11 +167,13 @@ static int run_plugin_check(int argc, char **argv)
     uint64_t seconds = 0;
     int option;
 
-    while ((option = getopt_long(argc, argv, "hjs:t:v", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "hjo:s:t:v", options, NULL)) != -1) {
         if (option == 'h')
             return usage_help(help);
         if (option == 'j')
             report.as_json = true;
+        else if (option == 'o')
+            report.only = optarg;
         else if (option == 'v')
             report.is_verbose = true;
         else if (option == 's' && !plugin_read_number(optarg, UINT64_MAX, &report.seed))

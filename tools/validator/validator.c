@@ -211,6 +211,11 @@ static int validator_fork(struct validator_job *job)
     return 0;
 }
 
+static bool validator_wants(const struct validator_options *options, const char *test)
+{
+    return !options->only || strcmp(options->only, test) == 0;
+}
+
 static void validator_report(const struct validator_job *job, const char *plugin)
 {
     const struct trial_report *report = job->report;
@@ -232,6 +237,8 @@ static int validator_run_tests(struct validator_job *job, const struct validator
                                const char *plugin)
 {
     for (; tests->name; tests++) {
+        if (!validator_wants(job->options, tests->name))
+            continue;
         job->test = tests;
         job->seen = 0;
         if (validator_fork(job) < 0)
@@ -267,7 +274,8 @@ static void validator_look(const struct validator_options *options)
                 result.verdict = VERDICT_WRONG;
                 result.text = findings[j].text;
             }
-        options->report(options->userdata, &result);
+        if (validator_wants(options, tests[i].name))
+            options->report(options->userdata, &result);
     }
 }
 
@@ -284,7 +292,8 @@ static int validator_load(struct validator_job *job)
                  listing->refusal[0] ? listing->refusal
                                      : "is not looked at: its name does not end in .so");
     job->test = &load;
-    validator_report(job, "");
+    if (validator_wants(job->options, load.name) || job->report->finding[0])
+        validator_report(job, "");
     return 0;
 }
 

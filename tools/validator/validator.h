@@ -19,6 +19,7 @@ struct validator_result {
 
 struct validator_options {
     const char *path;
+    const char *only; /* name of the one test to be made; NULL: all */
     uint64_t seed;
     uint64_t budget_ns; /* processor time of each test; 0: some rounds, as many with each seed */
     void (*report)(void *userdata, const struct validator_result *result);
