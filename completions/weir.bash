@@ -98,6 +98,7 @@ _weir_options()
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
+    plugin) echo --json --seed --time --only --verbose --help ;;
     plugins) echo --json --config --plugin-dir --timeout --help ;;
     *) echo --help --version ;;
     esac
@@ -110,7 +111,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec hold stat top ls rm check plugins --help --version" -- "$current")
+            "exec hold stat top ls rm check plugin plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then
@@ -142,17 +143,21 @@ _weir()
         compopt -o default
         return
         ;;
-    exec:-[laStwE] | hold:-[laStwE] | *:--fd | *:--exit-code | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i)
+    exec:-[laStwE] | hold:-[laStwE] | *:--fd | *:--exit-code | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i | plugin:-[sto] | plugin:--seed | plugin:--time | plugin:--only)
         return
         ;;
     esac
+    if [[ $part == plugin ]] && ((COMP_CWORD == 2)) && [[ $current != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W check -- "$current")
+        return
+    fi
     if [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_weir_options "$part")" -- "$current")
         return
     fi
     case $part in
     stat | top | rm) _weir_complete_sets "$part" "$current" ;;
-    check | plugins) compopt -o default ;;
+    check | plugin | plugins) compopt -o default ;;
     esac
 }
 

@@ -159,9 +159,13 @@ static int plugin_check_files(struct plugin_report *report, char **paths, uint64
 static int run_plugin_check(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'},       {"json", no_argument, NULL, 'j'},
-        {"seed", required_argument, NULL, 's'}, {"time", required_argument, NULL, 't'},
-        {"verbose", no_argument, NULL, 'v'},    {NULL, 0, NULL, 0},
+        {"help", no_argument, NULL, 'h'},
+        {"json", no_argument, NULL, 'j'},
+        {"only", required_argument, NULL, 'o'},
+        {"seed", required_argument, NULL, 's'},
+        {"time", required_argument, NULL, 't'},
+        {"verbose", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     struct plugin_report report = {.seed = plugin_new_seed()};
     uint64_t seconds = 0;

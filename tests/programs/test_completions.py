@@ -64,8 +64,10 @@ class Bash(Completions):
 
     def test_commands(self):
         self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "check",
-                                                    "plugins", "--help", "--version"]))
+                                                    "plugin", "plugins", "--help", "--version"]))
         self.assertEqual(self.complete("s"), ["stat"])
+        self.assertEqual(self.complete("plugin", ""), ["check"])
+        self.assertEqual(self.complete("plugin", "check", "--o"), ["--only"])
 
     def test_options(self):
         self.assertEqual(self.complete("exec", "--t"), ["--timeout"])
@@ -79,7 +81,7 @@ class Bash(Completions):
         self.assertEqual(self.complete("stat", "--sort", ""), ["name", "waiting"])
         self.assertEqual(self.complete("stat", "-m", ""), [])
         self.assertEqual(self.complete("hold", "--fd", ""), [])
-        for part in ("exec", "hold", "stat", "top", "ls", "rm", "check", "plugins"):
+        for part in ("exec", "hold", "stat", "top", "ls", "rm", "check", "plugin", "plugins"):
             self.assertIn("--help", self.complete(part, "--"))
 
     def test_names(self):
@@ -126,7 +128,7 @@ class Zsh(Completions):
         return done.stdout
 
     def test_commands(self):
-        self.assertIn("weir plugins", self.complete("weir pl"))
+        self.assertIn("weir plugin", self.complete("weir pl"))
 
     def test_options(self):
         self.assertIn("--retry-after", self.complete("weir exec --retr"))
@@ -135,7 +137,7 @@ class Zsh(Completions):
         self.assertIn("--sort waiting", self.complete("weir top --sort w"))
         self.assertIn("--prometheus", self.complete("weir stat --pro"))
         self.assertIn("--plugin-dir", self.complete("weir check --plug"))
-        for part in ("check", "plugins"):  # they look at no shared set
+        for part in ("check", "plugin", "plugins"):  # they look at no shared set
             self.assertNotIn("--process-dir", self.complete(f"weir {part} --process-"))
 
     def test_names(self):

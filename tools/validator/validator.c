@@ -248,8 +248,17 @@ static int validator_run_tests(struct validator_job *job, const struct validator
     return 0;
 }
 
-/* Reports what was found in the file without loading it, of each test. */
-static void validator_look(const struct validator_options *options)
+static bool validator_has_backend(const struct validator_listing *listing)
+{
+    for (unsigned i = 0; i < listing->n; i++)
+        if (listing->plugins[i].kind == WEIR_PLUGIN_BACKEND)
+            return true;
+    return false;
+}
+
+/* Reports what was found in the file without running it, of each test. A backend may do most of it.
+ */
+static void validator_look(const struct validator_options *options, bool has_backend)
 {
     static const struct validator_test tests[] = {
         {"file", "it is a shared object", NULL},
@@ -274,6 +283,10 @@ static void validator_look(const struct validator_options *options)
                 result.verdict = VERDICT_WRONG;
                 result.text = findings[j].text;
             }
+        if (has_backend) {
+            result.verdict = VERDICT_SKIPPED;
+            result.text = "a backend may do I/O, allocate and lock";
+        }
         if (validator_wants(options, tests[i].name))
             options->report(options->userdata, &result);
     }
@@ -301,6 +314,7 @@ static int validator_run_all(struct validator_job *job)
 {
     if (validator_load(job) < 0)
         return -1;
+    validator_look(job->options, validator_has_backend(job->listing));
     for (job->number = 0; job->number < job->listing->n; job->number++) {
         uint32_t kind = job->listing->plugins[job->number].kind;
         const char *title = job->listing->plugins[job->number].title;
@@ -335,7 +349,6 @@ int validator_run(const struct validator_options *options)
     }
     job.report = shared;
     job.listing = (struct validator_listing *)(shared + 1);
-    validator_look(options);
     r = validator_run_all(&job);
     code = errno;
     munmap(shared, size);

@@ -75,11 +75,13 @@ static _Thread_local uint64_t counted;
 #ifdef BROKEN_CONSTRUCTOR
 __attribute__((constructor)) static void begin(void)
 {
+    __asm__ volatile("");
 }
 #endif
 #ifdef BROKEN_DESTRUCTOR
 __attribute__((destructor)) static void end(void)
 {
+    __asm__ volatile("");
 }
 #endif
 #ifdef BROKEN_CRASH_AT_LOAD
@@ -274,9 +276,6 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     if (noise[32] & 1)
         return at->now_ns + 1;
 #endif
-#ifdef BROKEN_OVER_MAX
-    amount = amount > config->capacity ? config->capacity : amount;
-#endif
     if (amount > config->capacity)
         return WEIR_NEVER;
     need = amount * config->interval;
@@ -454,7 +453,7 @@ static uint64_t available_by_table(const void *bytes, const void *memory,
     (void)read;
     return available(bytes, memory, at);
 }
-#define available available_by_table
+#define AVAILABLE available_by_table
 #endif
 #ifdef BROKEN_CORRUPT_LOOP
 static uint64_t available_by_steps(const void *bytes, const void *memory,
@@ -466,7 +465,7 @@ static uint64_t available_by_steps(const void *bytes, const void *memory,
         OPAQUE(i);
     return available(bytes, memory, at);
 }
-#define available available_by_steps
+#define AVAILABLE available_by_steps
 #endif
 
 #ifdef BROKEN_NOT_MONOTONE
@@ -491,8 +490,8 @@ static void take_by_window(const void *bytes, void *memory, const struct weir_in
     (void)amount;
     ((struct state *)memory)->full = at->now_ns;
 }
-#define ready_at ready_by_window
-#define take     take_by_window
+#define READY_AT ready_by_window
+#define TAKE     take_by_window
 #endif
 
 #ifdef BROKEN_TIME_BACK
@@ -517,8 +516,16 @@ static void take_in_window(const void *bytes, void *memory, const struct weir_in
     (void)amount;
     ((struct state *)memory)->full = at->now_ns / config->depth + 1;
 }
-#define ready_at ready_in_window
-#define take     take_in_window
+#define READY_AT ready_in_window
+#define TAKE     take_in_window
+#endif
+
+#ifndef READY_AT
+#define READY_AT ready_at
+#define TAKE     take
+#endif
+#ifndef AVAILABLE
+#define AVAILABLE available
 #endif
 
 static const struct weir_algorithm ops = {
@@ -531,12 +538,12 @@ static const struct weir_algorithm ops = {
              | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,
 #ifndef BROKEN_LACKS_READY_AT
-    .ready_at = ready_at,
+    .ready_at = READY_AT,
 #endif
-    .take = take,
+    .take = TAKE,
     .refund = refund,
     .charge = charge,
-    .available = available,
+    .available = AVAILABLE,
     .check = check,
     .try_take = try_take,
     .is_new = is_new,
