@@ -59,7 +59,8 @@ static const char *parameter_type_name(uint32_t type)
     static const char *const names[] = {
         [WEIR_PARAMETER_AMOUNT] = "amount",   [WEIR_PARAMETER_DURATION] = "duration",
         [WEIR_PARAMETER_BOOLEAN] = "boolean", [WEIR_PARAMETER_CHOICE] = "choice",
-        [WEIR_PARAMETER_TEXT] = "text",
+        [WEIR_PARAMETER_TEXT] = "text",       [WEIR_PARAMETER_RATIO] = "ratio",
+        [WEIR_PARAMETER_SIZE] = "size",
     };
 
     return names[type];
@@ -67,14 +68,15 @@ static const char *parameter_type_name(uint32_t type)
 
 static bool has_range(const struct weir_parameter *parameter)
 {
-    return parameter->type == WEIR_PARAMETER_AMOUNT || parameter->type == WEIR_PARAMETER_DURATION;
+    return parameter->type == WEIR_PARAMETER_AMOUNT || parameter->type == WEIR_PARAMETER_DURATION ||
+           parameter->type == WEIR_PARAMETER_RATIO || parameter->type == WEIR_PARAMETER_SIZE;
 }
 
 /* Returns whether there is a default. 0 is none for amounts, durations and texts; `doc` then
  * explains. */
 static bool has_default(const struct weir_parameter *parameter)
 {
-    return (parameter->flags & WEIR_PARAMETER_REQUIRED) == 0 &&
+    return (parameter->flags & (WEIR_PARAMETER_REQUIRED | WEIR_PARAMETER_LIST)) == 0 &&
            (parameter->default_value != 0 || parameter->type == WEIR_PARAMETER_BOOLEAN ||
             parameter->type == WEIR_PARAMETER_CHOICE);
 }
@@ -88,6 +90,10 @@ static const char *format_value(const struct weir_parameter *parameter, uint64_t
         return units_format(UNITS_AMOUNT, value, buffer);
     case WEIR_PARAMETER_DURATION:
         return units_format(UNITS_DURATION, value, buffer);
+    case WEIR_PARAMETER_RATIO:
+        return units_format(UNITS_RATIO, value, buffer);
+    case WEIR_PARAMETER_SIZE:
+        return units_format(UNITS_SIZE, value, buffer);
     case WEIR_PARAMETER_BOOLEAN:
         return value != 0 ? "true" : "false";
     default:
@@ -101,7 +107,10 @@ static void print_parameter(FILE *out, const struct weir_parameter *parameter)
 {
     char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX];
 
-    fprintf(out, "    %-12s %s", parameter->name, parameter_type_name(parameter->type));
+    fprintf(out, "    %-12s %s%s%s", parameter->name,
+            (parameter->flags & WEIR_PARAMETER_LIST) != 0 ? "list of " : "",
+            (parameter->flags & WEIR_PARAMETER_SECRET) != 0 ? "secret " : "",
+            parameter_type_name(parameter->type));
     if (has_range(parameter) && parameter->max > HUGE_VALUE)
         fprintf(out, " from %s", format_value(parameter, parameter->min, low));
     else if (has_range(parameter))
@@ -136,6 +145,8 @@ static void json_parameter(struct json *json, const struct weir_parameter *param
     json_text(json, "name", parameter->name);
     json_text(json, "type", parameter_type_name(parameter->type));
     json_boolean(json, "required", (parameter->flags & WEIR_PARAMETER_REQUIRED) != 0);
+    json_boolean(json, "list", (parameter->flags & WEIR_PARAMETER_LIST) != 0);
+    json_boolean(json, "secret", (parameter->flags & WEIR_PARAMETER_SECRET) != 0);
     if (has_range(parameter)) {
         json_number(json, "min", parameter->min);
         json_number(json, "max", parameter->max);

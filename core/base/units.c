@@ -26,6 +26,7 @@ static const struct unit units_of[][7] = {
                     {"MiB", UINT64_C(1) << 20},
                     {"KiB", UINT64_C(1) << 10},
                     {"", 1}},
+    [UNITS_RATIO] = {{"", 1}},
 };
 
 /* Other spellings of units, in small letters. A unit in letters of the wrong case needs no row. */
@@ -67,11 +68,48 @@ static const char *units_parse_digits(const char *text, uint64_t *ret, int *r)
     return at;
 }
 
+/* Reads the decimals of a ratio, at most nine. Returns a pointer behind them, or NULL. */
+static const char *units_parse_decimals(const char *text, uint64_t *ret)
+{
+    uint64_t place = UNITS_RATIO_ONE, value = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        place /= 10;
+        if (place == 0)
+            return NULL;
+        value += (uint64_t)(*at - '0') * place;
+    }
+    *ret = value;
+    return at > text ? at : NULL;
+}
+
+/* What is finer than a thousand-millionth is no ratio. */
+static int units_parse_ratio(const char *text, uint64_t *ret)
+{
+    uint64_t whole, part = 0, value;
+    int r;
+    const char *at = units_parse_digits(text, &whole, &r);
+    if (at && *at == '.')
+        at = units_parse_decimals(at + 1, &part);
+    bool is_percent = at && *at == '%';
+    if (!at || at[is_percent] != '\0')
+        return -EINVAL;
+    if (r < 0 || __builtin_mul_overflow(whole, UNITS_RATIO_ONE, &value) ||
+        __builtin_add_overflow(value, part, &value))
+        return -ERANGE;
+    if (is_percent && value % 100 != 0)
+        return -EINVAL;
+    *ret = is_percent ? value / 100 : value;
+    return 0;
+}
+
 int units_parse(enum units_kind kind, const char *text, uint64_t *ret)
 {
     const struct unit *at = units_of[kind];
     uint64_t value, product;
     int r;
+    if (kind == UNITS_RATIO)
+        return units_parse_ratio(text, ret);
     const char *name = units_parse_digits(text, &value, &r);
     if (!name)
         return -EINVAL;
@@ -109,7 +147,7 @@ bool units_suggest(enum units_kind kind, const char *text, char ret[static UNITS
     char suggestion[UNITS_TEXT_MAX];
     uint64_t number;
     int size;
-    if (digits == 0 || digits >= sizeof(suggestion) || !name)
+    if (kind == UNITS_RATIO || digits == 0 || digits >= sizeof(suggestion) || !name)
         return false;
     size = snprintf(suggestion, sizeof(suggestion), "%.*s%s", (int)digits, text, name);
     if (size >= (int)sizeof(suggestion) || units_parse(kind, suggestion, &number) < 0)
@@ -118,9 +156,25 @@ bool units_suggest(enum units_kind kind, const char *text, char ret[static UNITS
     return true;
 }
 
+static const char *units_format_ratio(uint64_t value, char buffer[UNITS_TEXT_MAX])
+{
+    uint64_t part = value % UNITS_RATIO_ONE;
+    int places = 9;
+    for (; part != 0 && part % 10 == 0; part /= 10)
+        places--;
+    if (part == 0)
+        snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64, value / UNITS_RATIO_ONE);
+    else
+        snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64 ".%0*" PRIu64, value / UNITS_RATIO_ONE, places,
+                 part);
+    return buffer;
+}
+
 const char *units_format(enum units_kind kind, uint64_t value, char buffer[UNITS_TEXT_MAX])
 {
     const struct unit *at = units_of[kind];
+    if (kind == UNITS_RATIO)
+        return units_format_ratio(value, buffer);
     while (at->factor > 1 && (value == 0 || value % at->factor != 0))
         at++;
     snprintf(buffer, UNITS_TEXT_MAX, "%" PRIu64 "%s", value / at->factor, at->name);
@@ -145,7 +199,7 @@ const char *units_format_about(enum units_kind kind, uint64_t value, char buffer
     const uint64_t year = UINT64_C(31556952) * 1000000000; /* the mean one of the calendar */
     const struct unit *at = units_of[kind];
     units_format(kind, value, buffer);
-    if (strspn(buffer, "0123456789") <= UNITS_DIGITS_MAX) {
+    if (kind == UNITS_RATIO || strspn(buffer, "0123456789") <= UNITS_DIGITS_MAX) {
         if (kind == UNITS_SIZE && value % 1024 != 0)
             strcat(buffer, " bytes");
         return buffer;

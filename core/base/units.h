@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Numbers with units: amounts `90000`, `10k`, `1M`; durations `250ms`, `60s`, `1d`; sizes `4096`,
- * `64KiB`, `16MiB`. Whole numbers only, exact, without blanks, signs or leading zeros.
+ * `64KiB`, `16MiB`; ratios `0.25`, `25%`, which are counted in thousand-millionths. Other numbers
+ * are whole. All are exact, without blanks, signs or leading zeros.
  */
 #ifndef WEIR_CORE_BASE_UNITS_H
 #define WEIR_CORE_BASE_UNITS_H
@@ -12,7 +13,9 @@
 /* Size of a buffer for any formatted number, with the NUL. */
 #define UNITS_TEXT_MAX 24
 
-enum units_kind { UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE };
+enum units_kind { UNITS_AMOUNT, UNITS_DURATION, UNITS_SIZE, UNITS_RATIO };
+
+#define UNITS_RATIO_ONE UINT64_C(1000000000)
 
 /* Parses the whole text. Returns 0, -EINVAL (not of this kind) or -ERANGE (does not fit 64 bits).
  */

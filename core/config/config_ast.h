@@ -21,6 +21,7 @@ struct setting {
     struct config_value value;
     const char *refusal; /* what is wrong with the value if it has no text: to be complained about
                           * unless the name is wrong already */
+    const char *list;    /* of a list, which has no text: its values, with commas between */
 };
 
 struct settings {

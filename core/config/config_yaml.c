@@ -6,6 +6,7 @@
 #include "config/yaml_reader.h"
 #include "os/os.h"
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum field_kind {
@@ -154,6 +155,28 @@ static void schema_read_value(struct yaml_reader *yaml, const char *name,
         yaml_node_refuse(yaml, name, "a single value", node);
 }
 
+/* Reads a list as a text, unless it has too many values, or one that is none or has a comma. */
+static void schema_read_setting_list(struct yaml_reader *yaml, struct setting *setting)
+{
+    const char *values[WEIR_LIST_MAX];
+    struct yaml_node item;
+    size_t n = 0, size = 0, at = 0;
+    bool ok = true;
+    while (yaml_item_read(yaml, &item)) {
+        ok = ok && item.kind == YAML_TEXT && n < WEIR_LIST_MAX && !strchr(item.value.text, ',');
+        if (ok) {
+            values[n++] = item.value.text;
+            size += strlen(item.value.text) + strlen(", ");
+        } else {
+            yaml_node_skip(yaml, &item);
+        }
+    }
+    char *list = ok ? config_ast_alloc(yaml->ast, size + 1, 1) : NULL;
+    for (size_t i = 0; list && i < n; i++)
+        at += (size_t)snprintf(list + at, size + 1 - at, "%s%s", i == 0 ? "" : ", ", values[i]);
+    setting->list = list;
+}
+
 /* Reads the value of a pair of any name. The resolver complains about it, as only that knows the
  * names. */
 static void schema_read_setting(struct yaml_reader *yaml, const struct yaml_node *node,
@@ -166,7 +189,10 @@ static void schema_read_setting(struct yaml_reader *yaml, const struct yaml_node
     else if (node->kind == YAML_MAPPING)
         setting->refusal = "takes a single value, not a mapping";
     setting->value = node->value;
-    yaml_node_skip(yaml, node);
+    if (node->kind == YAML_LIST)
+        schema_read_setting_list(yaml, setting);
+    else
+        yaml_node_skip(yaml, node);
 }
 
 static void schema_read(struct yaml_reader *yaml, const struct schema *schema, void *target);

@@ -53,6 +53,8 @@ void set_plan_free(struct set_plan *plan)
 
 void backend_plan_free(struct backend_plan *plan)
 {
+    if (plan->texts)
+        explicit_bzero(plan->texts, plan->texts_size);
     os_free(plan->texts);
     os_free(plan->addresses);
     os_free(plan->values);

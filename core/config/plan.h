@@ -35,7 +35,8 @@ struct backend_plan {
     struct weir_setup setup;             /* of the next three */
     struct weir_value *values;           /* of its parameters */
     const struct weir_value **addresses; /* of the values */
-    char *texts;                         /* the texts among the values */
+    char *texts;                         /* the texts among the values, secrets among them */
+    size_t texts_size;
 };
 
 /* What an engine is told of a limit: the parameters of its algorithm, by name. */

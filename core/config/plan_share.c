@@ -11,10 +11,14 @@ bool limit_is_divisible(const struct limit *limit)
     if (!limit->algorithm)
         return true;
     plugin = plugin_of_algorithm(limit->algorithm);
-    for (uint32_t i = 0; i < plugin->info.parameters_n; i++)
-        if (plugin->parameters[i].flags & WEIR_PARAMETER_DIVISIBLE)
-            return true;
-    return false;
+    bool is_divisible = false;
+    for (uint32_t i = 0; i < plugin->info.parameters_n; i++) {
+        const struct weir_parameter *parameter = &plugin->parameters[i];
+        if (parameter->type == WEIR_PARAMETER_TEXT || parameter->flags & WEIR_PARAMETER_LIST)
+            return false; /* a share is made of numbers alone */
+        is_divisible |= (parameter->flags & WEIR_PARAMETER_DIVISIBLE) != 0;
+    }
+    return is_divisible;
 }
 
 /* Returns a part of a number of units: at least what an algorithm takes. */

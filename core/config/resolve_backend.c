@@ -22,6 +22,7 @@ static void resolve_backend_values(struct resolver *resolver, const struct plugi
     plan->texts = resolve_alloc(resolver, size, 1);
     if (resolver->complaints->memory_failed)
         return;
+    plan->texts_size = size;
     for (uint32_t i = 0; i < n; i++) {
         plan->values[i] = values[i];
         plan->addresses[i] = &plan->values[i];
@@ -29,6 +30,8 @@ static void resolve_backend_values(struct resolver *resolver, const struct plugi
             continue;
         plan->values[i].text = strcpy(plan->texts + at, values[i].text);
         at += strlen(values[i].text) + 1;
+        if (plugin->parameters[i].flags & WEIR_PARAMETER_SECRET)
+            explicit_bzero((char *)(uintptr_t)values[i].text, strlen(values[i].text));
     }
     plugin_set_up(&plan->setup, plugin, plan->addresses);
 }

@@ -195,7 +195,9 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size
     for (size_t i = 0; i < settings->n + ARRAY_LENGTH(fields); i++) {
         bool more = i >= settings->n;
         const char *name = more ? names[i - settings->n] : settings->items[i].name.text;
-        const char *value = more ? fields[i - settings->n]->text : settings->items[i].value.text;
+        const char *value = more                      ? fields[i - settings->n]->text
+                            : settings->items[i].list ? settings->items[i].list
+                                                      : settings->items[i].value.text;
         if (!name || !value)
             continue;
         size += (size_t)snprintf(to ? to + size : NULL, to ? room - size : 0, "%s%c%s", name, '\0',

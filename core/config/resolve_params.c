@@ -4,8 +4,11 @@
 #include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
+#include "os/os.h"
 #include <errno.h>
 #include <string.h>
+
+#define CONFIG_SECRET_MAX ((size_t)64 << 10) /* bytes of a secret's file */
 
 static size_t params_count(const struct params_owner *owner)
 {
@@ -54,9 +57,12 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
             at++;
         if (at == n && params_complain_unknown(resolver, owner, &setting->name))
             continue;
-        if (setting->refusal)
+        bool is_list = at < n && (owner->plugin->parameters[at].flags & WEIR_PARAMETER_LIST);
+        if (setting->refusal && !(is_list && setting->list))
             complain(resolver->complaints, setting->value.mark, "`%s` %s",
-                     error_text(setting->name.text).text, setting->refusal);
+                     error_text(setting->name.text).text,
+                     is_list ? "takes a list of single values, at most 64, without commas"
+                             : setting->refusal);
         if (at < n && params->settings[at])
             complain(resolver->complaints, setting->name.mark, "`%s` is given twice",
                      error_text(setting->name.text).text);
@@ -87,14 +93,18 @@ static bool params_read_text(struct complaints *complaints, const struct weir_pa
 static bool params_read_one(struct complaints *complaints, const struct weir_parameter *parameter,
                             const struct config_value *value, struct weir_value *ret)
 {
+    static const enum units_kind units[] = {[WEIR_PARAMETER_AMOUNT] = UNITS_AMOUNT,
+                                            [WEIR_PARAMETER_DURATION] = UNITS_DURATION,
+                                            [WEIR_PARAMETER_RATIO] = UNITS_RATIO,
+                                            [WEIR_PARAMETER_SIZE] = UNITS_SIZE};
     bool truth = false;
     size_t n = 0;
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
     case WEIR_PARAMETER_DURATION:
-        return value_read_number(complaints, parameter->name, value,
-                                 parameter->type == WEIR_PARAMETER_AMOUNT ? UNITS_AMOUNT
-                                                                          : UNITS_DURATION,
+    case WEIR_PARAMETER_RATIO:
+    case WEIR_PARAMETER_SIZE:
+        return value_read_number(complaints, parameter->name, value, units[parameter->type],
                                  parameter->min, parameter->max, &ret->value);
     case WEIR_PARAMETER_BOOLEAN:
         if (!value_read_boolean(complaints, parameter->name, value, &truth))
@@ -111,6 +121,95 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
     }
 }
 
+/* Reads the values of a list, which live as long as the AST. Blanks around them do not count. */
+static bool params_read_list(struct resolver *resolver, const struct weir_parameter *parameter,
+                             const struct setting *setting, struct weir_value *ret)
+{
+    const char *text = setting->list ? setting->list : setting->value.text;
+    struct weir_value *values = resolve_scratch(resolver, WEIR_LIST_MAX, sizeof(*values));
+    const struct weir_value **items = resolve_scratch(resolver, WEIR_LIST_MAX, sizeof(*items));
+    bool ok = true;
+    ret->items = items;
+    if (!text || !values || !items)
+        return false;
+    for (const char *at = text + strspn(text, " "); *at != '\0'; at += strspn(at, " ,")) {
+        size_t length = strcspn(at, ","), end = length;
+        if (ret->items_n == WEIR_LIST_MAX) {
+            complain(resolver->complaints, setting->value.mark, "`%s` has more than %u values",
+                     parameter->name, WEIR_LIST_MAX);
+            return false;
+        }
+        while (end > 0 && at[end - 1] == ' ')
+            end--;
+        struct weir_value *value = &values[ret->items_n];
+        struct config_value item = {config_ast_strdup(resolver->ast, at, end), setting->value.mark};
+        *value = (struct weir_value){.size = sizeof(*value), .given = 1};
+        items[ret->items_n++] = value;
+        ok = params_read_one(resolver->complaints, parameter, &item, value) && ok;
+        at += length;
+    }
+    return ok;
+}
+
+/* Reads the text of a secret from where the configuration says it is. Returns NULL, and why not. */
+static char *params_fetch_secret(struct resolver *resolver, const char *place, const char **ret_why)
+{
+    char *bytes = NULL, *text = NULL;
+    const char *from = place + strcspn(place, ":") + 1;
+    size_t length = 0;
+    int r;
+    if (strncmp(place, "env:", 4) == 0) {
+        const char *value = os_getenv(from);
+        *ret_why = "is in an environment variable that is not set";
+        return value ? config_ast_strdup(resolver->ast, value, strlen(value)) : NULL;
+    }
+    r = os_file_read(from, CONFIG_SECRET_MAX, &bytes, &length);
+    *ret_why = r < 0 ? strerrordesc_np(-r) : "is in a file with a byte that no text has";
+    if (r < 0)
+        return NULL;
+    if (length > 0 && bytes[length - 1] == '\n')
+        length--;
+    if (strnlen(bytes, length) == length)
+        text = config_ast_strdup(resolver->ast, bytes, length);
+    explicit_bzero(bytes, length);
+    os_free(bytes);
+    return text;
+}
+
+/* Reads a secret. What is written in its place may be the secret itself: then the complaint has no
+ * place in the text that could be shown, and does not say what is there. */
+static bool params_read_secret(struct resolver *resolver, const struct weir_parameter *parameter,
+                               const struct setting *setting, struct weir_value *ret)
+{
+    struct config_value value = setting->value;
+    const char *why = NULL;
+    if (!value.text)
+        return false;
+    if (strncmp(value.text, "env:", 4) != 0 && strncmp(value.text, "file:/", 6) != 0) {
+        complain(resolver->complaints, ((struct mark){0, 0}),
+                 "line %u: `%s` is a secret: write where it is, as `file:/run/secrets/x` or "
+                 "`env:NAME`",
+                 value.mark.line, parameter->name);
+        return false;
+    }
+    value.text = params_fetch_secret(resolver, setting->value.text, &why);
+    if (!value.text)
+        complain(resolver->complaints, value.mark, "`%s`: `%s` %s", parameter->name,
+                 error_text(setting->value.text).text, why);
+    return params_read_text(resolver->complaints, parameter, &value, ret);
+}
+
+/* Reads the value of a parameter as it was given. */
+static bool params_read_setting(struct resolver *resolver, const struct weir_parameter *parameter,
+                                const struct setting *setting, struct weir_value *ret)
+{
+    if (parameter->flags & WEIR_PARAMETER_LIST)
+        return params_read_list(resolver, parameter, setting, ret);
+    if (parameter->flags & WEIR_PARAMETER_SECRET)
+        return params_read_secret(resolver, parameter, setting, ret);
+    return params_read_one(resolver->complaints, parameter, &setting->value, ret);
+}
+
 bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner)
 {
     struct plugin_params *params = &resolver->params;
@@ -123,7 +222,7 @@ bool resolve_params_read(struct resolver *resolver, const struct params_owner *o
             .size = sizeof(*value), .value = parameter->default_value, .given = setting != NULL};
         params->addresses[i] = value;
         if (setting) {
-            if (!params_read_one(resolver->complaints, parameter, &setting->value, value))
+            if (!params_read_setting(resolver, parameter, setting, value))
                 ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
             ok = false;

@@ -84,6 +84,7 @@ static void value_complain_number(struct complaints *complaints, const char *fie
         [UNITS_AMOUNT] = "a whole amount such as 100, 10k or 1M",
         [UNITS_DURATION] = "a duration such as 250ms, 60s or 1d",
         [UNITS_SIZE] = "a size in bytes such as 65536, 256KiB or 64MiB",
+        [UNITS_RATIO] = "a ratio such as 0.25, 1.5 or 12.5%, of at most nine decimals",
     };
     char suggestion[UNITS_TEXT_MAX];
     uint64_t number = 0;

@@ -245,6 +245,8 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
     switch (parameter->type) {
     case WEIR_PARAMETER_AMOUNT:
     case WEIR_PARAMETER_DURATION:
+    case WEIR_PARAMETER_RATIO:
+    case WEIR_PARAMETER_SIZE:
         min = parameter->min;
         max = parameter->max;
         if (min > max)
@@ -274,6 +276,23 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
     return 0;
 }
 
+/* Checks what the flags of a parameter ask of it: what is a list for one kind of plugin, or a
+ * secret, has no meaning for another one. */
+static int plugin_abi_check_form(const struct plugin_abi_reader *reader,
+                                 const struct weir_parameter *parameter)
+{
+    uint32_t kind = reader->file->plugins[reader->number - 1].info.kind;
+    bool is_list = parameter->flags & WEIR_PARAMETER_LIST;
+    bool is_secret = parameter->flags & WEIR_PARAMETER_SECRET;
+    if (is_list && (kind == WEIR_PLUGIN_BACKEND || parameter->flags & WEIR_PARAMETER_DIVISIBLE))
+        return plugin_abi_refuse(reader, "it is a list: not of backends, and not divisible");
+    if (is_list && parameter->default_value != 0)
+        return plugin_abi_refuse(reader, "it is a list, and has a default");
+    if (is_secret && (kind != WEIR_PLUGIN_BACKEND || parameter->type != WEIR_PARAMETER_TEXT))
+        return plugin_abi_refuse(reader, "it is a secret: only texts of backends are");
+    return 0;
+}
+
 /* Reads one parameter. `*stride` is the size of the first parameter, which all others must have; 0:
  * this is the first. */
 static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const void *data,
@@ -297,9 +316,10 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
     if (r == 0)
-        r = plugin_abi_check_flags(reader, ret->flags,
-                                   WEIR_PARAMETER_REQUIRED | WEIR_PARAMETER_DIVISIBLE);
-    return r != 0 ? r : plugin_abi_check_range(reader, ret);
+        r = plugin_abi_check_flags(reader, ret->flags, WEIR_PARAMETER_LIST | WEIR_PARAMETER_SECRET);
+    if (r == 0)
+        r = plugin_abi_check_range(reader, ret);
+    return r != 0 ? r : plugin_abi_check_form(reader, ret);
 }
 
 static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct plugin *plugin)
@@ -520,18 +540,6 @@ static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, st
                                   0);
 }
 
-/* Only backends take texts: what others make of their parameters must be flat. */
-static int plugin_abi_check_texts(const struct plugin_abi_reader *reader,
-                                  const struct plugin *plugin)
-{
-    for (uint32_t i = 0; i < plugin->info.parameters_n; i++)
-        if (plugin->parameters[i].type == WEIR_PARAMETER_TEXT &&
-            plugin->info.kind != WEIR_PLUGIN_BACKEND)
-            return plugin_abi_refuse(reader, "its parameter `%s` is a text, as only backends have",
-                                     plugin->parameters[i].name);
-    return 0;
-}
-
 static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct weir_plugin *data,
                                   struct plugin *plugin)
 {
@@ -559,8 +567,6 @@ static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct
         r = plugin_abi_check_text(reader, "summary", info->summary);
     if (r == 0)
         r = plugin_abi_read_parameters(reader, plugin);
-    if (r == 0)
-        r = plugin_abi_check_texts(reader, plugin);
     info->parameters = plugin->parameters;
     return r != 0 ? r : plugin_abi_read_operations(reader, plugin);
 }

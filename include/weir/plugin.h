@@ -59,16 +59,26 @@ enum weir_parameter_type {
     WEIR_PARAMETER_DURATION = 2, /* nanoseconds; written 250ms, 60s, 1d */
     WEIR_PARAMETER_BOOLEAN = 3,  /* 0 or 1; written true, false */
     WEIR_PARAMETER_CHOICE = 4,   /* index into `choices`; written as the word */
-    WEIR_PARAMETER_TEXT = 5      /* of backends only: the address of a text, 0: none; min and max
-                                    bound its length in bytes */
+    WEIR_PARAMETER_TEXT = 5,     /* a text; min and max bound its length in bytes */
+    WEIR_PARAMETER_RATIO = 6, /* thousand-millionths, WEIR_RATIO_ONE is 1; written 0.25, 25%, 2 */
+    WEIR_PARAMETER_SIZE = 7   /* bytes; written 65536, 256KiB, 64MiB */
 };
+#define WEIR_RATIO_ONE UINT64_C(1000000000)
+#define WEIR_LIST_MAX  64u /* values of a list */
 
 enum {
     WEIR_PARAMETER_REQUIRED = 1u << 0,
     /* An amount of units that are granted: of n processes that share the limit, each may have an
      * nth of it. Algorithms without such a parameter cannot be shared out (`on_failure:
      * local_share`). */
-    WEIR_PARAMETER_DIVISIBLE = 1u << 1
+    WEIR_PARAMETER_DIVISIBLE = 1u << 1,
+    /* A list of values of the type, each in the range, not of backends; written [10, 20] or "10,
+     * 20". It has no default. */
+    WEIR_PARAMETER_LIST = 1u << 16,
+    /* A secret, of type text, and of backends only. The configuration says where it is: file:/PATH
+     * (without a newline at its end) or env:NAME. The library does not show or log it; nor may the
+     * plugin. */
+    WEIR_PARAMETER_SECRET = 1u << 17
 };
 
 /*
@@ -80,9 +90,9 @@ struct weir_parameter {
     const char *name;           /* [a-z0-9_]+, at most 64 bytes */
     uint32_t type;              /* enum weir_parameter_type */
     uint32_t flags;             /* WEIR_PARAMETER_* */
-    uint64_t min, max;          /* inclusive; of amounts and durations */
-    uint64_t default_value;     /* when not given; for a choice, its index. Of amounts and
-                                   durations, 0 means that there is none, whatever `min` says */
+    uint64_t min, max;          /* inclusive; not of choices and booleans */
+    uint64_t default_value;     /* when not given; for a choice, its index. Of numbers, 0 means
+                                   that there is none, whatever `min` says. Of texts and lists 0 */
     const char *const *choices; /* of choices: 1 .. 64 words like names, then NULL */
     const char *doc;            /* one line of at most 255 bytes, or NULL */
 };
@@ -90,13 +100,15 @@ struct weir_parameter {
 /* The value of one parameter. */
 struct weir_value {
     size_t size;      /* set by the core; fields beyond it do not exist there */
-    uint64_t value;   /* of a text: its length in bytes */
+    uint64_t value;   /* of a text: its length in bytes; of a list: 0 */
     const char *text; /* of a text that was given, else NULL; ends with a NUL */
     uint32_t given;   /* 1: written by the user; 0: the default */
-    uint32_t reserved;
+    uint32_t items_n; /* of a list: how many values it has, at most WEIR_LIST_MAX */
+    const struct weir_value *const *items; /* of a list: one for each, found by their addresses */
 };
 
-/* What a plugin is configured with. Valid during the call, for a backend until `close`. */
+/* What a plugin is configured with. Valid during the call, for a backend until `close`. A plugin
+ * copies texts into its configuration. */
 struct weir_setup {
     size_t size;         /* set by the core; fields beyond it do not exist there */
     uint32_t abi_minor;  /* WEIR_PLUGIN_ABI_MINOR of the library */

@@ -17,7 +17,8 @@ pub struct Value {
     value: u64,
     text: *const c_char,
     given: u32,
-    reserved: u32,
+    items_n: u32,
+    items: *const *const Value,
 }
 #[repr(C)]
 pub struct Setup {

@@ -701,6 +701,13 @@ static const struct weir_parameter parameters[] = {
      .type = WEIR_PARAMETER_TEXT,
      .max = 5,
      .doc = "not looked at"},
+    {.size = sizeof(struct weir_parameter),
+     .name = "key",
+     .type = WEIR_PARAMETER_TEXT,
+     .flags = WEIR_PARAMETER_SECRET,
+     .min = 1,
+     .max = 9,
+     .doc = "not looked at"},
 };
 
 static const struct weir_plugin plugin = {
@@ -709,7 +716,7 @@ static const struct weir_plugin plugin = {
     .name = ENGINE_NAME,
     .version = "1",
     .summary = "an engine of the tests",
-    .parameters_n = 2,
+    .parameters_n = 3,
     .parameters = parameters,
     .ops = &operations,
 };

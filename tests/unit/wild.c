@@ -8,6 +8,7 @@
  * `frozen_try`, `frozen_wide`, `topped`, `receding` and `retracted` break the contract of
  * algorithms once two units are taken.
  */
+#include "typed.h"
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
 
@@ -373,12 +374,73 @@ FAULTY(receding_wide, 0, configure_wide, ready_receding, take_stock, NULL);
 FAULTY(retracted, WEIR_ALGORITHM_WORD, configure_stock, ready_retracted, take_stock, NULL);
 FAULTY(hesitant, WEIR_ALGORITHM_WORD, configure_stock, ready_hesitant, take_stock, NULL);
 
+/* ---- an algorithm that has parameters of all types ---- */
+
+static int configure_typed(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
+                           struct weir_reason *reterr)
+{
+    const struct weir_value *const *values = setup->values;
+    struct typed_config *typed = config;
+    configure_stock(setup, config, ret, reterr);
+    ret->config = sizeof(*typed);
+    if (!typed)
+        return 0;
+    typed->share = values[0]->value;
+    typed->room = values[1]->value;
+    for (uint64_t i = 0; i < values[2]->value; i++)
+        typed->label[i] = values[2]->text[i];
+    typed->steps_n = values[3]->items_n;
+    for (uint32_t i = 0; i < values[3]->items_n && i < 4; i++)
+        typed->steps[i] = values[3]->items[i]->value;
+    return 0;
+}
+
+static const struct weir_algorithm typed_ops = {
+    .size = sizeof(typed_ops),
+    .types = 1u << WEIR_LIMIT_CALL,
+    .configure = configure_typed,
+    .ready_at = ready_stock,
+    .take = take_stock,
+    .available = available_stock,
+};
+static const struct weir_parameter typed_parameters[] = {
+    {.size = sizeof(struct weir_parameter),
+     .name = "share",
+     .type = WEIR_PARAMETER_RATIO,
+     .max = WEIR_RATIO_ONE,
+     .default_value = WEIR_RATIO_ONE / 2},
+    {.size = sizeof(struct weir_parameter),
+     .name = "room",
+     .type = WEIR_PARAMETER_SIZE,
+     .flags = WEIR_PARAMETER_REQUIRED,
+     .min = 1,
+     .max = 1 << 20},
+    {.size = sizeof(struct weir_parameter), .name = "label", .type = WEIR_PARAMETER_TEXT, .max = 7},
+    {.size = sizeof(struct weir_parameter),
+     .name = "steps",
+     .type = WEIR_PARAMETER_DURATION,
+     .flags = WEIR_PARAMETER_LIST,
+     .min = 1,
+     .max = UINT64_MAX},
+};
+static const struct weir_plugin typed_plugin = {
+    .size = sizeof(typed_plugin),
+    .kind = WEIR_PLUGIN_ALGORITHM,
+    .parameters_n = 4,
+    .name = "typed",
+    .version = "1",
+    .summary = "for tests",
+    .parameters = typed_parameters,
+    .ops = &typed_ops,
+};
+
 static const struct weir_plugin *const plugins[] = {
-    &wild_plugin,          &emptiest_plugin,    &soonest_plugin,   &route_plugin,
-    &stingy_plugin,        &stock_plugin,       &spill_plugin,     &worn_plugin,
-    &past_plugin,          &past_try_plugin,    &past_wide_plugin, &frozen_plugin,
-    &frozen_try_plugin,    &frozen_wide_plugin, &topped_plugin,    &receding_plugin,
-    &receding_wide_plugin, &retracted_plugin,   &hesitant_plugin,  &witness_plugin,
+    &typed_plugin,    &wild_plugin,          &emptiest_plugin,    &soonest_plugin,
+    &route_plugin,    &stingy_plugin,        &stock_plugin,       &spill_plugin,
+    &worn_plugin,     &past_plugin,          &past_try_plugin,    &past_wide_plugin,
+    &frozen_plugin,   &frozen_try_plugin,    &frozen_wide_plugin, &topped_plugin,
+    &receding_plugin, &receding_wide_plugin, &retracted_plugin,   &hesitant_plugin,
+    &witness_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

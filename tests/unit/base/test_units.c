@@ -32,6 +32,45 @@ static void check_rows(enum units_kind kind, const struct row *rows, size_t n)
 }
 #define CHECK_ROWS(kind, rows) check_rows((kind), (rows), sizeof(rows) / sizeof((rows)[0]))
 
+static void test_ratios(void **state)
+{
+    static const struct row rows[] = {
+        {"0", 0, 0},
+        {"1", 0, UNITS_RATIO_ONE},
+        {"0.25", 0, UNITS_RATIO_ONE / 4},
+        {"25%", 0, UNITS_RATIO_ONE / 4},
+        {"12.5%", 0, UNITS_RATIO_ONE / 8},
+        {"0.000000001", 0, 1},
+        {"0.0000001%", 0, 1},
+        {"18446744073.709551615", 0, UINT64_MAX},
+        {"18446744073.709551616", -ERANGE, 0},
+        {"18446744074", -ERANGE, 0},
+        {"99999999999999999999", -ERANGE, 0},
+        {"0.0000000001", -EINVAL, 0},
+        {"0.00000001%", -EINVAL, 0},
+        {"0.00000025%", -EINVAL, 0},
+        {"", -EINVAL, 0},
+        {".5", -EINVAL, 0},
+        {"1.", -EINVAL, 0},
+        {"01", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"1/3", -EINVAL, 0},
+        {"1e3", -EINVAL, 0},
+        {"1%%", -EINVAL, 0},
+        {"1.%", -EINVAL, 0},
+        {"1k", -EINVAL, 0},
+    };
+    static const struct row written[] = {{"0.25", 0, UNITS_RATIO_ONE / 4},
+                                         {"0.000000001", 0, 1},
+                                         {"3", 0, 3 * UNITS_RATIO_ONE},
+                                         {"18446744073.709551615", 0, UINT64_MAX}};
+    char buffer[UNITS_TEXT_MAX];
+    (void)state;
+    CHECK_ROWS(UNITS_RATIO, rows);
+    for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
+        assert_string_equal(units_format(UNITS_RATIO, written[i].value, buffer), written[i].text);
+}
+
 static void test_amounts(void **state)
 {
     static const struct row rows[] = {
@@ -242,9 +281,13 @@ static void test_writes_for_readers(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        leak_checked_test(test_amounts),     leak_checked_test(test_durations),
-        leak_checked_test(test_suggestions), leak_checked_test(test_writes),
-        leak_checked_test(test_random),      leak_checked_test(test_writes_for_readers),
+        leak_checked_test(test_ratios),
+        leak_checked_test(test_amounts),
+        leak_checked_test(test_durations),
+        leak_checked_test(test_suggestions),
+        leak_checked_test(test_writes),
+        leak_checked_test(test_random),
+        leak_checked_test(test_writes_for_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,12 @@ static const struct broken_case broken_cases[] = {
     {"choices_empty", "it is a choice without choices"},
     {"choices_twice", "its choice `one` is given twice"},
     {"choices_bad", "its choice `Two words` is not of the form"},
-    {"text_of_algorithm", "its parameter `first` is a text, as only backends have"},
+    {"text_default", "its default 1 is not within 0 and 0"},
+    {"list_default", "parameter `first`: it is a list, and has a default"},
+    {"list_divisible", "parameter `first`: it is a list: not of backends, and not divisible"},
+    {"secret_of_algorithm", "parameter `first`: it is a secret: only texts of backends are"},
+    {"ratio_default", "its default 11 is not within 2 and 10"},
+    {"size_default", "its default 11 is not within 2 and 10"},
     {"no_check", "its operation `check` is missing"},
 };
 
@@ -246,7 +251,7 @@ static const struct newer_case newer_cases[] = {
     {"newer_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x80000000 are unknown here"},
     {"newer_algorithm_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x10000 are unknown here"},
     {"newer_parameter_flags", WEIR_PLUGIN_ALGORITHM,
-     "parameter `first`: its flags 0x20000 are unknown here"},
+     "parameter `first`: its flags 0x80000000 are unknown here"},
     {"newer_parameter_type", WEIR_PLUGIN_ALGORITHM,
      "parameter `first`: its type 99 is unknown here"},
     {"newer_gauge_flags", WEIR_PLUGIN_ALGORITHM, "its flags 0x10000 are unknown here"},

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The configuration of `typed` of wild.c: what it was given. */
+#ifndef WEIR_TESTS_TYPED_H
+#define WEIR_TESTS_TYPED_H
+
+#include <stdint.h>
+
+struct typed_config {
+    uint64_t share, room, steps_n, steps[4];
+    char label[8];
+};
+
+#endif
