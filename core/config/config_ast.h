@@ -67,10 +67,17 @@ struct ast_backend {
     struct settings settings; /* parameters of the plugin */
 };
 
+/* A set of a pool. */
+struct ast_pool_set {
+    struct config_value name; /* in the text a name alone, or that of a mapping */
+    struct config_value named, weight;
+    struct settings settings; /* parameters of the balancer for this set */
+};
+
 struct ast_pool {
     struct config_value name; /* no text: a pool in code that cannot be opened by name */
     struct config_value balancer, seed;
-    struct config_value *sets; /* names */
+    struct ast_pool_set *sets;
     size_t sets_n;
     struct settings settings; /* parameters of the balancer */
 };

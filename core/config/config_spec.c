@@ -230,9 +230,9 @@ static void spec_copy_sets(struct config_ast *ast, const struct weir_pool_spec *
 /* Appends a set to the pool. The name lives as long as the AST. */
 static void spec_append_pool_set(struct config_ast *ast, struct ast_pool *pool, const char *name)
 {
-    struct config_value *set = config_ast_append(ast, &pool->sets, &pool->sets_n, sizeof(*set));
+    struct ast_pool_set *set = config_ast_append(ast, &pool->sets, &pool->sets_n, sizeof(*set));
     if (set)
-        set->text = name;
+        set->name.text = name;
 }
 
 static void spec_copy_pool(struct config_ast *ast, const struct weir_pool_spec *spec)

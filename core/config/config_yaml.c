@@ -11,7 +11,7 @@
 
 enum field_kind {
     FIELD_VALUE,   /* a text, or if there is a schema, a mapping */
-    FIELD_TEXTS,   /* a list of texts */
+    FIELD_TEXTS,   /* a list of texts, or if there is a schema, of mappings as well */
     FIELD_PAIRS,   /* a mapping of any names to texts */
     FIELD_MAPPING, /* a mapping with a schema */
     FIELD_LIST,    /* a list of mappings with a schema */
@@ -100,10 +100,19 @@ static const struct schema set_schema = {
                ITEMS(ast_set, limits, FIELD_LIST, CONFIG_ENTRIES_MAX, &limit_schema)},
 };
 
+static const struct schema pool_set_schema = {
+    .owner = "a set of a pool",
+    .fields = {{.name = "name",
+                .kind = FIELD_VALUE,
+                .offset = offsetof(struct ast_pool_set, named)},
+               FIELD(ast_pool_set, weight)},
+    .others = PAIRS(ast_pool_set, settings, CONFIG_SETTINGS_MAX),
+};
+
 static const struct schema pool_schema = {
     .owner = "a pool",
     .fields = {FIELD(ast_pool, balancer), FIELD(ast_pool, seed),
-               ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, NULL)},
+               ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, &pool_set_schema)},
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };
 
@@ -223,7 +232,8 @@ static void schema_read_list(struct yaml_reader *yaml, const struct schema_field
     bool texts = field->kind == FIELD_TEXTS;
     struct yaml_node node;
     while (yaml_item_read(yaml, &node)) {
-        if (node.kind != (texts ? YAML_TEXT : YAML_MAPPING)) {
+        bool is_mapping = node.kind == YAML_MAPPING && field->schema;
+        if (!is_mapping && !(texts && node.kind == YAML_TEXT)) {
             yaml_node_refuse(yaml, field->name, texts ? "a list of texts" : "a list of mappings",
                              &node);
             continue;
@@ -232,7 +242,7 @@ static void schema_read_list(struct yaml_reader *yaml, const struct schema_field
         if (!item)
             return;
         *item = node.value;
-        if (!texts)
+        if (is_mapping)
             schema_read(yaml, field->schema, item);
     }
 }

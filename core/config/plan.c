@@ -67,6 +67,7 @@ void pool_plan_free(struct pool_plan *plan)
     for (uint32_t i = 0; i < plan->sets_n; i++)
         os_free(plan->sets[i]);
     os_free(plan->sets);
+    os_free(plan->weights);
     os_free(plan->config);
     os_free(plan->name);
     *plan = (struct pool_plan){0};

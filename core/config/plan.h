@@ -95,6 +95,7 @@ struct pool_plan {
     uint32_t state_words;          /* of the balancer's state, in 8-byte words */
     uint64_t seed;                 /* 0: the instance's */
     char **sets;                   /* names of sets of the plan or of the instance */
+    uint64_t *weights;             /* of the sets */
     uint32_t sets_n;               /* 0: one empty set */
 };
 

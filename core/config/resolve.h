@@ -90,6 +90,10 @@ void resolve_params_assign(struct resolver *resolver, const struct params_owner 
  * NULL (resolve_warn.c). */
 void resolve_warn(struct resolver *resolver);
 
+/* Reads a value as it was given. Returns false if a complaint was added, now or earlier. */
+bool resolve_params_read_setting(struct resolver *resolver, const struct weir_parameter *parameter,
+                                 const struct setting *setting, struct weir_value *ret);
+
 /* Reads the values of the parameters. Returns false if a complaint was added, now or earlier. */
 bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner);
 

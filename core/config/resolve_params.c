@@ -199,9 +199,8 @@ static bool params_read_secret(struct resolver *resolver, const struct weir_para
     return params_read_text(resolver->complaints, parameter, &value, ret);
 }
 
-/* Reads the value of a parameter as it was given. */
-static bool params_read_setting(struct resolver *resolver, const struct weir_parameter *parameter,
-                                const struct setting *setting, struct weir_value *ret)
+bool resolve_params_read_setting(struct resolver *resolver, const struct weir_parameter *parameter,
+                                 const struct setting *setting, struct weir_value *ret)
 {
     if (parameter->flags & WEIR_PARAMETER_LIST)
         return params_read_list(resolver, parameter, setting, ret);
@@ -222,7 +221,7 @@ bool resolve_params_read(struct resolver *resolver, const struct params_owner *o
             .size = sizeof(*value), .value = parameter->default_value, .given = setting != NULL};
         params->addresses[i] = value;
         if (setting) {
-            if (!params_read_setting(resolver, parameter, setting, value))
+            if (!resolve_params_read_setting(resolver, parameter, setting, value))
                 ok = false;
         } else if ((parameter->flags & WEIR_PARAMETER_REQUIRED) != 0) {
             ok = false;

@@ -288,6 +288,9 @@ static int plugin_abi_check_form(const struct plugin_abi_reader *reader,
         return plugin_abi_refuse(reader, "it is a list: not of backends, and not divisible");
     if (is_list && parameter->default_value != 0)
         return plugin_abi_refuse(reader, "it is a list, and has a default");
+    if ((parameter->flags & WEIR_PARAMETER_PER_SET) != 0 &&
+        (kind != WEIR_PLUGIN_BALANCER || (parameter->flags & WEIR_PARAMETER_REQUIRED) != 0))
+        return plugin_abi_refuse(reader, "it is of each set: only of balancers, and not required");
     if (is_secret && (kind != WEIR_PLUGIN_BACKEND || parameter->type != WEIR_PARAMETER_TEXT))
         return plugin_abi_refuse(reader, "it is a secret: only texts of backends are");
     return 0;
@@ -316,7 +319,9 @@ static int plugin_abi_read_parameter(struct plugin_abi_reader *reader, const voi
     else
         r = plugin_abi_check_text(reader, "doc", ret->doc);
     if (r == 0)
-        r = plugin_abi_check_flags(reader, ret->flags, WEIR_PARAMETER_LIST | WEIR_PARAMETER_SECRET);
+        r = plugin_abi_check_flags(reader, ret->flags,
+                                   WEIR_PARAMETER_LIST | WEIR_PARAMETER_SECRET |
+                                       WEIR_PARAMETER_PER_SET);
     if (r == 0)
         r = plugin_abi_check_range(reader, ret);
     return r != 0 ? r : plugin_abi_check_form(reader, ret);

@@ -78,7 +78,10 @@ enum {
     /* A secret, of type text, and of backends only. The configuration says where it is: file:/PATH
      * (without a newline at its end) or env:NAME. The library does not show or log it; nor may the
      * plugin. */
-    WEIR_PARAMETER_SECRET = 1u << 17
+    WEIR_PARAMETER_SECRET = 1u << 17,
+    /* Of balancers: each set of the pool may have a value of its own, written beside its name. What
+     * is written for the pool holds for the others. Not with WEIR_PARAMETER_REQUIRED. */
+    WEIR_PARAMETER_PER_SET = 1u << 18
 };
 
 /*
@@ -107,6 +110,16 @@ struct weir_value {
     const struct weir_value *const *items; /* of a list: one for each, found by their addresses */
 };
 
+/* A set of a pool, as configured. */
+struct weir_set_setup {
+    size_t size;      /* set by the core; fields beyond it do not exist there */
+    const char *name; /* of the set */
+    uint64_t weight;  /* 1 .. WEIR_WEIGHT_MAX; 1 unless given */
+    const struct weir_value *const *values; /* one for each declared parameter: those of the pool,
+                                               but for what is given for the set */
+};
+#define WEIR_WEIGHT_MAX 1000000u
+
 /* What a plugin is configured with. Valid during the call, for a backend until `close`. A plugin
  * copies texts into its configuration. */
 struct weir_setup {
@@ -115,7 +128,9 @@ struct weir_setup {
     uint32_t values_n;   /* the number of declared parameters */
     uint32_t limit_type; /* algorithms: enum weir_limit_type of the limit */
     uint32_t sets_n;     /* balancers: sets of the pool, at least 1 */
-    const struct weir_value *const *values; /* one for each, in the order of the declaration */
+    const struct weir_value *const *values;   /* one for each, in the order of the declaration */
+    const struct weir_set_setup *const *sets; /* balancers: sets_n of them, found by their
+                                                 addresses; NULL: the pool is one empty set */
 };
 
 /* Why `configure` refused. */

@@ -10,4 +10,9 @@ struct typed_config {
     char label[8];
 };
 
+/* That of `weighing`. */
+struct weighing_config {
+    uint64_t weights[4], costs[4];
+};
+
 #endif

@@ -434,13 +434,49 @@ static const struct weir_plugin typed_plugin = {
     .ops = &typed_ops,
 };
 
+static int configure_weighing(const struct weir_setup *setup, void *config,
+                              struct weir_footprint *ret, struct weir_reason *reterr)
+{
+    struct weighing_config *weighing = config;
+    (void)reterr;
+    ret->config = sizeof(*weighing);
+    ret->state = 8;
+    for (uint32_t i = 0; weighing && i < setup->sets_n && i < 4; i++) {
+        weighing->weights[i] = setup->sets[i]->weight;
+        weighing->costs[i] = setup->sets[i]->values[0]->value;
+    }
+    return 0;
+}
+
+static const struct weir_balancer weighing_ops = {
+    .size = sizeof(weighing_ops), .configure = configure_weighing, .pick = pick_route};
+static const struct weir_parameter weighing_parameters[] = {
+    {.size = sizeof(struct weir_parameter),
+     .name = "cost",
+     .type = WEIR_PARAMETER_AMOUNT,
+     .flags = WEIR_PARAMETER_PER_SET,
+     .min = 1,
+     .max = 100,
+     .default_value = 7},
+};
+static const struct weir_plugin weighing_plugin = {
+    .size = sizeof(weighing_plugin),
+    .kind = WEIR_PLUGIN_BALANCER,
+    .parameters_n = 1,
+    .name = "weighing",
+    .version = "1",
+    .summary = "for tests",
+    .parameters = weighing_parameters,
+    .ops = &weighing_ops,
+};
+
 static const struct weir_plugin *const plugins[] = {
-    &typed_plugin,    &wild_plugin,          &emptiest_plugin,    &soonest_plugin,
-    &route_plugin,    &stingy_plugin,        &stock_plugin,       &spill_plugin,
-    &worn_plugin,     &past_plugin,          &past_try_plugin,    &past_wide_plugin,
-    &frozen_plugin,   &frozen_try_plugin,    &frozen_wide_plugin, &topped_plugin,
-    &receding_plugin, &receding_wide_plugin, &retracted_plugin,   &hesitant_plugin,
-    &witness_plugin,
+    &weighing_plugin,  &typed_plugin,    &wild_plugin,          &emptiest_plugin,
+    &soonest_plugin,   &route_plugin,    &stingy_plugin,        &stock_plugin,
+    &spill_plugin,     &worn_plugin,     &past_plugin,          &past_try_plugin,
+    &past_wide_plugin, &frozen_plugin,   &frozen_try_plugin,    &frozen_wide_plugin,
+    &topped_plugin,    &receding_plugin, &receding_wide_plugin, &retracted_plugin,
+    &hesitant_plugin,  &witness_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

@@ -124,6 +124,53 @@ static void wrong_values_are_complained_about(void **state)
         expect_refusal(rows[i].fields, rows[i].message);
 }
 
+/* ---- sets of a pool ---- */
+
+#define POOL(fields) "version: 1\nsets: { a: {}, b: {}, c: {} }\npools: { p: { " fields " } }\n"
+
+static void sets_of_a_pool_have_weights_and_parameters(void **state)
+{
+    static const char text[] = POOL(
+        "balancer: weighing, cost: 9, sets: [a, { name: b, weight: 3 }, { cost: 2, name: c }]");
+    struct plan plan;
+    const struct weighing_config *weighing;
+    (void)state;
+    plan_of(text, &plan);
+    weighing = plan.pools[0].config;
+    assert_int_equal(plan.pools[0].sets_n, 3);
+    assert_string_equal(plan.pools[0].sets[1], "b");
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(weighing->weights[i], i == 1 ? 3 : 1);
+        assert_int_equal(plan.pools[0].weights[i], i == 1 ? 3 : 1);
+        assert_int_equal(weighing->costs[i], i == 2 ? 2 : 9);
+    }
+    plan_free(&plan);
+}
+
+static void wrong_sets_of_a_pool_are_complained_about(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {POOL("sets: [{ name: a, weight: 0 }, b]"), "`weight` must be at least 1, not 0"},
+        {POOL("sets: [{ name: a, weight: 1000001 }, b]"),
+         "`weight` must be at most 1M, not 1000001"},
+        {POOL("sets: [{ weight: 2 }, b]"),
+         "a set of a pool needs `name`, as in `{ name: a, weight: 3 }`"},
+        {POOL("sets: [a, { name: a }]"), "the set `a` is named twice here"},
+        {POOL("sets: [a, { name: b, wait: 3s }]"),
+         "`wait` is not a field of a set of a pool; there are: name, weight"},
+        {POOL("balancer: weighing, sets: [a, { name: b, colour: red }]"),
+         "`colour` is not a field of a set of a pool; there are: name, weight, cost"},
+        {POOL("balancer: weighing, sets: [a, { name: b, cost: 101 }]"),
+         "`cost` must be at most 100, not 101"},
+        {POOL("sets: [a, [b]]"), "`sets` takes a list of texts, not a list"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect_complaint(rows[i].text, rows[i].message);
+}
+
 /* ---- secrets ---- */
 
 static void engine_text(char text[1024], const char *key)
@@ -193,6 +240,8 @@ int main(void)
         plans_test(what_is_not_given_has_its_default),
         plans_test(a_definition_keeps_lists),
         plans_test(wrong_values_are_complained_about),
+        plans_test(sets_of_a_pool_have_weights_and_parameters),
+        plans_test(wrong_sets_of_a_pool_are_complained_about),
         plans_test(a_secret_is_in_a_file_or_the_environment),
         plans_test(a_secret_is_not_shown),
     };

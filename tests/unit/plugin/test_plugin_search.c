@@ -227,6 +227,7 @@ static const struct broken_case broken_cases[] = {
     {"list_default", "parameter `first`: it is a list, and has a default"},
     {"list_divisible", "parameter `first`: it is a list: not of backends, and not divisible"},
     {"secret_of_algorithm", "parameter `first`: it is a secret: only texts of backends are"},
+    {"per_set_of_algorithm", "it is of each set: only of balancers, and not required"},
     {"ratio_default", "its default 11 is not within 2 and 10"},
     {"size_default", "its default 11 is not within 2 and 10"},
     {"no_check", "its operation `check` is missing"},
