@@ -105,7 +105,7 @@ static void test_everything(void **state)
     assert_scalar(&pool->balancer, "random", 19, 18);
     assert_scalar(&pool->seed, "4", 19, 32);
     assert_int_equal(pool->sets_n, 1);
-    assert_scalar(&pool->sets[0], "é x", 19, 43);
+    assert_scalar(&pool->sets[0].name, "é x", 19, 43);
     assert_int_equal(pool->settings.n, 1);
     assert_scalar(&pool->settings.items[0].name, "w", 19, 52);
     config_ast_free(&definition);

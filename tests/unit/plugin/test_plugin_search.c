@@ -874,8 +874,8 @@ static void test_discovery_of_everything(void **state)
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 20 + newer_n);
-    assert_int_equal(seen.plugins, 20 + newer_n);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 21 + newer_n);
+    assert_int_equal(seen.plugins, 21 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
     assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */
