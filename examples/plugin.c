@@ -2,6 +2,10 @@
 /*
  * A plugin as a third party writes one, against the installed headers alone: `acme.quota` grants so
  * many units in all, and then no more.
+ *
+ *     cc -std=c17 -fPIC -shared -fvisibility=hidden $(pkg-config --cflags weir-plugin) plugin.c \
+ *         -o acme.quota.so
+ *     weir plugins "$PWD"
  */
 #include <weir/algorithm.h>
 
@@ -93,6 +97,7 @@ static const struct weir_plugin plugin = {
     .summary = "so many units in all",
     .parameters = parameters,
     .ops = &quota,
+    .state_id = UINT64_C(0x3f0c57d1a8e2946b), /* made once: od -An -N8 -tx8 /dev/urandom */
 };
 
 static const struct weir_plugin *const plugins[] = {&plugin};

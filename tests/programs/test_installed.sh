@@ -43,11 +43,11 @@ installed_files()
     local file
     for file in "$libdir"/libweir.{so,so.0,a} "$prefix"/include/weir/{weir,uring}.h \
         "$libdir"/pkgconfig/weir{,-uring,-plugin}.pc \
-        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c} \
+        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c,examples/plugin.c} \
         "$plugindir"/{aimd,fixed_window,gcra,gradient2,leaky_bucket,multi_window,sliding_window,token_bucket,vegas}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
         "$prefix/share/weir/weir.schema.json" \
-        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7} \
+        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7,man7/weir-plugin.7} \
         "$prefix"/share/man/man3/weir_{acquire,pools,uring_settle}.3; do
         [ -e "$file" ] || {
             echo "${file#"$prefix/"} was not installed"
@@ -213,7 +213,7 @@ compile_plugin()
     mkdir -p "$scratch/plugins"
     # shellcheck disable=SC2046,SC2086
     "${cc[@]}" $warnings -fPIC -shared -fvisibility=hidden -o "$scratch/plugins/acme.quota.so" \
-        "$source/tests/programs/outside_plugin.c" $(pkg-config --cflags weir-plugin)
+        "$doc/examples/plugin.c" $(pkg-config --cflags weir-plugin)
 }
 
 plugin_runs()
