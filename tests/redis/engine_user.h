@@ -159,7 +159,8 @@ static inline int user_open_plugin(struct user *user, const struct weir_plugin *
 {
     struct weir_value values[64] = {{0}};
     const struct weir_value *addresses[64];
-    struct weir_setup setup = {sizeof(setup), WEIR_PLUGIN_ABI_MINOR, 0, 0, 0, addresses};
+    struct weir_setup setup = {
+        .size = sizeof(setup), .abi_minor = WEIR_PLUGIN_ABI_MINOR, .values = addresses};
     user->plugin = plugin;
     user->backend = user->plugin->ops;
     setup.values_n = user->plugin->parameters_n;
