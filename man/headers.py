@@ -49,8 +49,8 @@ class Member:
 
 
 def undecorated(comment):
-    """The lines of a comment without its asterisks."""
-    lines = comment[2:-2].split("\n")
+    """The lines of a comment without its asterisks and the tag of a call (docs/plugin-abi.md)."""
+    lines = re.sub(r"\[\w+ \w+, [\w ]+\](?=[\s*]*\*/)", "", comment)[2:-2].split("\n")
     starred = [re.sub(r"^\s*\* ?", "", line) if re.match(r"\s*\*", line) else line.strip()
                for line in lines[1:]]
     lines = [lines[0].strip(), *(line.rstrip() for line in starred)]

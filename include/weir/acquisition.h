@@ -114,12 +114,13 @@ struct weir_refusal {
  * release. Never waits. A resource in the set must be left out (amount 0), else -EINVAL. Returns 0,
  * -EAGAIN (would have to wait), or an error of weir_acquire; timeout_ns and max_wait_ns do not
  * matter. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_take(weir_pool *pool, const struct weir_request *request,
                                           struct weir_refusal *retref);
 
 /* Acquires without waiting. Returns 0, -EAGAIN (would have to wait), or an error of weir_acquire;
- * timeout_ns and max_wait_ns do not matter. Any thread. */
+ * timeout_ns and max_wait_ns do not matter. Any thread. [any thread, changes] */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
                                                  const struct weir_request *request,
                                                  weir_acquisition **ret,
@@ -161,6 +162,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it; weir_token_cancel does.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_acquire(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, struct weir_refusal *retref);
@@ -172,6 +174,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_acquire(weir_pool *pool, const struct weir_
  * (not with an injected clock). Also -EMFILE, -ENFILE, -EAGAIN, … from the kernel if the timer
  * thread cannot be started, or cannot receive events of the other processes of a shared set or
  * steps of the clock; nothing is taken then, and `retref` is untouched. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_submit(weir_pool *pool, const struct weir_request *request,
                                             weir_acquisition **ret, struct weir_refusal *retref);
@@ -196,6 +199,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_submit(weir_pool *pool, const struct weir_r
  * 0; -EAGAIN (there are waiters, which a reservation does not overtake; or the time would be
  * further away than max_wait; or there is no forecast), -EINVAL (a resource takes part, or as of
  * weir_acquire); or another error of weir_acquire.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_reserve(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, uint64_t *ret_at_ns,
@@ -212,6 +216,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_reserve(weir_pool *pool, const struct weir_
  * -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), -EINVAL (it has
  * a descriptor for grants, or `acquisition` is NULL), or the kernel's error of writing it; then
  * call again.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 
@@ -221,6 +226,7 @@ WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
  * continues from (see uring.h). Ownership is as with weir_acquisition_fd. The first of the two
  * calls decides which kind this acquisition has; the other one returns -EINVAL from then on.
  * Returns the eventfd, or an error of weir_acquisition_fd.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
@@ -232,6 +238,7 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
  * have both. Returns the descriptor; -EOPNOTSUPP (no engine keeps the set, or it was granted
  * without one: it is held until it is released), -EINVAL (it is not granted, or `acquisition` is
  * NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_lost_fd(weir_acquisition *acquisition);
 
@@ -249,6 +256,7 @@ WEIR_PUBLIC int weir_acquisition_lost_fd(weir_acquisition *acquisition);
  * -EBADF (not open), -EINVAL (no eventfd; or the acquisition has a descriptor already, of whatever
  * kind), -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), or the kernel's
  * error of writing it. On an error nothing is attached.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event_fd);
 
@@ -267,6 +275,7 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
  *                 (weir_acquisition_lost_fd tells an event loop)
  *   -EEXIST, -EACCES, -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
 
@@ -275,6 +284,7 @@ WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);
  * Only of an acquisition that ended with -ETIMEDOUT or -EAGAIN, or in a completion queue with
  * -ENOBUFS. Returns 0; -EINVAL (it did not end so, or ret->size is too small), -ENOMEM, -EUCLEAN,
  * -ECHILD.
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal *ret);
 
@@ -283,6 +293,7 @@ WEIR_PUBLIC int weir_acquisition_refusal(weir_acquisition *acquisition, struct w
  * grant that weir_acquisition_result has not reported yet is undone, with refunds as acquisition.h
  * says at its top; so is a reservation that was not updated. Returns 0, -EALREADY (it was decided
  * before, or canceled already; see the result), -ECHILD. The acquisition must still be released.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
 
@@ -295,6 +306,7 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
  * call, above its amount, or other than 1 where the amount was 1); -ENOENT (unknown key, and
  * strict; else it warns once and returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD.
  * A refused update changes nothing.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
 
@@ -307,6 +319,7 @@ WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint
  * if the process ended. Returns 0; -EINVAL (another outcome, not granted, or `acquisition` is
  * NULL), -EBUSY (a completion queue has yet to hand out its completion), -EUCLEAN (the segment of
  * the set is damaged), -ECHILD.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns);
 
@@ -327,6 +340,7 @@ WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, ui
  * completion queue has yet to hand out its completion), -ENOMEM (a resource of a shared set: no
  * memory or room for another record), -EUCLEAN (the segment of the set is damaged), -ECHILD. An
  * error other than -EUCLEAN has changed nothing.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n);
 
@@ -339,14 +353,16 @@ WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint
  * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (an engine
  * granted it, and it was not held to the end: the session ended before); -ECHILD (memory was freed,
  * the parent's limits are untouched).
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
-/* Returns the name of the set that was picked. It lives as long as the acquisition. */
+/* Returns the name of the set that was picked. It lives as long as the acquisition.
+ * [one thread, reads] */
 WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition);
 
 /* Returns a value of the `config` map of the set that was picked. It is that of the time of the
- * request, or NULL if there is none, and lives as long as the acquisition. */
+ * request, or NULL if there is none, and lives as long as the acquisition. [one thread, reads] */
 WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
                                                 const char *name);
 
@@ -354,6 +370,7 @@ WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisit
  * Lists the `config` map of the set that was picked, sorted by name. Stores the first `n` entries
  * in `ret`, which may be NULL if `n` is 0. The strings live as long as the acquisition. Returns how
  * many there are in all, or -EINVAL (an argument is NULL).
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_config_settings(const weir_acquisition *acquisition,
                                                  struct weir_setting *ret, size_t n);
@@ -363,6 +380,7 @@ WEIR_PUBLIC int weir_acquisition_config_settings(const weir_acquisition *acquisi
  * acquisition what it holds or may use now; of any other what the request asked for. The set's
  * defaults are included, and 0 is a limit that was left out. Returns 0; -ENOENT (the set has no
  * such key), -EINVAL (an argument is NULL), -ECHILD.
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key,
                                         uint64_t *ret);
@@ -372,6 +390,7 @@ WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, con
  * as of which it counts so. Of a reservation that is the reserved time. It may be up to 10 ms early
  * if nothing but a counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it
  * is not granted, or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
 
@@ -382,6 +401,7 @@ WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition,
  * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended; `*ret` is untouched);
  * -EOPNOTSUPP (no engine keeps the set, or it was granted without one); -EINVAL (it is not granted,
  * or an argument is NULL), -ECHILD.
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret);
 
@@ -390,6 +410,7 @@ WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint
  * before weir_release, and was not. NULL if there is none, the acquisition is not granted, or
  * `acquisition` is NULL. The string lives as long as the acquisition. weir_release returns -EPROTO
  * as long as there is one.
+ * [one thread, reads]
  */
 WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *acquisition);
 
@@ -400,6 +421,7 @@ WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *
  * An engine is not asked: of a set that it keeps this is the time of the call. The request's
  * timeout and max_wait do not matter. Any thread. Returns 0, or -EINVAL, -ERANGE, -ENOENT, -ENOMEM,
  * -EUCLEAN or -ECHILD with the meanings of weir_acquire.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *request,
                                   uint64_t *ret_ns);

@@ -129,17 +129,20 @@ struct weir_algorithm {
      * `ret`, all but its size. If `config` is not NULL it has the bytes that the first call
      * announced, zeroed, and is filled. Called twice: first with NULL; both must say the same.
      * Returns 0, or -1 with `reterr` filled.
+     * [any thread, writes arguments]
      */
     int (*configure)(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr);
 
-    /* Fills the zeroed state of a new limit. NULL: zeroes are fine. */
+    /* Fills the zeroed state of a new limit. NULL: zeroes are fine.
+     * [any thread, writes arguments] */
     void (*init)(const void *config, void *state, const struct weir_instant *at);
 
     /*
      * The first instant, not before `at`, at which `amount` would be granted if nothing else
      * happened; `at->now_ns` itself means now. WEIR_NEVER, WEIR_BLOCKED. Does not change the state.
      * If granted at t, it must be granted at every later instant too until something is taken.
+     * [any thread, pure]
      */
     uint64_t (*ready_at)(const void *config, const void *state, const struct weir_instant *at,
                          uint64_t amount);
@@ -148,6 +151,7 @@ struct weir_algorithm {
      * Takes `amount`. Called only when ready_at(at, amount) says now; cannot fail. Changes the
      * state, if there is any: an algorithm that grants and takes nothing breaks its contract. Of a
      * state larger than 128 bytes the first 128 change, or `available` says less than before.
+     * [any thread, writes arguments]
      */
     void (*take)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
@@ -155,6 +159,7 @@ struct weir_algorithm {
      * Refunds `amount` of what was taken at `granted_ns` (by the same clock; a hint in a shared
      * set, where any process may have written it). Never more than was taken. Also called, whatever
      * the configuration says, for grants that were undone. NULL: this algorithm cannot refund.
+     * [any thread, writes arguments]
      */
     void (*refund)(const void *config, void *state, const struct weir_instant *at, uint64_t amount,
                    uint64_t granted_ns);
@@ -162,16 +167,18 @@ struct weir_algorithm {
     /*
      * Charges `amount` used beyond what was granted, as debt, however large it is; the balance
      * never falls below minus the burst. NULL: this algorithm cannot charge.
+     * [any thread, writes arguments]
      */
     void (*charge)(const void *config, void *state, const struct weir_instant *at, uint64_t amount);
 
-    /* The largest amount that would be granted at `at`. */
+    /* The largest amount that would be granted at `at`. [any thread, pure] */
     uint64_t (*available)(const void *config, const void *state, const struct weir_instant *at);
 
     /*
      * For limits of type resource: units are released, after work that went as `release` says. What
      * was acquired at once may be released in parts, all but the last of them as ignored. NULL:
      * releases are not observed.
+     * [any thread, writes arguments]
      */
     void (*release)(const void *config, void *state, const struct weir_instant *at,
                     const struct weir_release *release);
@@ -182,6 +189,7 @@ struct weir_algorithm {
      * Carries `old_state`, made under `old_config`, over to a new configuration of this algorithm:
      * a bucket keeps its level, cut to the new burst; a window keeps its count. `state` is zeroed.
      * NULL: the limit starts anew.
+     * [any thread, writes arguments]
      */
     void (*reconfigure)(const void *old_config, const void *old_state, const void *config,
                         void *state, const struct weir_instant *at);
@@ -189,6 +197,7 @@ struct weir_algorithm {
     /*
      * Turns the state of an older version of this plugin (`version` as that plugin stated it) into
      * one of this version. Returns 0, or -1 if it cannot. NULL: it cannot.
+     * [any thread, writes arguments]
      */
     int (*migrate)(const char *version, const void *old_state, size_t old_size, const void *config,
                    void *state, const struct weir_instant *at);
@@ -199,6 +208,7 @@ struct weir_algorithm {
      * function must stay within the state, end soon and do nothing undefined, though its result may
      * be wrong. Called before every operation on such a set, so it should take no longer than one.
      * NULL: the other functions are safe on any bytes.
+     * [any thread, pure]
      */
     int (*check)(const void *config, const void *state);
 
@@ -206,6 +216,7 @@ struct weir_algorithm {
      * ready_at and take in one: returns what ready_at would return and, only if that is
      * `at->now_ns` itself, has also done what take would do; otherwise the state is unchanged. For
      * algorithms that can do this for less than both. NULL: the library calls ready_at, then take.
+     * [any thread, writes arguments]
      */
     uint64_t (*try_take)(const void *config, void *state, const struct weir_instant *at,
                          uint64_t amount);
@@ -215,6 +226,7 @@ struct weir_algorithm {
      * `at` or at any later instant; else 0. So a state that does not begin with its full amount is
      * never new: its time runs from its start. A per-subject set forgets a subject once all its
      * limits return 1. NULL: never; then subjects can only be evicted.
+     * [any thread, pure]
      */
     int (*is_new)(const void *config, const void *state, const struct weir_instant *at);
 
@@ -225,6 +237,7 @@ struct weir_algorithm {
      * that much may have overflowed meanwhile for want of room. An algorithm with plain refunds
      * that keep this bound has one function for both. Only together with `refund`. NULL: `refund:
      * strict` is an error of the configuration.
+     * [any thread, writes arguments]
      */
     void (*refund_strict)(const void *config, void *state, const struct weir_instant *at,
                           uint64_t amount, uint64_t granted_ns);
@@ -234,7 +247,7 @@ struct weir_algorithm {
     uint32_t reserved;
 
     /* Fills `ret` with the value of each gauge at `at`, in the order of `gauges`. Does not change
-     * the state. Required if there are gauges. */
+     * the state. Required if there are gauges. [any thread, pure] */
     void (*observe)(const void *config, const void *state, const struct weir_instant *at,
                     uint64_t *ret);
 };

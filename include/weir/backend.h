@@ -138,24 +138,27 @@ struct weir_backend_host {
      * Reports the decision about a request of a set, once for each request that `ask` took. Returns
      * 0; or 1 if the core no longer waits for it: then a grant is to be given back as unused, by
      * the backend. After a cancel it is called no more, or returns 1.
+     * [any thread, changes]
      */
     int (*decided)(void *context, void *set, uint64_t token,
                    const struct weir_backend_verdict *verdict);
     /* Reports that a grant is not held any more, since the session in which it was granted has
-     * ended. The token of its request and its hold name it. */
+     * ended. The token of its request and its hold name it. [any thread, changes] */
     void (*lost)(void *context, void *set, uint64_t token, uint64_t hold);
     /* Reports that the engine cannot be asked for the set (1), or can be again (0). What `ask` was
-     * given stays with the backend. */
+     * given stays with the backend. [any thread, changes] */
     void (*away)(void *context, void *set, int is_away);
     /* Reports how many processes use a set without subjects, as the engine counts them; at least
-     * 1. */
+     * 1. [any thread, changes] */
     void (*nodes)(void *context, void *set, uint32_t nodes);
-    /* level: enum weir_log_level. One line without an end of line; never a password. */
+    /* level: enum weir_log_level. One line without an end of line; never a password.
+     * [any thread, changes] */
     void (*log)(void *context, int level, const char *message);
-    /* Reports what became of a batch. `spare` is to be called in so many ns; UINT64_MAX: not. */
+    /* Reports what became of a batch. `spare` is to be called in so many ns; UINT64_MAX: not.
+     * [any thread, changes] */
     uint64_t (*batched)(void *context, void *set, const struct weir_backend_batch *batch);
     /* Asks for units of a limit that are to be given back: those of `ret`, with its `at`; 0: none.
-     * Returns as `batched`. From the thread of `run`. */
+     * Returns as `batched`. From the thread of `run`. [any thread, reads] */
     uint64_t (*spare)(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret);
     /* Calls `main` in a thread of its own, for what may block: a name is looked up, a link is made.
      * From the thread of `run`. Returns 0; -EAGAIN: as many as may be at a time are on their way
@@ -194,52 +197,60 @@ struct weir_backend {
      * Makes a connection from the values of the declared parameters. Does no I/O on the network:
      * `run` connects. Returns 0, -ENOMEM, or -EINVAL with the reason. The host is valid until
      * `close`.
+     * [one thread, changes]
      */
     int (*open)(const struct weir_setup *setup, const struct weir_backend_host *host,
                 void **ret_connection, struct weir_reason *reterr);
-    /* No other call is running, and `run` has returned. All sets are closed. */
+    /* No other call is running, and `run` has returned. All sets are closed.
+     * [one thread, changes] */
     void (*close)(void *connection);
 
     /*
      * Keeps the connection: connects, and again after a failure; reads what the engine says while
      * no thread is in `wait`; keeps sessions alive, and resends. Returns after `stop` was called,
      * when what was to be sent is sent, or as soon as that cannot be done within a second.
+     * [one thread, changes]
      */
     void (*run)(void *connection);
     void (*stop)(void *connection);
 
     /* Describes a set. Copies what it needs. No I/O on the network. Returns 0, -ENOMEM, or -EINVAL
-     * with the reason: the engine cannot keep such a set. */
+     * with the reason: the engine cannot keep such a set. [one thread, changes] */
     int (*set_open)(void *connection, const struct weir_backend_set *set, void **ret_set,
                     struct weir_reason *reterr);
-    /* What is held or waits there is given up. No other call about the set is running. */
+    /* What is held or waits there is given up. No other call about the set is running.
+     * [one thread, changes] */
     void (*set_close)(void *set);
 
     /*
      * Asks. Never blocks on the network. Returns 0: one call of `decided` will follow, maybe before
      * this returns; or -ENOMEM, -ENOBUFS (too much is to be sent already): none will.
+     * [any thread, changes]
      */
     int (*ask)(void *set, const struct weir_backend_ask *ask);
     /* Blocks until the engine has answered this request, be it that it is queued, or until
-     * `until_ns`. Serves other requests meanwhile. Returns 1: answered; 0: not yet. */
+     * `until_ns`. Serves other requests meanwhile. Returns 1: answered; 0: not yet.
+     * [any thread, changes] */
     int (*wait)(void *set, uint64_t token, uint64_t until_ns);
-    /* Withdraws a request that was not decided. Never fails or blocks. */
+    /* Withdraws a request that was not decided. Never fails or blocks. [any thread, changes] */
     void (*cancel)(void *set, uint64_t token);
     /* Gives a grant back. Never fails or blocks; it is sent until the engine has it, or the session
-     * is lost. */
+     * is lost. [any thread, changes] */
     void (*release)(void *set, const struct weir_backend_release *how);
-    /* Gives a part back: `left` is what stays, one for each limit. Never fails or blocks. */
+    /* Gives a part back: `left` is what stays, one for each limit. Never fails or blocks.
+     * [any thread, changes] */
     void (*return_part)(void *set, uint64_t hold, const uint64_t *left);
     /* Looks at the clock: returns 1 if a grant is held at this moment; 0 if its session has ended,
-     * which `lost` reports then if it has not yet. Never blocks. */
+     * which `lost` reports then if it has not yet. Never blocks. [any thread, reads] */
     int (*is_held)(void *set, uint64_t hold);
     /* Fills a snapshot; blocks, until `until_ns` at most: also for a connection that is being made,
-     * but not for one that could not be made. Returns 0, -ETIMEDOUT, or a code as in a verdict. */
+     * but not for one that could not be made. Returns 0, -ETIMEDOUT, or a code as in a verdict.
+     * [any thread, reads] */
     int (*snapshot)(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
                     struct weir_backend_snapshot *ret);
     /* Sees whether the engine can be reached and used, for `weir check --connect`: blocks, until
      * `until_ns` at most. Returns 0, maybe with a word about the engine in place of a reason, as
-     * its version; or a code with the reason, never with a password. */
+     * its version; or a code with the reason, never with a password. [any thread, changes] */
     int (*check)(void *connection, uint64_t until_ns, struct weir_reason *reterr);
 
     /* These two may be missing: then no limit can be leased. */
@@ -247,10 +258,10 @@ struct weir_backend {
     /* Asks for up to so many units of a leased limit, ahead of use. One batch is asked for at a
      * time. Never blocks. Returns 0: one call of `batched` will follow, maybe before this returns,
      * unless the set is closed; or -ENOMEM, -ENOBUFS: none will. What cannot be sent at once is
-     * refused: a batch that comes late is of no use. */
+     * refused: a batch that comes late is of no use. [any thread, changes] */
     int (*batch)(void *set, uint32_t limit, uint64_t wanted);
     /* Gives units of a batch back that were not used. Never fails or blocks. It may be lost: they
-     * count as used then. */
+     * count as used then. [any thread, changes] */
     void (*unbatch)(void *set, uint32_t limit, uint64_t units, uint64_t at);
 };
 

@@ -41,17 +41,19 @@ struct weir_balancer {
     uint32_t flags; /* WEIR_BALANCER_* */
     uint32_t reserved;
 
-    /* As in algorithm.h, without amount_max. NULL: no parameters, no configuration, no state. */
+    /* As in algorithm.h, without amount_max. NULL: no parameters, no configuration, no state.
+     * [any thread, writes arguments] */
     int (*configure)(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr);
 
     /* Fills the zeroed state of a new pool handle. `first` is as for `pick`, without route and
-     * views. NULL: zeroes are fine. */
+     * views. NULL: zeroes are fine. [any thread, writes arguments] */
     void (*init)(const void *config, void *state, const struct weir_pick *first);
 
     /*
      * Returns the index of the set to use, below sets_n. Any other index is taken modulo sets_n,
      * and logged once. Required. Not called for pools of one set.
+     * [one thread, writes arguments]
      */
     uint32_t (*pick)(const void *config, void *state, const struct weir_pick *request);
 };

@@ -61,10 +61,11 @@ enum weir_clock_source {
 };
 
 /* Returns the source of the instance's clock. It may change to CLOCK_MONOTONIC, as said with its
- * type. Any thread. Cannot fail. */
+ * type. Any thread. Cannot fail. [any thread, reads] */
 WEIR_PUBLIC enum weir_clock_source weir_clock_in_use(weir *w);
 
-/* Returns the time of the instance's clock. It is in nanoseconds. Any thread. Cannot fail. */
+/* Returns the time of the instance's clock. It is in nanoseconds. Any thread. Cannot fail.
+ * [any thread, reads] */
 WEIR_PUBLIC uint64_t weir_now(weir *w);
 
 /*
@@ -72,6 +73,7 @@ WEIR_PUBLIC uint64_t weir_now(weir *w);
  * the wall clock, timeouts, and expired max_wait. It also handles what other processes did to
  * waiters of this one. Only needed with an injected clock, harmless otherwise. Any thread; never
  * waits for anything to become due. Returns how many waiters were decided, or -ECHILD after fork.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 

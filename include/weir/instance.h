@@ -48,12 +48,13 @@ struct weir_options {
      * environment variable WEIR_LOG is error, warning, info or debug, lines of this level and of
      * greater importance go to the standard error, each in one write, which may block (ignored in a
      * privileged process); else there is no log.
+     * [any thread, changes]
      */
     void (*log)(void *userdata, enum weir_log_level level, const char *message);
 
     /* Receives every complaint about a configuration, at most 1000, in the order of the file, from
      * within the call that reads it; `complaints` of each says how many there are in all. NULL: no
-     * callback. */
+     * callback. [one thread, changes] */
     void (*complaint)(void *userdata, const struct weir_error *complaint);
 
     void *userdata; /* for `log` and `complaint` */
@@ -117,6 +118,7 @@ enum {
  * damaged), -EUSERS (1024 instances of living processes are attached; dead ones are replaced),
  * -EBUSY (other processes keep removing it), -ENOENT (WEIR_OPEN_EXISTING, and there is none), or
  * the system's error (-ENOSPC, -EMFILE, …).
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options *options,
                                           struct weir_error *reterr);
@@ -130,6 +132,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * detach from its shared sets. NULL is fine. In a forked child only the child's copies of the
  * descriptors are closed: other threads of the parent may have been writing to the memory. Always
  * returns NULL.
+ * [one thread, changes]
  */
 WEIR_PUBLIC weir *weir_close(weir *w);
 
@@ -137,6 +140,7 @@ WEIR_PUBLIC weir *weir_close(weir *w);
  * Lists the names of the sets (or pools) that can be opened, in the order of their definitions.
  * Stores at most `n` of them in `ret`, which may be NULL if `n` is 0. The strings live as long as
  * the instance. Any thread. Returns how many there are in all, or -ECHILD.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_sets(weir *w, const char **ret, size_t n);
 WEIR_PUBLIC int weir_pools(weir *w, const char **ret, size_t n);
@@ -156,13 +160,15 @@ struct weir_backend_info {
  * `found` for each one, in the order of the configuration, and blocks for `timeout_ns` at most
  * before each call. It uses connections of its own. `found` returns 0 to go on. Any thread. Returns
  * the number of calls; -EINVAL (`w` or `found` is NULL) or -ECHILD.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_check_backends(weir *w, uint64_t timeout_ns,
                                     int (*found)(void *userdata,
                                                  const struct weir_backend_info *info),
                                     void *userdata);
 
-/* Returns the library's version. It is a string such as "0.1.0", for ever. Any thread. */
+/* Returns the library's version. It is a string such as "0.1.0", for ever. Any thread.
+ * [any thread, reads] */
 WEIR_PUBLIC const char *weir_version(void);
 
 /* A plugin found in a directory. Plugins linked into a static library appear as files of a
@@ -183,6 +189,7 @@ struct weir_plugin_info {
  * files are loaded. `found` returns 0 to go on. Any thread. Returns the number of calls; or -EINVAL
  * (the options or the configuration's plugin_dirs are wrong), -ENOENT, -EACCES, … (the
  * configuration cannot be read), -ENOMEM; then `reterr`, if not NULL, holds the first complaint.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
                              int (*found)(void *userdata, const struct weir_plugin_info *info),
@@ -193,6 +200,7 @@ WEIR_PUBLIC int weir_plugins(const struct weir_options *options,
  * loaded. Calls `found` for each one in the order of the search, with no `plugin` and no `refusal`,
  * and for every directory there that cannot be read. `found` returns 0 to go on. Any thread.
  * Returns the number of files, or an error of weir_plugins, with `reterr`.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_plugin_files(const struct weir_options *options,
                                   int (*found)(void *userdata, const struct weir_plugin_info *info),
@@ -204,6 +212,7 @@ WEIR_PUBLIC int weir_plugin_files(const struct weir_options *options,
  * this in a process of its own, as `weir plugins` does. `path` is as weir_plugin_files says it. Any
  * thread. Returns the number of plugins; -EINVAL (`path` or `found` is NULL), -ENOENT (there is no
  * such file), or -ENOMEM.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_plugin_file(const char *path,
                                  int (*found)(void *userdata, const struct weir_plugin_info *info),
@@ -215,6 +224,7 @@ WEIR_PUBLIC int weir_plugin_file(const char *path,
  * (segment.h), which does not say where its plugins are. `dir` lives as long as the call. `found`
  * returns 0 to go on. Any thread. Returns the number of calls, or an error of weir_plugins, with
  * `reterr`.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_plugin_dirs(const struct weir_options *options,
                                  int (*found)(void *userdata, const char *dir), void *userdata,

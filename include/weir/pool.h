@@ -40,6 +40,7 @@ struct weir_pool_spec {
  * (no such name; `reterr` tells the one that was perhaps meant), -EINVAL (`ret`, `w` or `name` is
  * NULL), -ENOMEM, -ESHUTDOWN, -ECHILD; `reterr`, if not NULL, says why. Without any configuration
  * every name opens one empty set, and the log warns of it. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_open(weir_pool **ret, weir *w, const char *name,
                                                uint32_t worker, struct weir_error *reterr);
@@ -50,6 +51,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_open(weir_pool **ret, weir *w, const c
  * such set or plugin), -ENOEXEC (a plugin file is refused), -EINVAL (anything else is wrong),
  * -ENOMEM, -ESHUTDOWN, -ECHILD, or for a shared set one of the errors of weir_open; `reterr`, if
  * not NULL, says why. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_new(weir_pool **ret, weir *w,
                                               const struct weir_pool_spec *spec,
@@ -58,22 +60,25 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_new(weir_pool **ret, weir *w,
 /*
  * Closes a pool handle, which no other thread may be using; its sets and acquisitions live on. NULL
  * is fine. Always returns NULL.
+ * [one thread, changes]
  */
 WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
 
 /*
  * Returns the name of the pool's balancer. It is NULL if there is none: a pool of one set
  * needs none. It lives as long as the handle. Any thread.
+ * [any thread, reads]
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
 
 /* Returns how many sets the pool has. It has at least 1; the answer is 0 if `pool` is NULL. Any
- * thread. */
+ * thread. [any thread, reads] */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);
 
 /*
  * Returns a set of the pool, to look at. It is NULL if there are no more than `index`. Borrowed:
  * lives as long as the pool handle. Any thread.
+ * [any thread, reads]
  */
 WEIR_PUBLIC weir_set *weir_pool_set(weir_pool *pool, size_t index);
 

@@ -68,6 +68,7 @@ struct weir_completion {
  * set that it is submitted to. If there was no shared set when it was opened, the instance's timer
  * thread receives the events of the other processes for it. Returns 0, -EINVAL, -ENOMEM, -EMFILE,
  * -ENFILE, -ESHUTDOWN, -ECHILD. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity);
 
@@ -89,6 +90,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsig
  *   -EDEADLK, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
  *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
  *                other processes that share the set, or the timer thread those of the clock
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_submit(weir_queue *queue, weir_pool *pool,
                                                   const struct weir_request *request,
@@ -101,6 +103,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_submit(weir_queue *queue, weir_pool *
  * program has its acquisition (`ret` of weir_queue_submit), it completes as granted. Returns how
  * many were canceled, or -ECHILD. Takes constant time on average besides the removal from the wait
  * queue. Any thread.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
 
@@ -117,6 +120,7 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * without a waiter, or a recheck of a shared set: waiters check it periodically, and the reap
  * completes what a dead or stopped process has left undone. Any thread. Returns
  * the descriptor, -EINVAL (`queue` is NULL) or -ECHILD.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
 
@@ -124,6 +128,7 @@ WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
  * Does what has become due, then hands out at most `n` completions, in the order in which they were
  * decided. Never sleeps. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
  * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only does what is due.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);
 
@@ -168,6 +173,7 @@ WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, 
  * -EAGAIN (no thread can be started), -ESHUTDOWN, -ECHILD, or the kernel's error of starting a
  * thread. On an error nothing has changed. Linux 5.18 or later; since 6.13 the deciding thread also
  * posts, before that the timer thread does. One thread at a time attaches and detaches.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
 
@@ -177,6 +183,7 @@ WEIR_PUBLIC int weir_queue_attach(weir_queue *queue, int ring_fd);
  * leaves no message under way either: all that was posted is on the CQ. weir_queue_close detaches
  * as well; so does weir_close, after it has posted what it decides (-ESHUTDOWN). Returns 0, also if
  * the completion queue is not attached; -EINVAL (`queue` is NULL); -ECHILD.
+ * [one thread, changes]
  */
 WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
 
@@ -186,6 +193,7 @@ WEIR_PUBLIC int weir_queue_detach(weir_queue *queue);
  * its own and must still be released; another thread may do so meanwhile. Otherwise no other thread
  * may be using the completion queue, nor cancel such an acquisition. Also after weir_close. NULL is
  * fine. Returns NULL.
+ * [one thread, changes]
  */
 WEIR_PUBLIC weir_queue *weir_queue_close(weir_queue *queue);
 

@@ -48,6 +48,7 @@ struct weir_segment {
  * Any thread. Returns the number of calls, 0 also if there is no such directory; or -EINVAL (the
  * options or the configuration are wrong), -EPERM (the directory is not the user's alone), -ENOMEM,
  * or the system's error; then `reterr`, if not NULL, says why.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_segments(const struct weir_options *options,
                               int (*found)(void *userdata, const struct weir_segment *segment),
@@ -62,6 +63,7 @@ enum {
  * Removes the segment of a set, with all its counts. Any thread. Returns 0, -ENOENT (there is
  * none), -EBUSY (a living process uses it), another code of struct weir_segment (it is not usable),
  * or an error of weir_segments.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const char *name,
                                     uint32_t flags, struct weir_error *reterr);
@@ -73,6 +75,7 @@ WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const ch
  * segment), -EINVAL (there is no name, or no place for the ids), another code of struct
  * weir_segment (it is not usable), or an error of weir_segments; then `reterr`, if not NULL, says
  * why.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_segment_users(const struct weir_options *options, const char *name,
                                    uint32_t *ret, size_t n, struct weir_error *reterr);
@@ -100,6 +103,7 @@ WEIR_PUBLIC int weir_segment_users(const struct weir_options *options, const cha
  * errno. Returns
  *   1  the fault was in a segment of this process and is handled: the handler returns
  *   0  it was not
+ * [signal handler, changes]
  */
 WEIR_PUBLIC int weir_segment_fault(const void *siginfo);
 

@@ -196,31 +196,33 @@ struct weir_holder {
     uint32_t position; /* in the wait queue, from 1; 0: holds */
 };
 
-/* Returns the name of a set. It lives as long as the set. Any thread. */
+/* Returns the name of a set. It lives as long as the set. Any thread. [any thread, reads] */
 WEIR_PUBLIC const char *weir_set_name(const weir_set *set);
 
 /* Returns a value of the set's `config` map. It is NULL if there is none, and lives as long as the
- * set. Any thread. */
+ * set. Any thread. [any thread, reads] */
 WEIR_PUBLIC const char *weir_set_config(const weir_set *set, const char *name);
 
 /*
  * Lists the set's `config` map, sorted by name. Stores the first `n` entries in `ret`, which may be
  * NULL if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in
  * all, or -EINVAL (an argument is NULL).
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size_t n);
 
-/* Returns how many limits the set has. It is 0 if `set` is NULL. Any thread. */
+/* Returns how many limits the set has. It is 0 if `set` is NULL. Any thread. [any thread, reads] */
 WEIR_PUBLIC size_t weir_set_limits(const weir_set *set);
 
 /* Returns the key of a limit. `limit` is its number in the set, from 0; NULL if there is no such
- * limit. Lives as long as the set. Any thread. */
+ * limit. Lives as long as the set. Any thread. [any thread, reads] */
 WEIR_PUBLIC const char *weir_set_limit_key(const weir_set *set, size_t limit);
 
 /*
  * Finds a limit by its key. Several limits may have one key: looks from number `from` on. Any
  * thread. Returns the number of the first one; -ENOENT (none has the key) or -EINVAL (an argument
  * is NULL).
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_limit_find(const weir_set *set, const char *key, size_t from);
 
@@ -238,7 +240,7 @@ struct weir_set_info {
 };
 
 /* Tells how a set is defined. Its limits are told by weir_set_stats and weir_set_limit_settings.
- * Any thread. Returns 0 or -EINVAL (ret->size is too small). */
+ * Any thread. Returns 0 or -EINVAL (ret->size is too small). [any thread, reads] */
 WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
 
 /*
@@ -246,6 +248,7 @@ WEIR_PUBLIC int weir_set_info(const weir_set *set, struct weir_set_info *ret);
  * `limit` is its number in the set, from 0. Stores the first `n` settings in `ret`, which may be
  * NULL if `n` is 0. The strings live as long as the set. Any thread. Returns how many there are in
  * all, or -EINVAL (no such limit).
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret,
                                         size_t n);
@@ -269,6 +272,7 @@ struct weir_subjects_stats {
  * Tells whether a set is a per-subject set, with statistics of its subjects. It looks at all of
  * them. Any thread. Returns 1, 0 (it is not; `ret` is untouched), -EINVAL (ret->size is too small)
  * or -ECHILD.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret);
 
@@ -282,6 +286,7 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
  * process decides by its share of the limits (on_failure: local_share), it is that of the share.
  * The other counters are of this process. If it could not be asked all else is filled:
  * -EHOSTUNREACH, -EEXIST, -EACCES or -EUCLEAN (as weir_acquire).
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
@@ -301,12 +306,13 @@ struct weir_limit_gauge {
  * `n` in `ret`, which may be NULL if `n` is 0. Those of a per-subject set are of a new subject; a
  * set that an engine keeps has none. Any thread. Returns how many there are in all, -EINVAL (no
  * such limit), -ENOMEM, -EUCLEAN (the set's segment is damaged) or -ECHILD.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret,
                                       size_t n);
 
 /* Tells of the lease of a limit, by its number, of a set that an engine keeps. Asks nothing of the
- * engine. Returns 0; -EINVAL; -ENOENT: the limit has none; -ECHILD. */
+ * engine. Returns 0; -EINVAL; -ENOENT: the limit has none; -ECHILD. [any thread, reads] */
 WEIR_PUBLIC int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret);
 
 /*
@@ -314,6 +320,7 @@ WEIR_PUBLIC int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_le
  * NULL if `n` is 0. Includes those of all processes that share the set; excludes acquisitions of
  * nothing, as from an empty set. The list is taken one by one, not at one time. Any thread. Returns
  * how many there are in all, or -ECHILD, -ENOMEM or -EUCLEAN (the set's segment is damaged).
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n);
 
@@ -322,6 +329,7 @@ WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t 
  * `n` limits in `ret`. Any thread. Returns the number of limits of the set, -ESRCH (it neither
  * holds nor waits any more, or waited then and holds now), -EINVAL or -ECHILD; on an error `ret` is
  * undefined.
+ * [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder,
                                         uint64_t *ret, size_t n);

@@ -24,6 +24,7 @@ typedef struct weir_token weir_token;
  * Makes a token of this instance. `*ret` is closed with weir_token_close. Any thread. Returns 0;
  * -EINVAL (an argument is NULL), -ENOMEM, -ECHILD (the instance was opened before fork, by the
  * parent).
+ * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_token_open(weir_token **ret, weir *w);
 
@@ -34,16 +35,18 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_token_open(weir_token **ret, weir *w);
  * Another call is harmless. Any thread, but not a signal handler: a handler that has to cancel
  * wakes a thread that does (sem_post, a write to an eventfd). Returns how many waits it ended;
  * -EINVAL (`token` is NULL), -ECHILD.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int weir_token_cancel(weir_token *token);
 
 /* Returns 1 if the token was canceled, 0 if not; -EINVAL (`token` is NULL). Any thread, also in a
- * signal handler. */
+ * signal handler. [signal handler, reads] */
 WEIR_PUBLIC int weir_token_is_canceled(const weir_token *token);
 
 /*
  * Closes a token, canceled or not. No call that has it may be running, neither weir_acquire nor
  * weir_token_cancel. NULL is fine. Always returns NULL.
+ * [one thread, changes]
  */
 WEIR_PUBLIC weir_token *weir_token_close(weir_token *token);
 

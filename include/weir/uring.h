@@ -129,6 +129,7 @@ struct weir_uring_wait {
  *   -ENOMEM, -EAGAIN  out of memory, of threads, or of what RLIMIT_MEMLOCK allows (kernels before
  *                    5.12)
  *   -EMFILE, -ENFILE  out of descriptors; the probe needs two
+ * [any thread, changes]
  */
 static inline int weir_uring_probe(struct weir_uring *ret);
 
@@ -147,6 +148,7 @@ static inline int weir_uring_probe(struct weir_uring *ret);
  *   -EBUSY    the submission queue is full: submit, then try again
  *   -EINVAL   it was in a linked wait
  *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY  as weir_acquisition_fd
+ * [one thread, changes]
  */
 static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io_uring *ring,
                                        struct weir_uring_wait *wait, weir_acquisition *acquisition,
@@ -173,6 +175,7 @@ static inline int weir_uring_prep_wait(const struct weir_uring *uring, struct io
  * While the program does not look at completions (or enter its ring, if that is DEFER_TASKRUN) it
  * does not reap either, and deadlines of the completion queue pass unnoticed. Returns 0, -EBUSY
  * (the submission queue is full), or an error of weir_queue_fd.
+ * [one thread, changes]
  */
 static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct io_uring *ring,
                                         weir_queue *queue, uint64_t user_data);
@@ -208,6 +211,7 @@ static inline int weir_uring_prep_queue(const struct weir_uring *uring, struct i
  *   -EOPNOTSUPP  the kernel lacks WEIR_URING_LINKED (before 5.17): use weir_uring_prep_wait and
  *                submit the operation when it completes
  *   -EMFILE, -ENFILE, -ENOMEM, -ECHILD, -EBUSY  as weir_acquisition_grant_fd
+ * [one thread, changes]
  */
 static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, struct io_uring *ring,
                                               struct weir_uring_wait *wait,
@@ -227,6 +231,7 @@ static inline int weir_uring_prep_linked_wait(const struct weir_uring *uring, st
  *   -EBUSY       the submission queue lacks room for the chain: submit, then try again
  *   -EINVAL      it will never have; `next` is 0; `at_ns` is WEIR_FOREVER
  *   -EOPNOTSUPP  the kernel lacks WEIR_URING_PACED (before 5.17): wait otherwise
+ * [one thread, changes]
  */
 static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct io_uring *ring,
                                         struct weir_uring_wait *wait, uint64_t at_ns,
@@ -238,6 +243,7 @@ static inline int weir_uring_prep_paced(const struct weir_uring *uring, struct i
  * target is in the target's own CQE alone, which follows in any case and may have come before. If
  * the grant came first, the operation runs. Must not be submitted before the target. Returns 0 or
  * -EBUSY (the submission queue is full).
+ * [one thread, changes]
  */
 static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
                                          uint64_t user_data);
@@ -255,6 +261,7 @@ static inline int weir_uring_prep_cancel(struct io_uring *ring, uint64_t target,
  *   -ETIMEDOUT, -EAGAIN, -ESHUTDOWN, -ECHILD, -EUCLEAN, -EHOSTUNREACH, -EEXIST, -EACCES  so it had
  *                ended before, by itself
  * Only the thread to which the acquisition belongs may call it.
+ * [one thread, changes]
  */
 static inline int weir_uring_settle(weir_acquisition **acquisition, bool ran);
 

@@ -72,6 +72,11 @@ class Gates(unittest.TestCase):
                  "WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);\n")
         self.assert_refused(LANGUAGE, "include/weir/queue.h", "there is no comment")
 
+    def test_operation_without_a_tag(self):
+        self.add("include/weir/algorithm.h", "    /* Hears of it. */\n    int (*hear)(void *state);\n",
+                 "    int (*check)(const void *config, const void *state);\n")
+        self.assert_refused(LANGUAGE, "include/weir/algorithm.h", "hear has no tag")
+
     def test_upward_include(self):
         self.add("core/base/units.c", '#include "set/set.h"\n')
         self.assert_refused(LAYERS, "base/units.c", "set/set.h")
