@@ -158,12 +158,13 @@ struct weir_backend_host {
      * [any thread, changes] */
     uint64_t (*batched)(void *context, void *set, const struct weir_backend_batch *batch);
     /* Asks for units of a limit that are to be given back: those of `ret`, with its `at`; 0: none.
-     * Returns as `batched`. From the thread of `run`. [any thread, reads] */
+     * Returns as `batched`. From the thread of `run`. [one thread, reads] */
     uint64_t (*spare)(void *context, void *set, uint32_t limit, struct weir_backend_batch *ret);
     /* Calls `main` in a thread of its own, for what may block: a name is looked up, a link is made.
      * From the thread of `run`. Returns 0; -EAGAIN: as many as may be at a time are on their way
      * (8); -ENOMEM, or that no thread can be had. After `stop` they are to return soon: `close` is
-     * called when all have. */
+     * called when all have.
+     * [one thread, changes] */
     int (*work)(void *context, void (*main)(void *argument), void *argument);
 };
 
