@@ -24,9 +24,14 @@
 #include <weir/weir.h>
 
 enum { THREADS_MAX = 16, RECORDS_MAX = 1 << 19, LIMITS = 3, SLOTS = 0, SEATS = 1, TOKENS = 2 };
-enum { SUBJECTS = 4, LEASED_BURST = 16 };
+enum { SUBJECTS = 4 };
 enum { API, QUOTA, USERS, LEASED = USERS + SUBJECTS }; /* subject N of `users`: USERS + N */
 enum { POOLS = 4 };
+#define LEASE (50 * MS) /* as CONFIG says */
+#define HOARD_PERIOD                                                                               \
+    (600 * MS) /* the set `leased` rests from HOARD_REST on; all hoard at HOARD_AT */
+#define HOARD_REST (250 * MS)
+#define HOARD_AT   (480 * MS)
 enum operation { BLOCK = 1, TRY, DESCRIPTOR, QUEUE, TAKE, RESERVE };
 enum state { UNUSED, ASKED, HELD, RELEASING, ENDED };
 
@@ -55,7 +60,6 @@ struct asker {
     uint64_t random;
     struct record *records;
     size_t records_n;
-    unsigned burst; /* so many more are taken from a lease at once */
 };
 
 static const char *const keys[LIMITS] = {"slots", "seats", "tokens"};
@@ -63,7 +67,7 @@ static weir *instance;
 static weir_pool *pools[POOLS];
 static weir_queue *queue;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct asker askers[THREADS_MAX];
+static struct asker askers[THREADS_MAX + 1];
 static atomic_bool stopping;
 
 static void *map(const char *prefix, const char *suffix, size_t size)
@@ -229,21 +233,22 @@ static struct weir_request request_of(const struct record *record, struct weir_a
                                  .timeout_ns = record->timeout_ns};
 }
 
+/* The set `leased` is left alone before the hoarders use it, so that all is there. */
 static uint64_t choose_set(struct asker *asker)
 {
     uint64_t set = random_below(&asker->random, 6);
 
-    if (asker->burst > 0)
-        return LEASED;
     if (set == USERS)
         return USERS + random_below(&asker->random, SUBJECTS);
-    return set == QUOTA ? QUOTA : set > 4 ? LEASED : API;
+    if (set > 4)
+        return clock_now() % HOARD_PERIOD < HOARD_REST ? LEASED : API;
+    return set == QUOTA ? QUOTA : API;
 }
 
 /* For rates alone: mostly for good, sometimes in advance. */
 static enum operation choose_for_rate(struct asker *asker, uint64_t operation)
 {
-    switch (asker->burst > 0 ? 0 : random_below(&asker->random, 6)) {
+    switch (random_below(&asker->random, 6)) {
     case 0:
     case 1:
     case 2:
@@ -362,13 +367,16 @@ static int ask(struct asker *asker, struct record *record, weir_acquisition **re
     }
 }
 
-static void one(struct asker *asker)
+static struct record *next_record(struct asker *asker)
 {
-    struct record *record = &asker->records[asker->records_n++];
+    require(asker->records_n + 1 < RECORDS_MAX);
+    return &asker->records[asker->records_n++];
+}
+
+static void carry_out(struct asker *asker, struct record *record)
+{
     weir_acquisition *acquisition = NULL;
 
-    require(asker->records_n < RECORDS_MAX);
-    choose(asker, record);
     record->asked_ns = clock_now();
     become(record, ASKED);
     record->result = ask(asker, record, &acquisition);
@@ -380,10 +388,6 @@ static void one(struct asker *asker)
     }
     record->ended_ns = clock_now();
     become(record, ENDED);
-    if (record->set == LEASED && record->operation == TAKE)
-        asker->burst = record->result < 0 ? 0
-                       : asker->burst > 0 ? asker->burst - 1
-                                          : (unsigned)random_below(&asker->random, LEASED_BURST);
 }
 
 static void *run(void *argument)
@@ -391,9 +395,58 @@ static void *run(void *argument)
     struct asker *asker = argument;
 
     while (!atomic_load(&stopping)) {
-        one(asker);
-        if (asker->burst == 0)
-            pause_ns(random_below(&asker->random, 6 * MS));
+        struct record *record = next_record(asker);
+
+        choose(asker, record);
+        carry_out(asker, record);
+        pause_ns(random_below(&asker->random, 6 * MS));
+    }
+    return NULL;
+}
+
+/* ---- hoarding leased quota ---- */
+
+static bool take_leased(struct asker *asker, uint64_t units)
+{
+    struct record *record = next_record(asker);
+
+    record->set = LEASED;
+    record->operation = TAKE;
+    record->amounts[TOKENS] = units;
+    carry_out(asker, record);
+    return record->result == 0;
+}
+
+/* Brings batches in, uses just enough of them that they do not go back, and the rest shortly before
+ * they end, with all that has come meanwhile. */
+static void hoard(struct asker *asker)
+{
+    uint64_t until = clock_now() + LEASE * 2 / 5 + random_below(&asker->random, LEASE / 2);
+
+    for (int i = 0; i < 15; i++) {
+        take_leased(asker, 1);
+        if (i % 3 == 2)
+            pause_ns(MS);
+    }
+    while (clock_now() < until) {
+        take_leased(asker, 1);
+        pause_ns(LEASE / 8);
+    }
+    for (int refused = 0; refused < 3 && !atomic_load(&stopping);)
+        refused += !take_leased(asker, 1 + random_below(&asker->random, 3));
+}
+
+/* All processes hoard at the same times. */
+static void *run_hoarder(void *argument)
+{
+    struct asker *asker = argument;
+
+    while (!atomic_load(&stopping)) {
+        uint64_t phase = clock_now() % HOARD_PERIOD;
+
+        if (phase >= HOARD_AT && phase < HOARD_AT + 5 * MS)
+            hoard(asker);
+        pause_ns(MS);
     }
     return NULL;
 }
@@ -449,15 +502,16 @@ int main(int argc, char **argv)
     sigaddset(&term, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &term, NULL);
     open_sets(argv[1]);
-    for (unsigned i = 0; i < threads; i++) {
+    for (unsigned i = 0; i <= threads; i++) {
         char suffix[16];
         snprintf(suffix, sizeof(suffix), "%u", i);
         askers[i].records = map(argv[2], suffix, RECORDS_MAX * sizeof(struct record));
         askers[i].random = random_case(strtoull(argv[4], NULL, 10), i);
-        require(pthread_create(&askers[i].thread, NULL, run, &askers[i]) == 0);
+        require(pthread_create(&askers[i].thread, NULL, i < threads ? run : run_hoarder,
+                               &askers[i]) == 0);
     }
     watch(argv[2]);
-    for (unsigned i = 0; i < threads; i++)
+    for (unsigned i = 0; i <= threads; i++)
         require(pthread_join(askers[i].thread, NULL) == 0);
     weir_queue_close(queue);
     for (int i = 0; i < POOLS; i++)
