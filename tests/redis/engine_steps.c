@@ -294,6 +294,31 @@ static void test_flushed(void)
     require(r == 0 && limits[0].available == 3 && limits[0].held == 0);
 }
 
+/* What is taken for good needs no session. A server that says otherwise is not waited for, although
+ * the session is given up. A heartbeat may come first, and have the library loaded anew. */
+static void test_take_without_session(void)
+{
+    static const char library[] = "#!lua name=weir\n"
+                                  "redis.register_function('weir_take', function()\n"
+                                  "  return redis.error_reply('NOSESSION of a take')\n"
+                                  "end)\n";
+    const uint64_t nothing[] = {0, 0}, one[] = {1, 0};
+    struct weir_backend_verdict a;
+    int r;
+    require(ask(&first, set, WEIR_BACKEND_WAIT, one, &a) == 0); /* there is a session */
+    user_release(&first, set, a.hold, one);
+    expect_available(3);
+    do {
+        freeReplyObject(redisCommand(server, "FUNCTION LOAD REPLACE %s", library));
+        r = ask(&first, set, WEIR_BACKEND_TAKE, nothing, &a);
+    } while (r == 0);
+    require(r == -EPROTO);
+    freeReplyObject(redisCommand(server, "FUNCTION FLUSH"));
+    require(ask(&first, set, WEIR_BACKEND_WAIT, one, &a) == 0); /* this is asked again */
+    user_release(&first, set, a.hold, one);
+    expect_available(3);
+}
+
 /* A user that leaves gives back what it holds, at once. */
 static void test_leave(void)
 {
@@ -425,6 +450,7 @@ int main(int argc, char **argv)
     test_run_out(argv[1], url);
     test_refused_sets();
     test_flushed();
+    test_take_without_session();
     test_leave();
     test_fork(argv[1], url);
     test_unreachable(argv[1]);

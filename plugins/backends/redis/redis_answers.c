@@ -424,10 +424,11 @@ static void answers_error(struct redis_server *server, const struct redis_call *
             redis_ticket_set_unsent(call->ticket);
     } else if (!redis_reply_is_error(reply, "NOSESSION")) {
         answers_failed(server, call, reply);
-    } else if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED) {
-        redis_session_lose(session);
-    } else if (answers_ticket(call) && call->ticket->state == REDIS_ASKING) {
-        redis_ticket_refuse(call->ticket, -EPROTO, -1, -1); /* it could not be opened */
+    } else {
+        if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED)
+            redis_session_lose(session); /* what was asked in it is asked anew */
+        if (answers_ticket(call) && call->ticket->state == REDIS_ASKING)
+            redis_ticket_refuse(call->ticket, -EPROTO, -1, -1); /* it needs none, or has none */
     }
 }
 
