@@ -293,10 +293,13 @@ class SetHistory:
         new.sort(key=lambda pair: pair[1].fence)
         for i, (before, after) in enumerate(new):
             yield from self.judge_fence(commit, after)
-            yield from self.judge_instant(after)
             yield from self.judge_order(commit, before, after, new[i + 1:])
-        if new and commit.now < commit.head[GRACE]:
-            yield describe("grace", f"{self.name}: granted within a time of grace", [pair[1] for pair in new])
+        # What is asserted was granted before, by a server that may be looked at later here.
+        granted = [after for _, after in new if after.at >= commit.now]
+        for after in granted:
+            yield from self.judge_instant(after)
+        if granted and commit.now < commit.head[GRACE]:
+            yield describe("grace", f"{self.name}: granted within a time of grace", granted)
         if new:
             yield from self.judge_capacity(commit)
         for _, after in commit.changes:

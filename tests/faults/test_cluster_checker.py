@@ -422,6 +422,15 @@ class OfServers(unittest.TestCase):
         model.commit()
         self.check(model, "grace")
 
+    def test_asserted_in_a_grace(self):
+        model = Model()
+        model.grace = model.now + 500
+        model.open("x-1")
+        model.at_offset = -1
+        model.grant("x-1", 0, 1)
+        model.commit()
+        self.check(model)
+
     def test_sums(self):
         model = busy_model()
         model.held_offset = 1

@@ -10,8 +10,8 @@ class Sentinel(Server):
 
     master_name = "the-master"
 
-    def __init__(self, port, master_port, *lines):
-        self.port, self.first_port, self.lines = port, master_port, lines
+    def __init__(self, port, master_port, *lines, down_ms=700):
+        self.port, self.first_port, self.lines, self.down_ms = port, master_port, lines, down_ms
         super().__init__()
 
     def command(self):
@@ -21,7 +21,7 @@ class Sentinel(Server):
                 f"port {self.port}", "bind 127.0.0.1", f"unixsocket {self.path}", f"dir {self.directory}",
                 f"logfile {self.directory}/log", "user default on nopass ~* &* +@all", *self.lines,
                 f"sentinel monitor {self.master_name} 127.0.0.1 {self.first_port} 1",
-                f"sentinel down-after-milliseconds {self.master_name} 700",
+                f"sentinel down-after-milliseconds {self.master_name} {self.down_ms}",
                 f"sentinel failover-timeout {self.master_name} 3000", ""]))
         return ["redis-server", path, "--sentinel"]
 
