@@ -17,6 +17,7 @@ Benchmark = namedtuple("Benchmark", "title short")
 
 BENCHMARKS = {
     "costs": Benchmark("an operation that need not wait", ["--rounds", "2", "--samples", "2"]),
+    "balancers": Benchmark("a pool beside one of its sets", ["--rounds", "1", "--samples", "1"]),
     "clock": Benchmark("the instant that each operation asks for",
                        ["--rounds", "1", "--samples", "2"]),
     "keyed": Benchmark("one of very many subjects", ["--rounds", "1", "--samples", "2", "20000"]),

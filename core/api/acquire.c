@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
+#include "api/pool.h"
 #include "api/token.h"
 #include "limit/counters.h"
 #include "wait/wait_timer.h"
@@ -16,8 +17,12 @@
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
     struct acquire_op op;
-    int r = acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref);
+    int r;
 
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, true,
+                       weir_take(balance.member, request, balance.refusal));
+    r = acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref);
     if (r < 0)
         return r;
     if (request_is_empty(op.set, op.amounts)) {
@@ -36,8 +41,12 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
                 struct weir_refusal *retref)
 {
     struct acquire_op op;
-    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r;
 
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, true,
+                       weir_try_acquire(balance.member, request, ret, balance.refusal));
+    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
     return r < 0 ? r : acquire_op_try(&op, MODE_TRY, ret);
 }
 
@@ -45,9 +54,12 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
                  uint64_t *ret_at_ns, struct weir_refusal *retref)
 {
     struct acquire_op op;
-    int r =
-        ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
+    int r;
 
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, false,
+                       weir_reserve(balance.member, request, ret, ret_at_ns, balance.refusal));
+    r = ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
     if (r < 0)
         return r;
     /* The time of a reservation of nothing, which the set does not decide. */
@@ -175,8 +187,12 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
 {
     struct acquire_op op;
     weir_acquisition *acquisition = NULL;
-    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r;
 
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, false,
+                       weir_submit(balance.member, request, ret, balance.refusal));
+    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
     if (r < 0)
         return r;
     r = acquire_op_try(&op, MODE_PROBE, &acquisition);
@@ -301,6 +317,13 @@ static int acquire_enqueue_and_wait(struct acquire_op *op, weir_acquisition *acq
     return r;
 }
 
+static weir *acquire_enter_blocked(weir *w)
+{
+    instance_ref(w, 1);
+    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
+    return w;
+}
+
 /* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
  * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
@@ -312,14 +335,29 @@ static void acquire_leave_blocked(weir *w)
     instance_unref(w, 1);
 }
 
+/* As acquire_and_wait(), of a pool of several sets. It is there until the balancer has heard. */
+static int acquire_and_wait_balanced(weir_pool *pool, const struct weir_request *request,
+                                     weir_acquisition **ret, struct weir_refusal *retref)
+{
+    BALANCE_RETURN(pool, request, retref, false,
+                   weir_acquire(balance.member, request, ret, balance.refusal));
+}
+
 int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
     struct acquire_op op;
     weir_acquisition *acquisition = NULL;
     weir *w;
-    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+    int r;
 
+    if (pool && pool->choice) {
+        w = acquire_enter_blocked(pool->w);
+        r = acquire_and_wait_balanced(pool, request, ret, retref);
+        acquire_leave_blocked(w);
+        return r;
+    }
+    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
     if (r == 0 && request_token(op.request))
         r = token_check(request_token(op.request), op.set->w);
     if (r < 0)
@@ -330,8 +368,7 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
         *ret = acquisition;
     if (r != -EAGAIN)
         return r;
-    instance_ref(w, 1);
-    atomic_fetch_add_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst);
+    acquire_enter_blocked(w);
     r = acquire_enqueue_and_wait(&op, acquisition, ret);
     acquire_leave_blocked(w);
     return r;

@@ -10,14 +10,15 @@
 
 /* ---- acquire_op.c ---- */
 
-/* Picks a set, resolves the request to amounts and finds the thread's context. Returns 0 or an
- * error of the request or of the instance. A refusal of a key is counted and stored in `retref`. */
+/* Finds the set of a pool with an only one, resolves the request to amounts and finds the thread's
+ * context. Returns 0 or an error of the request or of the instance. A refusal of a key is counted
+ * and stored in `retref`. */
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref);
 
-/* Picks a set of the pool for the request: the one of what it is nested in, or any. Returns 0 or
- * the balancer's error. */
-int acquire_within_pick(struct acquire_op *op, weir_pool *pool);
+/* Finds the set for the request in a pool, or for the member of one: that of what the request is
+ * nested in, else the only set. */
+void acquire_within_pick(struct acquire_op *op, weir_pool *pool);
 /* Finds what the request is nested in: fills in op->within. Returns 0, -EINVAL or -EUCLEAN. */
 int acquire_within_find(struct acquire_op *op);
 

@@ -92,10 +92,10 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
                                           enum purpose purpose)
 {
     const char *key = NULL;
-    int r = acquire_within_pick(op, pool);
+    int r;
 
-    if (r == 0)
-        r = acquire_op_identify(op);
+    acquire_within_pick(op, pool);
+    r = acquire_op_identify(op);
     if (r == 0)
         r = acquire_within_find(op);
     if (r < 0)
@@ -135,7 +135,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool->only_set;
-    if (!op->set || request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
+    if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);

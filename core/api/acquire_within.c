@@ -12,18 +12,16 @@
 /* Processes that are looked at, from the one that the request names to its oldest ancestor. */
 enum { ANCESTRY_MAX = 128 };
 
-int acquire_within_pick(struct acquire_op *op, weir_pool *pool)
+void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 {
     const weir_acquisition *within = request_within(op->request);
 
-    if (!within)
-        return pool_pick(pool, op->request, &op->set);
-    for (size_t i = 0; i < weir_pool_sets(pool); i++) {
-        op->set = weir_pool_set(pool, i);
+    op->set = pool->only_set;
+    for (uint32_t i = 0; within && i < pool->definition->sets_n; i++) {
+        op->set = pool->definition->sets[i];
         if (op->set->number == within->set->number)
-            break;
+            break; /* else: that it is another set is seen later */
     }
-    return 0; /* that it is the same set is seen later */
 }
 
 /* Finds the record that the request is nested in. An acquisition of nothing has none: then it is

@@ -286,6 +286,10 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     uint32_t pending;
     int r = queue && pool && pool->w == queue->timer.w ? 0 : -EINVAL;
 
+    if (r == 0 && pool->choice)
+        BALANCE_RETURN(
+            pool, request, retref, false,
+            weir_queue_submit(queue, balance.member, request, user_data, ret, balance.refusal));
     if (r == 0)
         r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
     if (r == 0 && op.within && !ret)

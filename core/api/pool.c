@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools: handles, and picking a set for a request. */
+/* Pool handles. */
 #include "api/pool.h"
 #include "api/instance.h"
 #include "api/set_object.h"
@@ -10,129 +10,84 @@
 #include "os/os.h"
 #include "peer/peer.h"
 #include <errno.h>
+#include <string.h>
 
-/* Fills the views of the sets for a balancer that reads them. */
-static int pool_fill_views(weir_pool *pool, const struct weir_request *request)
+/* Fills a handle of one set, or of all. */
+static void pool_fill(weir_pool *pool, weir *w, struct instance_pool *definition,
+                      weir_set *only_set)
 {
-    for (uint32_t i = 0; pool->views && i < pool->definition->sets_n; i++) {
-        weir_set *set = pool->definition->sets[i];
-        struct weir_set_view *view = &pool->views[i];
-        int r = stats_view(set, view);
-
-        if (r < 0)
-            return r;
-        view->ready_at_ns = WEIR_FOREVER;
-        /* A set that can never grant the request, or does not understand it, is never ready. */
-        if (weir_set_ready_at(set, request, &view->ready_at_ns) == -ENOMEM)
-            return -ENOMEM;
-    }
-    return 0;
-}
-
-static uint32_t pool_call_balancer(weir_pool *pool, const struct weir_request *request)
-{
-    const struct pool_plan *plan = &pool->definition->plan;
-    struct weir_pick pick = {
-        .size = sizeof(pick),
-        .now_ns = clock_now_ns(&pool->w->clock),
-        .random = splitmix64_next(&pool->random_state),
-        .route = request->route,
-        .worker = pool->worker,
-        .sets_n = pool->definition->sets_n,
-        .views = pool->views,
-        .view_size = sizeof(*pool->views),
-    };
-
-    WEIR_INVARIANT(plan->balancer);
-    return plan->balancer->balancer.pick(plan->config, pool->balancer_state, &pick);
-}
-
-/* Logs an invalid pick. Without the pool's lock: the log callback may use the pool. */
-static void pool_warn_pick(const weir_pool *pool, uint32_t index)
-{
-    const struct pool_plan *plan = &pool->definition->plan;
-
-    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
-              plan->name ? plan->name : "", plan->balancer->info.name, index,
-              pool->definition->sets_n);
-}
-
-int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret)
-{
-    struct instance_pool *definition = pool->definition;
-    uint32_t index = 0;
-    bool out_of_range;
-    int r;
-
-    WEIR_INVARIANT(!pool->only_set && definition->sets_n > 0);
-    pthread_mutex_lock(&pool->lock);
-    r = pool_fill_views(pool, request);
-    if (r == 0)
-        index = pool_call_balancer(pool, request);
-    out_of_range = index >= definition->sets_n && !pool->pick_warned;
-    pool->pick_warned |= out_of_range;
-    pthread_mutex_unlock(&pool->lock);
-    if (out_of_range)
-        pool_warn_pick(pool, index);
-    if (r == 0)
-        *ret = definition->sets[index % definition->sets_n];
-    return r;
-}
-
-/* Makes a handle. Behind it are the views and the state of the balancer. */
-static weir_pool *pool_make(weir *w, struct instance_pool *definition)
-{
-    const struct pool_plan *plan = &definition->plan;
-    bool has_views = plan->balancer && plan->balancer->balancer.flags & WEIR_BALANCER_VIEWS;
-    size_t views_n = has_views ? definition->sets_n : 0;
-    weir_pool *pool = os_alloc(1, sizeof(*pool) + views_n * sizeof(*pool->views) +
-                                      plan->state_words * sizeof(uint64_t));
-
-    WEIR_INVARIANT(definition->sets_n > 0);
-    if (!pool)
-        return NULL;
     pool->w = w;
     pool->definition = definition;
-    pool->only_set = definition->sets_n == 1 ? definition->sets[0] : NULL;
-    pool->fast_set = pool->only_set && fast_path_supports(pool->only_set) ? pool->only_set : NULL;
-    if (has_views)
-        pool->views = (struct weir_set_view *)(pool + 1);
-    pool->balancer_state = (uint64_t *)((struct weir_set_view *)(pool + 1) + views_n);
+    pool->only_set = only_set;
+    pool->fast_set = only_set && fast_path_supports(only_set) ? only_set : NULL;
+}
+
+/* Fills a member, and what its view says at any time. */
+static void pool_fill_member(const weir_pool *pool, uint32_t i)
+{
+    struct pool_member *member = &pool->choice->members[i];
+    const char *name = set_name(pool->definition->sets[i]);
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, name, strlen(name));
+
+    pool_fill(&member->pool, pool->w, pool->definition, pool->definition->sets[i]);
+    member->view.id = splitmix64_next(&hash);
+    member->view.weight = pool->definition->plan.weights[i];
+}
+
+/* Makes a handle. Behind it is what a choice needs. */
+static weir_pool *pool_make(weir *w, struct instance_pool *definition)
+{
+    uint32_t n = definition->sets_n;
+    size_t choice_size = sizeof(struct pool_choice) + n * sizeof(struct pool_member) +
+                         definition->plan.state_words * sizeof(uint64_t);
+    weir_pool *pool = os_alloc(1, sizeof(*pool) + (n > 1 ? choice_size : 0));
+
+    WEIR_INVARIANT(n > 0);
+    if (!pool)
+        return NULL;
+    pool_fill(pool, w, definition, n == 1 ? definition->sets[0] : NULL);
+    if (n == 1)
+        return pool;
+    pool->choice = (struct pool_choice *)(pool + 1);
+    pool->choice->balancer_state = (uint64_t *)(pool->choice->members + n);
+    for (uint32_t i = 0; i < n; i++)
+        pool_fill_member(pool, i);
     return pool;
 }
 
-/* Tells the balancer of a new handle. */
-static void pool_init_balancer(weir_pool *pool)
+/* Prepares the choice of a new handle, and tells the balancer of it. */
+static void pool_init_choice(weir_pool *pool, uint32_t worker)
 {
     const struct pool_plan *plan = &pool->definition->plan;
-    struct weir_pick first = {.size = sizeof(first), .worker = pool->worker};
+    struct pool_choice *choice = pool->choice;
+    struct weir_pick first = {.size = sizeof(first), .worker = worker};
+    uint64_t seed = (plan->seed ? plan->seed : pool->w->seed) + worker;
 
-    if (!plan->balancer || !plan->balancer->balancer.init)
+    choice->worker = worker;
+    choice->random_state = splitmix64_next(&seed);
+    pthread_mutex_init(&choice->lock, NULL);
+    if (!plan->balancer->balancer.init)
         return;
     first.now_ns = clock_now_ns(&pool->w->clock);
-    first.random = splitmix64_next(&pool->random_state);
+    first.random = splitmix64_next(&choice->random_state);
     first.sets_n = pool->definition->sets_n;
-    plan->balancer->balancer.init(plan->config, pool->balancer_state, &first);
+    balance_show_views(pool, &first);
+    plan->balancer->balancer.init(plan->config, choice->balancer_state, &first);
 }
 
 /* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
 {
-    const struct pool_plan *plan = &definition->plan;
     weir_pool *pool = pool_make(w, definition);
-    uint64_t seed;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     if (!pool)
         return -ENOMEM;
-    pthread_mutex_init(&pool->lock, NULL);
-    pool->worker = worker == WEIR_WORKER_AUTO
-                       ? atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst)
-                       : worker;
-    seed = (plan->seed ? plan->seed : w->seed) + pool->worker;
-    pool->random_state = splitmix64_next(&seed);
-    pool_init_balancer(pool);
+    if (worker == WEIR_WORKER_AUTO)
+        worker = atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst);
+    if (pool->choice)
+        pool_init_choice(pool, worker);
     instance_ref(w, 1);
     *ret = pool;
     return 0;
@@ -260,7 +215,8 @@ weir_pool *weir_pool_close(weir_pool *pool)
         os_free(pool);
         return NULL;
     }
-    pthread_mutex_destroy(&pool->lock);
+    if (pool->choice)
+        pthread_mutex_destroy(&pool->choice->lock);
     os_free(pool);
     if (instance_is_closed(w))
         thread_ctx_detach(w);

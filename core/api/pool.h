@@ -17,25 +17,72 @@ struct instance_pool {
 
 struct weir_pool {
     weir *w;
-    weir_set *only_set; /* the only set of the pool; NULL: the balancer picks */
+    weir_set *only_set; /* the only set of the pool, or of this member; NULL: the balancer picks */
     weir_set *fast_set; /* only_set if fast_path_supports() it, else NULL */
     struct instance_pool *definition;
-    uint32_t worker;
-    pthread_mutex_t lock;        /* over everything below */
-    uint64_t random_state;       /* of the generator */
-    bool pick_warned;            /* an invalid pick was logged */
-    struct weir_set_view *views; /* NULL unless the balancer reads them */
-    uint64_t *balancer_state;    /* of the balancer, for this worker */
+    struct pool_choice *choice; /* NULL if there is an only set */
 };
 
-/* Picks a set of several by the balancer. Returns 0 or -ENOMEM. */
-int pool_balance(weir_pool *pool, const struct weir_request *request, weir_set **ret);
+/* A set of several. */
+struct pool_member {
+    struct weir_set_view view; /* for balancers that read views */
+    weir_pool pool;            /* a handle of this set alone, which is never closed */
+    uint32_t seen;             /* here, in the order of the looks: index of a view with flags */
+};
 
-/* Picks the set for a request. Returns 0 or -ENOMEM. */
-static inline int pool_pick(weir_pool *pool, const struct weir_request *request, weir_set **ret)
-{
-    *ret = pool->only_set;
-    return *ret ? 0 : pool_balance(pool, request, ret);
-}
+/* What a handle of several sets needs to pick one. */
+struct pool_choice {
+    uint32_t worker;
+    uint32_t seen_n;          /* views with flags */
+    pthread_mutex_t lock;     /* over everything but `worker` and the handles of members */
+    uint64_t random_state;    /* of the generator */
+    uint64_t *balancer_state; /* of the balancer, for this worker; behind the members */
+    bool pick_warned;         /* an invalid pick was logged */
+    struct pool_member members[];
+};
+
+/* ---- balance.c: requests to pools of several sets ---- */
+
+#define BALANCE_TRIES_MAX 64u /* sets that one try asks */
+
+/* A request, on its way to the set that decides it. */
+struct balance {
+    weir_pool *pool, *member;           /* of several sets; the handle of the one that is asked */
+    const struct weir_request *request; /* NULL: it is not balanced: it is wrong, or nested */
+    struct weir_refusal *retref;        /* the caller's */
+    struct weir_refusal *refusal;       /* for the call: the caller's or `refused` */
+    struct weir_refusal refused, best_refused; /* of the last set, and of the best one */
+    int best;               /* the result that belongs to `best_refused`; 0: none yet */
+    uint64_t best_after_ns; /* when that set would grant, from then */
+    bool tries_next;        /* after a refusal, another set is asked */
+    uint32_t tried_n;       /* sets that were asked, the last of them included */
+    uint32_t tried[BALANCE_TRIES_MAX];
+};
+
+/* Picks a set for a request. Returns 0, and in `ret->member` what to ask with `ret->refusal`; or
+ * -ENOMEM, -ECHILD, -ESHUTDOWN. */
+int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_request *request,
+                  struct weir_refusal *retref, bool is_try);
+
+/* Shows the views of a pool in a pick, if its balancer reads them. */
+void balance_show_views(const weir_pool *pool, struct weir_pick *ret);
+
+/* Takes note of the result of that call. True: ask the new `balance->member`. False: `*result` and
+ * the caller's refusal are final. */
+bool balance_again(struct balance *balance, int *result);
+
+/* Returns from a call on a pool of several sets: with the result of `call`, which is done on
+ * `balance.member` with `balance.refusal`, for one set or for one after the other. */
+#define BALANCE_RETURN(pool_, request_, retref_, is_try_, call_)                                   \
+    do {                                                                                           \
+        struct balance balance;                                                                    \
+        int result = balance_begin(&balance, pool_, request_, retref_, is_try_);                   \
+                                                                                                   \
+        if (result == 0)                                                                           \
+            do                                                                                     \
+                result = (call_);                                                                  \
+            while (balance_again(&balance, &result));                                              \
+        return result;                                                                             \
+    } while (0)
 
 #endif

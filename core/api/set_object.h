@@ -41,9 +41,10 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 
 struct weir_set_view;
 
-/* Fills `held` and `waiting` of a view; an engine is not asked. Returns 0 or an error of
- * weir_set_stats(). */
-int stats_view(weir_set *set, struct weir_set_view *ret);
+/* Looks at a set for a valid request: fills the view but for `id`, `weight` and `flags`. An engine
+ * is not asked. `now_ns`: the instance's clock. Returns 0 or -ENOMEM. */
+int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
+               struct weir_set_view *ret);
 
 /* ---- set_holders.c ---- */
 

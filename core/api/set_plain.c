@@ -180,6 +180,7 @@ const struct set_ops plain_set_ops = {
     .check_stalls = stall_check_queue,
     .shut_down = set_shutdown,
     .forecast = set_plain_forecast,
+    .look = set_look,
     .snapshot = set_plain_snapshot,
     .observe = set_plain_observe,
     .view_queue = set_plain_view_queue,

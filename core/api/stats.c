@@ -183,22 +183,6 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
     return r < 0 ? r : (int)set->limits.n;
 }
 
-int stats_view(weir_set *set, struct weir_set_view *ret)
-{
-    struct weir_set_stats stats = {.size = sizeof(stats)};
-    int r = 0;
-
-    if (set->ops->own_waiting) {
-        stats_add_counters(set, &stats, NULL, 0);
-        stats.waiting = set->ops->own_waiting(set);
-    } else {
-        r = weir_set_stats(set, &stats, NULL, 0);
-    }
-    ret->held = stats.held;
-    ret->waiting = stats.waiting;
-    return r < 0 ? r : 0;
-}
-
 int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret, size_t n)
 {
     const struct weir_gauge *gauges;
@@ -261,5 +245,75 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
         return -EUCLEAN;
     *ret_ns = set->limits.n ? set_to_instance_ns(set, op.decision.forecast_ns)
                             : clock_now_ns(&set->w->clock);
+    return 0;
+}
+
+/* ---- views, for balancers ---- */
+
+/* Looks at a set of a kind that has no operation for it: its forecast, and what this process holds
+ * there. */
+static void stats_look_from_outside(struct acquire_op *op, struct set_look *ret)
+{
+    struct weir_set_stats stats = {0};
+    const weir_set *set = op->set;
+    const struct limit *limiting;
+
+    set->ops->forecast(op, 0, FORECAST_SHORT_QUEUE);
+    limiting = op->decision.limiting;
+    ret->now_ns = op->decision.now_ns;
+    ret->ready_ns = op->decision.forecast_ns;
+    if (limiting && ret->ready_ns < WEIR_BLOCKED &&
+        (limiting->type == WEIR_LIMIT_RESOURCE || ret->ready_ns <= ret->now_ns))
+        ret->ready_ns = WEIR_BLOCKED;
+    for (uint32_t i = 0; i < set->limits.n && !ret->limit; i++)
+        ret->limit = op->amounts[i] ? &set->limits.items[i] : NULL;
+    if (!ret->limit)
+        return;
+    if (set->ops->own_waiting) {
+        stats_add_counters(op->set, &stats, NULL, 0);
+        ret->waiting = set->ops->own_waiting(set);
+    }
+    ret->held = stats.held;
+    if (ret->ready_ns <= ret->now_ns && ret->held < ret->limit->capacity)
+        ret->available = ret->limit->capacity - ret->held;
+}
+
+static void stats_fill_view(const weir_set *set, const struct set_look *look, uint64_t now_ns,
+                            struct weir_set_view *ret)
+{
+    ret->waiting = look->waiting;
+    ret->held = look->held;
+    ret->capacity = look->limit ? look->limit->capacity : UINT64_MAX;
+    ret->available = look->limit ? look->available : UINT64_MAX;
+    ret->ready_at_ns = look->ready_ns;
+    if (look->ready_ns < WEIR_BLOCKED && look->ready_ns > look->now_ns)
+        ret->ready_at_ns = set_to_instance_ns(set, look->ready_ns);
+    if (look->ready_ns <= look->now_ns || ret->ready_at_ns < now_ns)
+        ret->ready_at_ns = now_ns;
+}
+
+int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
+               struct weir_set_view *ret)
+{
+    struct acquire_op op = {.set = set, .request = request};
+    struct set_look look = {.ready_ns = WEIR_NEVER};
+    const char *key;
+
+    ret->held = ret->waiting = ret->capacity = ret->available = 0;
+    ret->ready_at_ns = WEIR_NEVER;
+    if ((set->ops->identify && set->ops->identify(&op) < 0) ||
+        request_resolve(set, request, PURPOSE_FORECAST, op.amounts, &key) < 0)
+        return 0; /* it can never grant the request, or does not understand it */
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
+        return -ENOMEM;
+    if (request_is_empty(set, op.amounts))
+        look.ready_ns = 0;
+    else if (set->ops->look)
+        set->ops->look(op.ctx, set, op.amounts, &look);
+    else
+        stats_look_from_outside(&op, &look);
+    if (!set_is_broken(set) && !set_is_faulty(set))
+        stats_fill_view(set, &look, now_ns, ret);
     return 0;
 }

@@ -244,6 +244,9 @@ static void spec_copy_pool(struct config_ast *ast, const struct weir_pool_spec *
     pool->name.text = spec_text(ast, spec->name);
     pool->balancer.text = spec_text(ast, spec->balancer);
     pool->seed.text = spec_number(ast, spec->seed);
+    if ((spec->flags & ~(uint32_t)WEIR_POOL_TRY_NEXT) != 0)
+        spec_complain(ast, "flags 0x%x are not known", spec->flags & ~(uint32_t)WEIR_POOL_TRY_NEXT);
+    pool->try_.text = (spec->flags & WEIR_POOL_TRY_NEXT) != 0 ? "next" : NULL;
     spec_copy_settings(ast, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,
                        &pool->settings);
     for (size_t i = 0; i < ast->sets_n; i++) /* first the new sets, then those that exist */

@@ -111,7 +111,9 @@ static const struct schema pool_set_schema = {
 
 static const struct schema pool_schema = {
     .owner = "a pool",
-    .fields = {FIELD(ast_pool, balancer), FIELD(ast_pool, seed),
+    .fields = {FIELD(ast_pool, balancer),
+               FIELD(ast_pool, seed),
+               {.name = "try", .kind = FIELD_VALUE, .offset = offsetof(struct ast_pool, try_)},
                ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, &pool_set_schema)},
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };

@@ -97,6 +97,7 @@ struct pool_plan {
     char **sets;                   /* names of sets of the plan or of the instance */
     uint64_t *weights;             /* of the sets */
     uint32_t sets_n;               /* 0: one empty set */
+    bool tries_next;               /* a try that is refused goes to the balancer's next choice */
 };
 
 struct plan {

@@ -158,7 +158,7 @@ static bool resolve_pool_set_up(struct resolver *resolver, const struct params_o
 static void resolve_pool_balancer(struct resolver *resolver, const struct ast_pool *ast,
                                   struct pool_plan *plan)
 {
-    static const char *const fields[] = {"balancer", "seed", "sets"};
+    static const char *const fields[] = {"balancer", "seed", "sets", "try"};
     const struct config_value *name = &ast->balancer;
     struct params_owner owner = {.mark = ast->name.mark,
                                  .settings = &ast->settings,
@@ -190,11 +190,15 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
 
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan)
 {
+    static const char *const tries[] = {"one", "next"};
+    uint64_t try_ = 0;
     resolver->complaints->location = (struct spec_location){.pool = ast->name.text};
     if (ast->name.text)
         plan->name = resolve_strdup(resolver, ast->name.text);
     resolve_pool_sets(resolver, ast, plan);
     resolve_pool_balancer(resolver, ast, plan);
+    value_read_choice(resolver->complaints, "try", &ast->try_, tries, ARRAY_LENGTH(tries), &try_);
+    plan->tries_next = try_ == 1;
     value_read_number(resolver->complaints, "seed", &ast->seed, UNITS_AMOUNT, 1, UINT64_MAX,
                       &plan->seed);
     resolver->complaints->location = (struct spec_location){0};

@@ -271,6 +271,20 @@ enum forecast_walk {
 void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
                   enum forecast_walk forecast_walk, struct decision *ret);
 
+/* What a request that came now would find in a set. */
+struct set_look {
+    uint64_t now_ns;   /* of the set's clock */
+    uint64_t ready_ns; /* when it would be granted. WEIR_BLOCKED: a resource is short, or a waiter
+                          is ahead that no forecast lets go */
+    const struct limit *limit; /* of those asked for, the one with the least part of its capacity
+                                  available; NULL: none is asked for */
+    uint64_t available, held;  /* of that limit */
+    uint64_t waiting;
+};
+
+/* Looks at a plain set for a request. A long wait queue is not walked. Changes nothing. */
+void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, struct set_look *ret);
+
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
 

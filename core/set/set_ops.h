@@ -97,6 +97,9 @@ struct set_ops {
     /* Forecasts into op->decision, as set_forecast(), for op->amounts and the subject of `record`,
      * or op->key if that is 0. Changes nothing. */
     void (*forecast)(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
+    /* As set_look(). NULL: the forecast says as much as there is to see. */
+    void (*look)(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                 struct set_look *ret);
     /* Returns number `i` of the private sets that decide for this one at times, or NULL. They have
      * numbers of their own. NULL: there are none. */
     weir_set *(*stand_in)(const weir_set *set, uint32_t i);

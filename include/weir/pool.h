@@ -19,6 +19,13 @@ typedef struct weir_pool weir_pool;
 /* The worker index is taken from a counter of the pool's name: 0, 1, 2, … */
 #define WEIR_WORKER_AUTO UINT32_MAX
 
+/* Flags of a pool. */
+enum {
+    /* weir_take and weir_try_acquire go on to the balancer's next choice after a refusal, up to 64
+     * sets. If all refuse, the refusal is that of the set that would grant first. */
+    WEIR_POOL_TRY_NEXT = 1u << 0
+};
+
 /* A pool, defined in code: over sets of its own, over sets that exist already, or both. */
 struct weir_pool_spec {
     size_t size;                         /* sizeof(struct weir_pool_spec) */
@@ -32,6 +39,7 @@ struct weir_pool_spec {
     size_t set_names_n;
     uint64_t seed;   /* of the randomness given to the balancer; 0: the instance's */
     uint32_t worker; /* this handle's worker index, or WEIR_WORKER_AUTO */
+    uint32_t flags;  /* WEIR_POOL_* */
 };
 
 /*

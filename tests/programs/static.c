@@ -21,7 +21,8 @@ static const struct {
     {"token_bucket", "type: call, capacity: 3, window: 1d"},
     {"vegas", "type: resource, key: slots, capacity: 3"},
 };
-static const char *const balancers[] = {"random", "round_robin"};
+static const char *const balancers[] = {"failover", "hash",        "least_loaded", "power_of_two",
+                                        "random",   "round_robin", "soonest",      "weighted"};
 
 static int complain(const char *what, const struct weir_error *error)
 {

@@ -392,7 +392,9 @@ class Check(Directory):
 
 ALGORITHMS = ("aimd", "fixed_window", "gcra", "gradient2", "leaky_bucket", "multi_window",
               "sliding_window", "token_bucket", "vegas")
-PLUGINS_N = len(ALGORITHMS) + 2  # and the balancers
+BALANCERS = ("failover", "hash", "least_loaded", "power_of_two", "random", "round_robin", "soonest",
+             "weighted")
+PLUGINS_N = len(ALGORITHMS) + len(BALANCERS)
 
 
 class Plugins(Directory):
@@ -401,7 +403,7 @@ class Plugins(Directory):
         self.assertEqual(err, "")
         for name in ALGORITHMS:
             self.assertRegex(out, rf"(?m)^  algorithm {name} ")
-        for name in ("random", "round_robin"):
+        for name in BALANCERS:
             self.assertRegex(out, rf"(?m)^  balancer {name} ")
         self.assertRegex(out, r"(?m)^    capacity +amount from 1, required$")
         self.assertRegex(out, r"(?m)^    mode +choice meter\|shaper, default meter$")

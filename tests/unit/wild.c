@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Plugins that do what the project's own do not: a balancer that answers out of range, two that
- * read the views, one that follows the route; an algorithm that never grants more than one unit,
+ * read the views, one that follows the route, and some that answer as a test says (mirror.h); an
+ * algorithm that never grants more than one unit,
  * though it announces a larger amount, one that time does not refill, but a refund, one that
  * sets the top bit of its word when it refunds, though it says that this bit is always clear; and
  * one of a resource, which each release leaves one unit smaller. `past`, `past_try`, `frozen`,
  * `frozen_try`, `frozen_wide`, `topped`, `receding` and `retracted` break the contract of
  * algorithms once two units are taken.
  */
+#include "mirror.h"
 #include "typed.h"
 #include <weir/algorithm.h>
 #include <weir/balancer.h>
@@ -37,7 +39,7 @@ static uint32_t pick_emptiest(const void *config, void *state, const struct weir
 }
 
 /* The set that would grant first. */
-static uint32_t pick_soonest(const void *config, void *state, const struct weir_pick *request)
+static uint32_t pick_earliest(const void *config, void *state, const struct weir_pick *request)
 {
     uint32_t best = 0;
     (void)config, (void)state;
@@ -54,6 +56,51 @@ static uint32_t pick_route(const void *config, void *state, const struct weir_pi
     return (uint32_t)(request->route % request->sets_n);
 }
 
+/* Writes down what it is told, and answers as the test says. */
+static uint32_t pick_mirror(const void *config, void *state, const struct weir_pick *request)
+{
+    struct mirror *mirror = (struct mirror *)(uintptr_t)request->route; /* NOLINT */
+    (void)config;
+    *(uint64_t *)state = request->route;
+    mirror->pick = *request;
+    for (uint32_t i = 0; request->views && i < request->sets_n && i < 4; i++)
+        mirror->views[i] = *view_at(request, i);
+    return mirror->answers[mirror->picks_n++ % 16];
+}
+
+static void outcome_mirror(const void *config, void *state, const struct weir_pick_outcome *outcome)
+{
+    struct mirror *mirror = (struct mirror *)(uintptr_t) * (const uint64_t *)state; /* NOLINT */
+    (void)config;
+    mirror->outcomes[mirror->outcomes_n++ % 16] = *outcome;
+}
+
+static int configure_mirror(const struct weir_setup *setup, void *config,
+                            struct weir_footprint *ret, struct weir_reason *reterr)
+{
+    (void)setup, (void)config, (void)reterr;
+    ret->state = sizeof(uint64_t);
+    return 0;
+}
+
+#define MIRROR(name_, flags_)                                                                      \
+    static const struct weir_balancer name_##_ops = {.size = sizeof(name_##_ops),                  \
+                                                     .flags = flags_,                              \
+                                                     .configure = configure_mirror,                \
+                                                     .pick = pick_mirror,                          \
+                                                     .outcome = outcome_mirror};                   \
+    static const struct weir_plugin name_##_plugin = {.size = sizeof(name_##_plugin),              \
+                                                      .kind = WEIR_PLUGIN_BALANCER,                \
+                                                      .name = #name_,                              \
+                                                      .version = "1",                              \
+                                                      .summary = "for tests",                      \
+                                                      .ops = &name_##_ops}
+
+MIRROR(mirror_blind, 0);
+MIRROR(mirror_views, WEIR_BALANCER_VIEWS);
+MIRROR(mirror_looks, WEIR_BALANCER_LOOKS);
+MIRROR(mirror_ranks, WEIR_BALANCER_LOOKS | WEIR_BALANCER_RANKS);
+
 #define BALANCER(name_, flags_, pick_)                                                             \
     static const struct weir_balancer name_##_ops = {                                              \
         .size = sizeof(name_##_ops), .flags = flags_, .pick = pick_};                              \
@@ -66,7 +113,7 @@ static uint32_t pick_route(const void *config, void *state, const struct weir_pi
 
 BALANCER(wild, 0, pick_beyond);
 BALANCER(emptiest, WEIR_BALANCER_VIEWS, pick_emptiest);
-BALANCER(soonest, WEIR_BALANCER_VIEWS, pick_soonest);
+BALANCER(earliest, WEIR_BALANCER_VIEWS, pick_earliest);
 BALANCER(route, 0, pick_route);
 
 #define ALGORITHM(name_, ...)                                                                      \
@@ -471,12 +518,13 @@ static const struct weir_plugin weighing_plugin = {
 };
 
 static const struct weir_plugin *const plugins[] = {
-    &weighing_plugin,  &typed_plugin,    &wild_plugin,          &emptiest_plugin,
-    &soonest_plugin,   &route_plugin,    &stingy_plugin,        &stock_plugin,
-    &spill_plugin,     &worn_plugin,     &past_plugin,          &past_try_plugin,
-    &past_wide_plugin, &frozen_plugin,   &frozen_try_plugin,    &frozen_wide_plugin,
-    &topped_plugin,    &receding_plugin, &receding_wide_plugin, &retracted_plugin,
-    &hesitant_plugin,  &witness_plugin,
+    &mirror_blind_plugin, &mirror_views_plugin, &mirror_looks_plugin,  &mirror_ranks_plugin,
+    &weighing_plugin,     &typed_plugin,        &wild_plugin,          &emptiest_plugin,
+    &earliest_plugin,     &route_plugin,        &stingy_plugin,        &stock_plugin,
+    &spill_plugin,        &worn_plugin,         &past_plugin,          &past_try_plugin,
+    &past_wide_plugin,    &frozen_plugin,       &frozen_try_plugin,    &frozen_wide_plugin,
+    &topped_plugin,       &receding_plugin,     &receding_wide_plugin, &retracted_plugin,
+    &hesitant_plugin,     &witness_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

@@ -376,7 +376,7 @@ static void a_balancer_sees_when_each_set_would_grant(void **state)
                "  a: { limits: [ { type: rate, key: k, algorithm: gcra, capacity: 1, window: 3s } ]"
                " }\n"
                "  b: { limits: [ { type: rate, key: k, algorithm: gcra, capacity: 2, window: 2s } ]"
-               " }\npools: { p: { balancer: soonest, sets: [a, b] } }\n",
+               " }\npools: { p: { balancer: earliest, sets: [a, b] } }\n",
                "p");
     assert_int_equal(take(ASK({"k", 1})), 0); /* a: ready in 3 s */
     assert_int_equal(take(ASK({"k", 2})), 0); /* b, as a could never grant 2: ready in 1 s */

@@ -901,7 +901,7 @@ static void balancers_see_it_coming(void **state)
     world_open("version: 1\nsets: {\n"
                " a: { limits: [ { type: call, algorithm: gcra, capacity: 1, window: 1s } ] },\n"
                " b: { limits: [ { type: call, algorithm: gcra, capacity: 1, window: 1s } ] }\n"
-               " }\npools: { p: { balancer: soonest, sets: [a, b] } }\n",
+               " }\npools: { p: { balancer: earliest, sets: [a, b] } }\n",
                "p");
     for (uint64_t i = 0; i < 4; i++) {
         weir_acquisition *a = reserved(NULL, i / 2);

@@ -1279,7 +1279,7 @@ static void a_share_has_waiters(void **state)
     b = pending(ASK({"slot", 2}));
     c = pending(with_timeout(ASK({"slot", 1}), SECOND));
     assert_int_equal(stats().waiting, 2);
-    assert_int_equal(stats_view(world.set, &view), 0);
+    assert_int_equal(stats_view(world.set, ASK({"slot", 1}), 0, &view), 0);
     assert_int_equal(view.waiting, 2);
     assert_int_equal(weir_set_holders(world.set, NULL, 0), 3);
     assert_int_equal(advance(SECOND), 1);
