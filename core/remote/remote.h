@@ -11,6 +11,7 @@
 #define WEIR_CORE_REMOTE_REMOTE_H
 
 #include "config/plan.h"
+#include "remote/remote_log.h"
 #include "set/set.h"
 #include <pthread.h>
 #include <weir/backend.h>
@@ -36,6 +37,7 @@ struct remote_engine {
     struct weir_backend_host host;
     const struct weir_backend *backend; /* of plan.plugin */
     void *connection;
+    struct remote_log log;
     struct thread_ctx *ctx; /* for the counters of what the backend reports, under `lock` */
     /* Every change of a record from WAITING, and losses. Taken with locks of the backend held, so
      * no call of the backend is made with it. */

@@ -146,9 +146,9 @@ static void remote_leave(struct remote_set *remote, uint32_t record)
 static void remote_note_return(const struct remote_set *remote)
 {
     if (remote->on_failure == ON_FAILURE_OPEN || remote->on_failure == ON_FAILURE_LOCAL_SHARE)
-        log_write(&remote->set.w->log, WEIR_LOG_WARNING,
-                  "set `%s`: backend `%s` can be asked again, and decides",
-                  set_own_name(&remote->set), remote->engine->plan.name);
+        remote_log_add(&remote->engine->log, WEIR_LOG_WARNING,
+                       "set `%s`: backend `%s` can be asked again, and decides",
+                       set_own_name(&remote->set), remote->engine->plan.name);
 }
 
 /* Reports once that the engine does not answer, and again after it has. A share is reported as it
@@ -170,10 +170,11 @@ static void remote_note_failure(struct remote_set *remote, int result)
         remote_note_return(remote);
         return;
     }
-    log_write(&remote->set.w->log, WEIR_LOG_WARNING,
-              "set `%s`: backend `%s` does not serve it (%s): requests are %s",
-              set_own_name(&remote->set), remote->engine->plan.name, remote_failure_text(result),
-              policies[remote_is_away(result) ? remote->on_failure : ON_FAILURE_CLOSED]);
+    remote_log_add(&remote->engine->log, WEIR_LOG_WARNING,
+                   "set `%s`: backend `%s` does not serve it (%s): requests are %s",
+                   set_own_name(&remote->set), remote->engine->plan.name,
+                   remote_failure_text(result),
+                   policies[remote_is_away(result) ? remote->on_failure : ON_FAILURE_CLOSED]);
 }
 
 int remote_decided(void *context, void *argument, uint64_t token,

@@ -11,11 +11,16 @@
 
 static void remote_engine_log(void *context, int level, const char *message)
 {
-    const struct remote_engine *engine = context;
+    struct remote_engine *engine = context;
 
     if (level >= WEIR_LOG_ERROR && level <= WEIR_LOG_DEBUG)
-        log_write(&engine->w->log, (enum weir_log_level)level, "backend `%s`: %s",
-                  engine->plan.name, error_text(message).text);
+        remote_log_add(&engine->log, (enum weir_log_level)level, "backend `%s`: %s",
+                       engine->plan.name, error_text(message).text);
+}
+
+static void remote_engine_write_log(void *context)
+{
+    remote_log_write_apart(&((struct remote_engine *)context)->log);
 }
 
 /* Release: what the thread has written is seen by the one that uses the worker again. */
@@ -47,6 +52,7 @@ static void remote_engine_free(struct remote_engine *engine)
 {
     if (engine->connection)
         engine->backend->close(engine->connection);
+    remote_log_free(&engine->log);
     backend_plan_free(&engine->plan);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->start_lock);
@@ -72,7 +78,8 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
                                               .log = remote_engine_log,
                                               .batched = remote_batched,
                                               .spare = remote_spare,
-                                              .work = remote_engine_work};
+                                              .work = remote_engine_work,
+                                              .write_log = remote_engine_write_log};
     engine->ctx = thread_ctx_new(engine->w);
     if (!engine->ctx)
         return -ENOMEM;
@@ -96,6 +103,7 @@ int remote_engines_add(weir *w, struct plan *plan, struct weir_error *reterr)
         if (!engine)
             return -ENOMEM;
         engine->w = w;
+        remote_log_init(&engine->log, &w->log);
         pthread_mutex_init(&engine->lock, NULL);
         pthread_mutex_init(&engine->start_lock, NULL);
         *end = engine;

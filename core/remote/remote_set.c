@@ -200,6 +200,7 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
         atomic_fetch_add_explicit(&remote->waiting, 1, memory_order_seq_cst);
     shm_store_release(&r->word, word);
     code = remote->engine->backend->ask(remote->handle, &ask);
+    remote_log_write(&remote->engine->log);
     if (code < 0)
         remote_end_wait(remote, record, word, RECORD_FREE);
     return code;
@@ -213,6 +214,7 @@ static void remote_await(struct remote_set *remote, uint32_t record, uint64_t wo
     while (record_load(&r->word) == word)
         remote->engine->backend->wait(remote->handle, remote_token(record, word),
                                       os_now_ns() + REMOTE_WAIT_NS);
+    remote_log_write(&remote->engine->log);
 }
 
 /* Returns the result of a request that was not granted. */

@@ -151,8 +151,8 @@ struct weir_backend_host {
     /* Reports how many processes use a set without subjects, as the engine counts them; at least
      * 1. [any thread, changes] */
     void (*nodes)(void *context, void *set, uint32_t nodes);
-    /* level: enum weir_log_level. One line without an end of line; never a password.
-     * [any thread, changes] */
+    /* Keeps a line for the program's log. level: enum weir_log_level. One line without an end of
+     * line; never a password. With any locks. [any thread, changes] */
     void (*log)(void *context, int level, const char *message);
     /* Reports what became of a batch. `spare` is to be called in so many ns; UINT64_MAX: not.
      * [any thread, changes] */
@@ -166,6 +166,10 @@ struct weir_backend_host {
      * called when all have.
      * [one thread, changes] */
     int (*work)(void *context, void (*main)(void *argument), void *argument);
+    /* Has the lines that are kept written, by another thread: the program's callback may call weir,
+     * or block. To be called without locks: the thread of `run` does so each time before it sleeps,
+     * and wakes up for that after another thread has logged something. [one thread, changes] */
+    void (*write_log)(void *context);
 };
 
 /* How a grant is given back. */

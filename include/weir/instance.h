@@ -43,7 +43,7 @@ struct weir_options {
 
     /*
      * Receives errors and warnings, one line each. Called from any thread that uses the instance
-     * and from its timer thread, without a lock that a call of weir would need. Must not call
+     * and from those of weir, without a lock that a call of weir would need. Must not call
      * weir_close or weir_queue_close. The message is one line without a newline. NULL: if the
      * environment variable WEIR_LOG is error, warning, info or debug, lines of this level and of
      * greater importance go to the standard error, each in one write, which may block (ignored in a

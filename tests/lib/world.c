@@ -49,6 +49,8 @@ static void hear(void *userdata, enum weir_log_level level, const char *message)
         snprintf(world.log[world.logged], sizeof(world.log[0]), "%s", message);
     world.logged++;
     pthread_mutex_unlock(&log_lock);
+    if (world.on_log)
+        world.on_log();
 }
 
 uint64_t world_start = START;

@@ -34,6 +34,7 @@ struct world {
     int64_t wall;
     unsigned logged; /* complaints */
     char log[LOG_MAX][256];
+    void (*on_log)(void); /* what the program's callback does; NULL: nothing */
 };
 extern struct world world;
 extern uint64_t world_start; /* START, unless a test sets it before it opens a world */

@@ -63,6 +63,36 @@ static void open_port(void)
     snprintf(tcp_url, sizeof(tcp_url), "redis://127.0.0.1:%d", port);
 }
 
+static atomic_uint lines_n;
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static void *watched; /* a set that is open; NULL: none */
+
+static void watch(void *set)
+{
+    pthread_mutex_lock(&watch_lock);
+    watched = set;
+    pthread_mutex_unlock(&watch_lock);
+}
+
+/* A line that is kept for the program's log. */
+static void host_log(void *context, int level, const char *message)
+{
+    (void)context, (void)level;
+    require(message[0]);
+    lines_n++;
+}
+
+/* The lines go to a program that may call weir: no lock is held here. */
+static void host_write_log(void *context)
+{
+    const struct user *user = context;
+    pthread_mutex_lock(&watch_lock);
+    if (watched)
+        require(!user->backend->is_held(watched, 1));
+    pthread_mutex_unlock(&watch_lock);
+    lines_n = 0;
+}
+
 static void begin(struct user *user, const char *url, const char *timeout)
 {
     struct weir_reason reason = {0};
@@ -70,6 +100,8 @@ static void begin(struct user *user, const char *url, const char *timeout)
     require(user_open(user, plugin, &reason,
                       (const char *const[]){"url", url, "session", SESSION_MS, "timeout", timeout,
                                             NULL}) == 0);
+    user->host.log = host_log;
+    user->host.write_log = host_write_log;
     user_start(user);
 }
 
@@ -149,8 +181,12 @@ static void test_link(void)
     long long killed = client("fcall");
     user_release(&user, set, b, one);
     command("CLIENT KILL TYPE normal SKIPME yes");
+    watch(set);
     wait_for_client("fcall", killed);
     require(user.backend->is_held(set, a));
+    while (lines_n > 0) /* of the link that was given up */
+        pause_briefly();
+    watch(NULL);
     end(&user, set);
 }
 

@@ -106,6 +106,11 @@ static inline void user_log(void *context, int level, const char *message)
         fprintf(stderr, "log %d: %s\n", level, message);
 }
 
+static inline void user_write_log(void *context)
+{
+    (void)context;
+}
+
 static inline void *user_run(void *of)
 {
     struct user *user = of;
@@ -188,7 +193,8 @@ static inline int user_open_plugin(struct user *user, const struct weir_plugin *
                                             .away = user_away,
                                             .nodes = user_nodes,
                                             .log = user_log,
-                                            .work = user_work};
+                                            .work = user_work,
+                                            .write_log = user_write_log};
     return user->backend->open(&setup, &user->host, &user->connection, reason);
 }
 

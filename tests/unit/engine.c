@@ -256,6 +256,7 @@ static int engine_open(const struct weir_setup *setup, const struct weir_backend
     engine->host = host;
     control->host = host;
     pthread_mutex_init(&engine->lock, NULL);
+    control->lock = &engine->lock;
     pthread_cond_init(&engine->changed, NULL);
     control->connections++;
     *ret_connection = engine;

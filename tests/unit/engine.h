@@ -71,6 +71,7 @@ struct engine_control {
     uint64_t last_timeout_ns;          /* of the last request, as is */
     void *host_set;                    /* the last one opened, to the core */
     const void *host;                  /* struct weir_backend_host */
+    pthread_mutex_t *lock;             /* of the connection */
     uint64_t lease_for_ns;             /* of the last limit that is leased */
     unsigned batched, refused_batches; /* calls of `batch` */
     uint64_t last_wanted, batched_units, unbatched_units;

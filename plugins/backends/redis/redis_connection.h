@@ -288,7 +288,7 @@ struct redis_connection {
     uint64_t wake_ns; /* when it was told to look, since it began to: it may have passed by there */
 };
 
-/* Logs a line about a server. */
+/* Logs a line about a server. The thread of `run` writes it. The caller has the lock. */
 void redis_log(const struct redis_server *server, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

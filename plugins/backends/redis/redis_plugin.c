@@ -12,6 +12,7 @@
  * PROTOCOL.md has the calls; redis_connection.h says what this side consists of, and its threads.
  */
 #include "redis_batches.h"
+#include "redis_calls.h"
 #include "redis_run.h"
 #include "redis_server.h"
 #include "redis_set.h"
@@ -330,6 +331,7 @@ void redis_log(const struct redis_server *server, int level, const char *format,
     for (char *c = message; *c; c++)
         *c = (unsigned char)*c < ' ' ? ' ' : *c;
     host->log(host->context, level, message);
+    redis_calls_wake_by(server->connection, 0);
 }
 
 static const struct weir_backend backend = {

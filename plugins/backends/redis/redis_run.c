@@ -104,6 +104,7 @@ static void run_serve(struct redis_connection *connection, uint64_t until_ns)
     run_sleep_until(connection, next_ns);
     run_flush(connection); /* lets the lock go: what comes up meanwhile ends the sleep */
     pthread_mutex_unlock(&connection->lock);
+    connection->host->write_log(connection->host->context);
     int n = epoll_wait(connection->epoll, events, EVENTS_MAX, -1);
     pthread_mutex_lock(&connection->lock);
     connection->sleeps_until_ns = 0;
@@ -172,6 +173,7 @@ static void run_prepare(struct redis_connection *connection)
         run_set_down(connection, why, r);
         (void)run_tick(connection);
         pthread_mutex_unlock(&connection->lock);
+        connection->host->write_log(connection->host->context);
         nanosleep(&pause, NULL);
         pthread_mutex_lock(&connection->lock);
     }

@@ -1074,6 +1074,77 @@ static void closed_refuses(void **state)
     close_far();
 }
 
+/* ---- the program's log ---- */
+
+static atomic_uint heard, may_go_on;
+
+/* Requests something, and so needs the engine's lock, as well as that of the backend. */
+static void hear_and_ask(void)
+{
+    assert_int_equal(pthread_mutex_trylock(control.lock), 0);
+    pthread_mutex_unlock(control.lock);
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), -EHOSTUNREACH);
+    heard++;
+}
+
+/* The program's callback may call weir: also what the engine says is logged without locks. */
+static void the_log_is_written_without_locks(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1) ", " RATE));
+    heard = 0;
+    world.on_log = hear_and_ask;
+    control.away = -ECONNREFUSED;
+    assert_int_equal(submit(ASK({"slot", 1}, {"k", 0}), &a), 1);
+    assert_int_equal(heard, 1);
+    assert_int_equal(result_of(a), -EHOSTUNREACH);
+    release(a);
+    control.away = 0;
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), 0);
+    control.away = -ECONNREFUSED;
+    assert_int_equal(take(ASK({"slot", 0}, {"k", 1})), -EHOSTUNREACH);
+    assert_int_equal(heard, 2);
+    close_far();
+}
+
+static void hear_and_block(void)
+{
+    heard++;
+    while (!may_go_on)
+        sched_yield();
+}
+
+/* The thread that keeps the connection does not wait for the program's callback. */
+static void the_log_holds_up_no_engine(void **state)
+{
+    const struct weir_backend_host *host;
+    int level = WEIR_LOG_WARNING;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    host = control.host;
+    heard = may_go_on = 0;
+    world.on_log = hear_and_block;
+    host->write_log(host->context); /* there is nothing */
+    for (int i = 0; i < 2; i++) {
+        host->log(host->context, level, "a word");
+        host->write_log(host->context);
+    }
+    while (!heard)
+        sched_yield();
+    for (int i = 0; i < 40; i++)
+        host->log(host->context, level, "one word more");
+    host->log(host->context, WEIR_LOG_DEBUG, "not for this program");
+    host->log(host->context, 77, "nor this");
+    may_go_on = 1;
+    close_far();
+    assert_int_equal(world.logged, 1 + REMOTE_LINES_MAX + 1);
+    assert_string_equal(world.log[0], "backend `far`: a word");
+    assert_string_equal(world.log[LOG_MAX - 1], "backend `far`: one word more");
+}
+
 static void open_grants(void **state)
 {
     weir_acquisition *a, *b;
@@ -1152,6 +1223,7 @@ static void go_away(bool is_away)
 {
     control.away = is_away ? -ECONNREFUSED : 0;
     engine_host()->away(engine_host()->context, control.host_set, is_away);
+    remote_log_write(&remote_of(world.set)->engine->log);
 }
 
 /* Opens a set that so many nodes use, the engine of which is away. */
@@ -1583,6 +1655,8 @@ int main(void)
         leak_checked_test(a_request_that_cannot_be_sent_fails),
         leak_checked_test(wrong_configurations_are_refused),
         leak_checked_test(a_failed_opening_leaves_nothing),
+        leak_checked_test(the_log_is_written_without_locks),
+        leak_checked_test(the_log_holds_up_no_engine),
         leak_checked_test(a_failed_request_leaves_nothing),
     };
 
