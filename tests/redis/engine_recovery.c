@@ -93,16 +93,22 @@ static void host_write_log(void *context)
     lines_n = 0;
 }
 
-static void begin(struct user *user, const char *url, const char *timeout)
+static void begin_session(struct user *user, const char *url, const char *session,
+                          const char *timeout)
 {
     struct weir_reason reason = {0};
     *user = (struct user){.is_quiet = 1};
     require(user_open(user, plugin, &reason,
-                      (const char *const[]){"url", url, "session", SESSION_MS, "timeout", timeout,
+                      (const char *const[]){"url", url, "session", session, "timeout", timeout,
                                             NULL}) == 0);
     user->host.log = host_log;
     user->host.write_log = host_write_log;
     user_start(user);
+}
+
+static void begin(struct user *user, const char *url, const char *timeout)
+{
+    begin_session(user, url, SESSION_MS, timeout);
 }
 
 static void end(struct user *user, void *set)
@@ -238,6 +244,141 @@ static void test_both(void)
     end(&user, set);
 }
 
+/* Returns how many units of a limit are available. */
+static uint64_t available(struct user *user, void *set, uint32_t limit)
+{
+    struct weir_backend_limit_stats limits[LIMITS_MAX];
+    struct weir_backend_snapshot snapshot = {.size = sizeof(snapshot), .limits = limits};
+    require(user->backend->snapshot(set, NULL, 0, now_ns() + PATIENCE_NS, &snapshot) == 0);
+    return limits[limit].available;
+}
+
+static void wait_for_available(struct user *user, void *set, uint64_t n)
+{
+    uint64_t end_ns = now_ns() + SOON_NS;
+    while (available(user, set, 0) != n) {
+        require(now_ns() < end_ns);
+        pause_briefly();
+    }
+}
+
+/* Returns a figure of the server's about a command. */
+static long long figure(const char *command_name, const char *name)
+{
+    redisReply *reply = redisCommand(server, "INFO commandstats");
+    require(reply && reply->type == REDIS_REPLY_STRING);
+    const char *line = strstr(reply->str, command_name), *found = line ? strstr(line, name) : NULL;
+    long long value = found ? strtoll(found + strlen(name), NULL, 10) : 0;
+    freeReplyObject(reply);
+    return value;
+}
+
+static long long calls(void)
+{
+    return figure("cmdstat_fcall:", "calls=");
+}
+
+static long long rejected(void)
+{
+    return figure("cmdstat_fcall:", "rejected_calls=");
+}
+
+/* A server that has no memory left takes back what is held. */
+static void test_full(void)
+{
+    struct user user;
+    begin(&user, tcp_url, SESSION_MS);
+    void *set = user_open_set(&user, "full", 3, 0, 0);
+    uint64_t a = acquire(&user, set), b = acquire(&user, set);
+    const struct request_args args = {
+        .amounts = one, .mode = WEIR_BACKEND_TRY, .timeout_ns = PATIENCE_NS};
+    struct weir_backend_verdict verdict;
+    command("CONFIG SET maxmemory 1");
+    require(user_acquire(&user, set, &args, &verdict) == -ENOMEM);
+    user_release(&user, set, a, one);
+    wait_for_available(&user, set, 2);
+    user_release(&user, set, b, one);
+    wait_for_available(&user, set, 3);
+    command("CONFIG SET maxmemory 0");
+    end(&user, set);
+}
+
+/* Waits for calls that the server does not permit, and permits them again. */
+static void deny_calls(long long n)
+{
+    long long before = rejected();
+    command("ACL SETUSER default -fcall");
+    while (rejected() < before + n)
+        pause_briefly();
+    command("ACL SETUSER default +fcall");
+}
+
+/* Heartbeats go on after one that was not permitted. Returns whether the session has lasted for two
+ * more of its length. */
+static int beats_go_on(void)
+{
+    struct user user;
+    begin_session(&user, tcp_url, "400", SESSION_MS);
+    void *set = user_open_set(&user, "beat", 3, 0, 0);
+    const struct request_args args = {
+        .amounts = one, .mode = WEIR_BACKEND_TRY, .timeout_ns = PATIENCE_NS};
+    struct weir_backend_verdict verdict;
+    require(user_acquire(&user, set, &args, &verdict) == 0); /* it needs no inbox */
+    deny_calls(1);
+    for (long long end_n = calls() + 8; calls() < end_n && atomic_load(&user.losses) == 0;)
+        pause_briefly();
+    int lasts = atomic_load(&user.losses) == 0;
+    end(&user, set);
+    return lasts;
+}
+
+/* On a busy machine a session may run out for other reasons. */
+static void test_heartbeats(void)
+{
+    int attempts = 10;
+    while (attempts > 0 && !beats_go_on())
+        attempts--;
+    require(attempts > 0);
+}
+
+/* A release that was not permitted is repeated, as it was: what was used is not refunded. */
+static void test_release(void)
+{
+    static const struct weir_backend_setting settings[] = {{"capacity", 10},
+                                                           {"window", 86400000 * MS}};
+    static const struct weir_backend_limit limits[] = {
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "held", .capacity = 3},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_RATE,
+         .refund = WEIR_BACKEND_REFUND,
+         .key = "rate",
+         .algorithm = "gcra",
+         .capacity = 10,
+         .settings_n = 2,
+         .settings = settings}};
+    static const struct weir_backend_set definition = {
+        .size = sizeof(definition), .name = "undo", .fair = 1, .limits_n = 2, .limits = limits};
+    static const uint64_t all[] = {3, 10}, left[] = {2, 10};
+    const struct request_args args = {.amounts = all,
+                                      .mode = WEIR_BACKEND_WAIT,
+                                      .flags = WEIR_BACKEND_PATIENT,
+                                      .timeout_ns = PATIENCE_NS};
+    struct weir_backend_verdict verdict;
+    struct weir_reason reason;
+    struct user user;
+    void *set;
+    begin_session(&user, tcp_url, "400", SESSION_MS);
+    require(user.backend->set_open(user.connection, &definition, &set, &reason) == 0);
+    require(user_acquire(&user, set, &args, &verdict) == 0);
+    command("ACL SETUSER default -fcall");
+    user.backend->return_part(set, verdict.hold, left);
+    user_release(&user, set, verdict.hold, left);
+    deny_calls(2);
+    wait_for_available(&user, set, 3);
+    require(available(&user, set, 1) == 0);
+    end(&user, set);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 3);
@@ -247,6 +388,9 @@ int main(int argc, char **argv)
     open_port();
     test_link();
     test_both();
+    test_full();
+    test_heartbeats();
+    test_release();
     redisFree(server);
     return 0;
 }

@@ -368,7 +368,42 @@ static void answers_snapshot(const struct redis_call *call, int code,
     redis_calls_answer(call->waiter);
 }
 
-/* The call failed for good: so the server says. */
+/* A call of the session failed: another one of its kind may follow. */
+static void answers_let_follow(struct redis_session *session, uint32_t kind)
+{
+    switch (kind) {
+    case REDIS_CALL_OPEN:
+        if (session->state == REDIS_OPENING)
+            session->state = REDIS_CLOSED;
+        break;
+    case REDIS_CALL_HEARTBEAT:
+        session->beating = 0;
+        break;
+    case REDIS_CALL_LIST:
+        session->list = 0;
+        break;
+    case REDIS_CALL_PUMP:
+        session->pump_ns = session->heartbeat_ns;
+        break;
+    default: /* it is repeated for its ticket, or not at all */
+        break;
+    }
+}
+
+/* A call that ends a ticket, or a part of it, failed. What the server has of it is to be ended as
+ * the program has ended it, and not as an orphan, unless it never can be. */
+static void answers_failed_end(struct redis_ticket *ticket, uint32_t kind, int code)
+{
+    int is_for_good = code == -EEXIST || code == -EINVAL || code == -EUCLEAN;
+    if (!is_for_good)
+        redis_ticket_send_later(ticket);
+    else if (kind == REDIS_CALL_RETURN)
+        ticket->returns = 0;
+    else
+        answers_end(ticket);
+}
+
+/* The server has refused the call. */
 static void answers_failed(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
@@ -378,16 +413,14 @@ static void answers_failed(struct redis_server *server, const struct redis_call 
         redis_log(server, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)call->session->key_size,
                   call->session->key, reply->text);
     call->session->complained = code;
-    if (call->kind == REDIS_CALL_OPEN && call->session->state == REDIS_OPENING)
-        call->session->state = REDIS_CLOSED;
-    if (!ticket)
+    if (call->incarnation == call->session->incarnation)
+        answers_let_follow(call->session, call->kind);
+    if (!ticket || ticket->state == REDIS_ENDED)
         return;
-    if (call->kind == REDIS_CALL_ACQUIRE && ticket->state == REDIS_ASKING)
+    if (call->kind != REDIS_CALL_ACQUIRE)
+        answers_failed_end(ticket, call->kind, code);
+    else if (ticket->state == REDIS_ASKING)
         redis_ticket_refuse(ticket, code, -1, -1);
-    else if (call->kind == REDIS_CALL_RETURN)
-        ticket->returns = 0;
-    else if (ticket->state == REDIS_CANCELING || ticket->state == REDIS_RELEASING)
-        answers_end(ticket);
 }
 
 static int answers_is_transient(const struct redis_reply *reply)

@@ -13,6 +13,7 @@
 #define INDEX_BITS  20
 #define SUM_MODULUS (UINT64_C(1) << 32)
 #define ROOM_FIRST  16
+#define ATTEMPTS    4                 /* in a session, to have a call permitted */
 #define PAUSE_NS    UINT64_C(1000000) /* before a ticket that could not be sent is tried again */
 
 /* A number that is free, of a pool that grows: slots of a session, indices of a set. */
@@ -218,6 +219,12 @@ static void redis_ticket_send_by(struct redis_ticket *ticket, uint64_t at_ns)
 void redis_ticket_set_unsent(struct redis_ticket *ticket)
 {
     redis_ticket_send_by(ticket, 0);
+}
+
+void redis_ticket_send_later(struct redis_ticket *ticket)
+{
+    uint64_t session_ns = ticket->session->set->connection->options.session_ns;
+    redis_ticket_send_by(ticket, redis_boot_ns() + session_ns / ATTEMPTS);
 }
 
 static void redis_ticket_add_amounts(struct redis_ticket *ticket, const uint64_t *amounts)

@@ -26,6 +26,8 @@ struct redis_ticket *redis_ticket_at(const struct redis_session *session, int64_
 /* Sends the next call of a ticket; if that cannot be, it is left to the thread of `run`. */
 void redis_ticket_send(struct redis_ticket *ticket);
 void redis_ticket_set_unsent(struct redis_ticket *ticket);
+/* Has it sent once more after a while: the server has refused the call for now. */
+void redis_ticket_send_later(struct redis_ticket *ticket);
 /* Changes the state, and what it is counted as. */
 void redis_ticket_become(struct redis_ticket *ticket, enum redis_ticket_state state);
 /* Frees a ticket that has ended, once no call names it. */
