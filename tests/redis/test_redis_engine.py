@@ -9,6 +9,7 @@ than there is, or a fencing token does not grow; here is checked what is left at
 """
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -184,6 +185,22 @@ class Proxy:
             server.close()
 
 
+def await_client(client, command):
+    """The id of a client of the server that has sent this command last."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = re.search(rf"^id=(\d+) .* cmd={command} ", client.call("CLIENT", "LIST"), re.MULTILINE)
+        if found:
+            return found[1]
+        time.sleep(0.01)
+    sys.exit(f"no client has sent {command}")
+
+
+def hand_on(data, client):
+    client.sendall(data)
+    return True
+
+
 def hand_on_torn(data, client):
     for i in range(len(data)):
         client.sendall(data[i:i + 1])
@@ -232,6 +249,23 @@ def tls():
             balanced(world.quiet())
 
 
+def replaced():
+    """The address leads to another server: the inbox is read there as well."""
+    with World(3) as world:
+        other = Server()
+        try:
+            proxy = Proxy(world.server, hand_on)
+            process, clients = world.crowd(0, 60000, path=proxy.path), {each: Client(each.path) for each in (world.server, other)}
+            await_client(clients[world.server], "blpop")
+            proxy.server = other
+            clients[world.server].call("CLIENT", "KILL", "ID", await_client(clients[world.server], "fcall"))
+            await_client(clients[other], "blpop")
+            process.kill()
+            process.wait()
+        finally:
+            other.stop()
+
+
 def torn():
     with World(3) as world:
         counts = finish(world.crowd(0, 3000, path=Proxy(world.server, hand_on_torn).path))
@@ -267,7 +301,7 @@ def garbage():
         expect("Sanitizer" not in err and "runtime error" not in err, err)
 
 
-SCENARIOS = [clean, alone, subjects, killed, stopped, silent, cut, flushed, restarted, emptied, tls, torn, broken_off, nonsense,
+SCENARIOS = [clean, alone, subjects, killed, stopped, silent, cut, flushed, restarted, emptied, replaced, tls, torn, broken_off, nonsense,
              garbage]
 
 need_server()

@@ -271,7 +271,8 @@ static void answers_listed(struct redis_session *session, const struct redis_rep
             answers_end_orphan(session, slot, serial, status == STATUS_GRANTED);
         return;
     }
-    ticket->listed = session->list;
+    if (status != STATUS_WAITING || ticket->state != REDIS_HELD)
+        ticket->listed = session->list; /* otherwise it is not held there, unless that is new */
     if (status == STATUS_GRANTED && ticket->state == REDIS_QUEUED)
         redis_ticket_grant(ticket, (uint64_t)fence, (uint64_t)at, 0);
 }

@@ -248,11 +248,11 @@ struct redis_server {
     struct redis_job inbox_job;
     uint64_t inbox_retry_ns, inbox_heard_ns;
     uint32_t inbox_failures, inbox_calls_n;
-    uint64_t inbox_n;         /* number of the name of the key; grows with each */
-    uint64_t inbox_link_n;    /* the one that the link reads */
-    uint32_t inbox_redirects; /* in a row */
-    uint32_t inbox_tag;       /* the last hash tag that was tried */
-    uint8_t inbox_leaves;     /* the slot of the key is on its way elsewhere */
+    uint64_t inbox_n;        /* number of the name of the key; grows with each */
+    uint64_t inbox_link_n;   /* the one that the link reads */
+    uint32_t inbox_refusals; /* in a row: of reading it, and redirections */
+    uint32_t inbox_tag;      /* the last hash tag that was tried */
+    uint8_t inbox_leaves;    /* the slot of the key is on its way elsewhere */
     char inbox_key[REDIS_PREFIX_MAX + 48];
 };
 

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <weir/error.h>
 
 #define CALLS_AHEAD 16
 #define LEAST_MS    100
@@ -86,13 +87,17 @@ int redis_inbox_ask(struct redis_server *server)
     return r;
 }
 
-/* The slot of the key is elsewhere, or on its way: the next link reads another key. */
-static int redis_inbox_redirect(struct redis_server *server, const struct redis_reply *reply)
+/* The inbox may not be read, or is none. Or, in a cluster, the slot of the key is elsewhere, or on
+ * its way: the next link reads another key. */
+static int redis_inbox_refused(struct redis_server *server, const struct redis_reply *reply)
 {
-    int has_moved = redis_reply_is_error(reply, "MOVED");
-    if (has_moved ? !redis_cluster_learn(server, reply) : redis_reply_is_error(reply, "ASK"))
+    int has_moved = redis_reply_is_error(reply, "MOVED"), asks = redis_reply_is_error(reply, "ASK");
+    if (server->connection->is_cluster && (has_moved ? !redis_cluster_learn(server, reply) : asks))
         server->inbox_leaves = 1;
-    server->inbox_redirects++;
+    if (!has_moved && !asks && !server->inbox_refusals)
+        redis_log(server, WEIR_LOG_WARNING, "the inbox %s cannot be read: %.200s",
+                  server->inbox_key, reply->text);
+    server->inbox_refusals++;
     return -EREMCHG;
 }
 
@@ -102,15 +107,15 @@ static int redis_inbox_take(struct redis_server *server, const struct redis_repl
         return -EPROTO;
     server->inbox_calls_n--;
     if (reply->type == REDIS_NIL) {
-        server->inbox_redirects = 0;
+        server->inbox_refusals = 0;
         return 0;
     }
-    if (reply->type == REDIS_ERROR && server->connection->is_cluster)
-        return redis_inbox_redirect(server, reply);
+    if (reply->type == REDIS_ERROR)
+        return redis_inbox_refused(server, reply);
     if (reply->type != REDIS_ARRAY || reply->elements_n != 2 ||
         reply->elements[1].type != REDIS_TEXT)
         return -EPROTO;
-    server->inbox_redirects = 0;
+    server->inbox_refusals = 0;
     redis_answers_message(server, reply->elements[1].text, reply->elements[1].size);
     return 0;
 }

@@ -85,7 +85,7 @@ static void server_drop_inbox(struct redis_server *server)
     server->inbox = NULL;
     server->inbox_calls_n = 0;
     server->inbox_retry_ns = redis_server_retry_ns(server->connection, ++server->inbox_failures +
-                                                                           server->inbox_redirects);
+                                                                           server->inbox_refusals);
 }
 
 /* Gives the link up if the server does not answer. Returns when to look again. */
@@ -255,6 +255,7 @@ static void server_resume(struct redis_server *server, struct redis_link *link,
     if (strcmp(server->run_id, how->run_id)) {
         server->run = ++server->connection->runs_n;
         memcpy(server->run_id, how->run_id, sizeof(server->run_id));
+        server_drop_inbox(server); /* it may be at the server that was here before */
     }
     if (server->complained)
         redis_log(server, WEIR_LOG_INFO, "the server is there again");
@@ -376,13 +377,14 @@ static void server_connect_inbox(struct redis_server *server)
 static void server_take_inbox(struct redis_server *server)
 {
     int r = server->inbox_job.result;
+    const struct redis_link_how *how = &server->inbox_job.how;
     struct redis_link *link = server_watch(server, server->inbox_job.link, EPOLLIN, &r);
     server->inbox = link;
     server->inbox_calls_n = 0;
     server->inbox_link_n = server->inbox_n;
     server->inbox_heard_ns = redis_boot_ns();
-    if (link && redis_inbox_ask(server) < 0)
-        server_drop_inbox(server);
+    if (link && (strcmp(how->run_id, server->run_id) || redis_inbox_ask(server) < 0))
+        server_drop_inbox(server); /* it is at another server than the link, or was closed */
     else if (link)
         server->inbox_failures = 0;
 }
