@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define SESSION_MS "100000"
+#define PASSWORD   "open-sesame"
 #define SOON_NS    (20000 * MS) /* before a heartbeat is due, or the inbox ends a wait */
 #define FDS_MAX    1024
 #define SHORT_MS   "100" /* until a link that does not answer is given up */
@@ -42,17 +43,24 @@ static void pause_briefly(void)
     nanosleep(&pause, NULL);
 }
 
+static int listen_at(struct sockaddr_in *ret_address)
+{
+    socklen_t size = sizeof(*ret_address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    *ret_address =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    require(fd >= 0 && bind(fd, (struct sockaddr *)ret_address, size) == 0 &&
+            getsockname(fd, (struct sockaddr *)ret_address, &size) == 0 && listen(fd, 4) == 0);
+    return fd;
+}
+
 /* Lets the server listen on a port of this machine. By TCP a link that the server closes has no
  * EPOLLHUP. */
 static void open_port(void)
 {
     for (int i = 0; i < 100 && !port; i++) {
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t size = sizeof(address);
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        require(fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
-                getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+        struct sockaddr_in address;
+        int fd = listen_at(&address);
         close(fd);
         redisReply *reply = redisCommand(server, "CONFIG SET port %d", ntohs(address.sin_port));
         if (reply->type != REDIS_REPLY_ERROR)
@@ -409,6 +417,43 @@ static void test_denied_inbox(void)
     end(&user, set);
 }
 
+/* Refuses to let a user in, and quotes the command in which the password stands. */
+static void *refuse_login(void *of)
+{
+    static const char reply[] =
+        "-ERR unknown command 'AUTH', with args beginning with: '" PASSWORD "' \r\n";
+    char bytes[256];
+    int fd = accept(*(int *)of, NULL, NULL);
+    require(fd >= 0 && recv(fd, bytes, sizeof(bytes), 0) > 0);
+    require(send(fd, reply, strlen(reply), 0) == (ssize_t)strlen(reply));
+    while (recv(fd, bytes, sizeof(bytes), 0) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+/* What a server says of a password is not told further. */
+static void test_password(void)
+{
+    struct weir_reason reason = {0};
+    struct sockaddr_in address;
+    struct user user = {.is_quiet = 1};
+    char url[64];
+    pthread_t thread;
+    int fd = listen_at(&address);
+    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", ntohs(address.sin_port));
+    require(setenv("ENGINE_PASSWORD", PASSWORD, 1) == 0);
+    require(user_open(&user, plugin, &reason,
+                      (const char *const[]){"url", url, "password_env", "ENGINE_PASSWORD", NULL}) ==
+            0);
+    require(pthread_create(&thread, NULL, refuse_login, &fd) == 0);
+    require(user.backend->check(user.connection, now_ns() + PATIENCE_NS, &reason) == -EACCES);
+    require(strstr(reason.message, "ERR") && !strstr(reason.message, PASSWORD));
+    pthread_join(thread, NULL);
+    user.backend->close(user.connection);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 3);
@@ -422,6 +467,7 @@ int main(int argc, char **argv)
     test_heartbeats();
     test_release();
     test_denied_inbox();
+    test_password();
     redisFree(server);
     return 0;
 }

@@ -115,6 +115,22 @@ static void test_proportions(void)
     free(large);
 }
 
+/* Many replies that have come at once are not one that is too long. */
+static void test_many_replies(void)
+{
+    static const char text[] = "+0123456789012345678901234567890123456789\r\n";
+    const size_t n = 20000;
+    struct redis_replies *replies = redis_replies_new(0);
+    const struct redis_reply *reply;
+    require(replies);
+    for (size_t i = 0; i < n; i++)
+        require(redis_replies_feed(replies, text, sizeof(text) - 1) == 0);
+    for (size_t i = 0; i < n; i++)
+        require(redis_replies_next(replies, &reply) == 1 && reply->size == sizeof(text) - 4);
+    require(redis_replies_next(replies, &reply) == 0);
+    redis_replies_free(replies);
+}
+
 static void test_urls(void)
 {
     static const char *const wrong[] = {"",
@@ -359,6 +375,7 @@ int main(void)
         test_pieces(piece);
     test_damage();
     test_proportions();
+    test_many_replies();
     test_urls();
     test_several_hosts();
     test_slots();

@@ -60,7 +60,7 @@ static int batches_ask(struct redis_session *session, uint32_t limit, uint64_t w
     struct redis_server *server = session->server;
     struct redis_call call = {
         .kind = REDIS_CALL_BATCH, .session = session, .limit = limit, .is_urgent = 1};
-    if (!server->ready) {
+    if (!redis_session_can_send(session)) {
         redis_batches_refuse(&call, -ENOTCONN, UINT64_MAX);
         return 0;
     }
@@ -89,7 +89,7 @@ static void batches_give_back(struct redis_session *session, uint32_t limit, uin
                               uint64_t at)
 {
     struct redis_server *server = session->server;
-    if (!server->ready || redis_calls_are_full(server))
+    if (!redis_session_can_send(session) || redis_calls_are_full(server))
         return;
     redis_call_begin(session, "weir_unbatch", 3);
     redis_buffer_number(&server->outbox, limit);

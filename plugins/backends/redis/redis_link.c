@@ -183,7 +183,7 @@ static ssize_t redis_link_read(struct redis_link *link, char *bytes, size_t size
     return n >= 0 ? n : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
 
-/* By TLS all of it is read: what has been decrypted no longer shows at the socket. */
+/* By TLS all that has been decrypted is read: it no longer shows at the socket. */
 int redis_link_receive(struct redis_link *link)
 {
     char bytes[RECEIVED_MAX];
@@ -198,7 +198,7 @@ int redis_link_receive(struct redis_link *link)
         if (r < 0)
             return r;
         received = 1;
-    } while (link->tls);
+    } while (link->tls && redis_tls_has_more(link->tls));
     return received;
 }
 
@@ -251,8 +251,9 @@ static int redis_link_refused(struct redis_link_how *how, const struct redis_rep
     else if (redis_reply_is_error(reply, "WRONGPASS") || redis_reply_is_error(reply, "NOAUTH") ||
              redis_reply_is_error(reply, "NOPERM") || !strcmp(what, "AUTH"))
         code = -EACCES;
-    snprintf(how->why, sizeof(how->why), "%s: %.100s", what,
-             reply->type == REDIS_ERROR ? reply->text : "not an answer of Redis");
+    const char *text = reply->type == REDIS_ERROR ? reply->text : "not an answer of Redis";
+    int size = !strcmp(what, "AUTH") ? (int)strcspn(text, " ") : 100; /* it may quote a password */
+    snprintf(how->why, sizeof(how->why), "%s: %.*s", what, size, text);
     return code;
 }
 

@@ -15,7 +15,6 @@
 
 struct redis_replies {
     redisReader *reader;
-    size_t unread; /* bytes fed since the last whole reply */
     size_t nodes_n, nodes_max, text_n, text_max;
     char *text;
     struct redis_reply nodes[];
@@ -104,7 +103,7 @@ struct redis_replies *redis_replies_new(int is_large)
     struct redis_replies *replies = malloc(sizeof(*replies) + size);
     if (!replies)
         return NULL;
-    replies->unread = replies->nodes_n = replies->text_n = 0;
+    replies->nodes_n = replies->text_n = 0;
     replies->nodes_max = times * NODES_MAX;
     replies->text_max = times * TEXT_MAX;
     replies->text = (char *)(replies->nodes + replies->nodes_max);
@@ -127,9 +126,6 @@ void redis_replies_free(struct redis_replies *replies)
 
 int redis_replies_feed(struct redis_replies *replies, const void *bytes, size_t n)
 {
-    replies->unread += n;
-    if (replies->unread > UNREAD * replies->text_max)
-        return -EPROTO;
     return redisReaderFeed(replies->reader, bytes, n) == REDIS_OK ? 0 : -ENOMEM;
 }
 
@@ -141,8 +137,8 @@ int redis_replies_next(struct redis_replies *replies, const struct redis_reply *
     if (redisReaderGetReply(replies->reader, &reply) != REDIS_OK)
         return -EPROTO;
     if (!reply)
-        return 0;
-    replies->unread = replies->reader->len - replies->reader->pos;
+        return replies->reader->len - replies->reader->pos > UNREAD * replies->text_max ? -EPROTO
+                                                                                        : 0;
     *ret = reply;
     return 1;
 }

@@ -38,9 +38,10 @@ struct redis_replies;
 struct redis_replies *redis_replies_new(int is_large);
 void redis_replies_free(struct redis_replies *replies);
 
-/* Adds bytes that were received. Returns 0, -ENOMEM, or -EPROTO: a reply is too long. */
+/* Adds bytes that were received. Returns 0 or -ENOMEM. */
 int redis_replies_feed(struct redis_replies *replies, const void *bytes, size_t n);
-/* Reads the next reply. Returns 1, 0 if it has not all been received, or -EPROTO. */
+/* Reads the next reply. Returns 1, 0 if it has not all been received, or -EPROTO: it is none, or
+ * too long. */
 int redis_replies_next(struct redis_replies *replies, const struct redis_reply **ret);
 
 /* Returns element `i` as an integer from `least` to 2^53 - 1; else -EPROTO, which is less. */

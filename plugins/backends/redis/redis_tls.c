@@ -193,6 +193,14 @@ ssize_t redis_tls_write(struct redis_tls *tls, const void *bytes, size_t n)
     return r == 0 ? -ECONNRESET : r;
 }
 
+int redis_tls_has_more(struct redis_tls *tls)
+{
+    pthread_mutex_lock(&tls->lock);
+    int has_more = SSL_has_pending(tls->ssl);
+    pthread_mutex_unlock(&tls->lock);
+    return has_more;
+}
+
 ssize_t redis_tls_read(struct redis_tls *tls, void *bytes, size_t n)
 {
     pthread_mutex_lock(&tls->lock);

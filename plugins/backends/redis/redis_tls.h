@@ -30,5 +30,7 @@ int redis_tls_connect(struct redis_tls *tls, short *ret_events, const char **ret
 /* Return bytes, 0 at the end of what there is to read, -EAGAIN, or an error. */
 ssize_t redis_tls_write(struct redis_tls *tls, const void *bytes, size_t n);
 ssize_t redis_tls_read(struct redis_tls *tls, void *bytes, size_t n);
+/* Returns 1 if something was received that has not been read. */
+int redis_tls_has_more(struct redis_tls *tls);
 
 #endif
