@@ -16,7 +16,8 @@ struct remote_share {
     struct remote_share *next; /* with an earlier number of nodes */
     weir_set *set;
     uint32_t nodes;
-    uint64_t empty; /* bits of limits: a part of nothing */
+    _Atomic bool is_ready; /* the engine's context is prepared for the set */
+    uint64_t empty;        /* bits of limits: a part of nothing */
 };
 
 /* Numbers up to this are taken as they are. Larger ones are rounded up, by less than one in eight,
@@ -41,11 +42,10 @@ static struct remote_share *share_of_nodes(const struct remote_set *remote, uint
     return share;
 }
 
-/* Makes the set. Records are the remote set's, so they have one size. The context of the engine
- * serves to end waits. The instance's lock is held. */
+/* Makes the set. Records are the remote set's, so they have one size. The instance's lock is held.
+ */
 static int share_make_set(struct remote_set *remote, struct remote_share *share)
 {
-    struct remote_engine *engine = remote->engine;
     struct set_plan plan;
     int r = set_plan_share(&remote->plan, share->nodes, &plan, &share->empty);
 
@@ -57,12 +57,26 @@ static int share_make_set(struct remote_set *remote, struct remote_share *share)
         return r;
     WEIR_INVARIANT(share->set->record_units <= remote->set.record_units);
     share->set->record_units = remote->set.record_units;
+    return 0;
+}
+
+/* The context of the engine serves to end waits. The instance's lock is held. */
+static int share_prepare(const struct remote_set *remote, struct remote_share *share)
+{
+    struct remote_engine *engine = remote->engine;
+    int r;
+
+    if (atomic_load_explicit(&share->is_ready, memory_order_relaxed))
+        return 0;
     pthread_mutex_lock(&engine->lock);
     r = thread_ctx_prepare(engine->ctx, share->set);
     pthread_mutex_unlock(&engine->lock);
+    if (r == 0)
+        atomic_store_explicit(&share->is_ready, true, memory_order_release);
     return r;
 }
 
+/* A share with its set is kept, whatever fails next: sets are never removed. */
 static int share_make(struct remote_set *remote, uint32_t nodes, struct remote_share **ret)
 {
     struct remote_share *share = share_of_nodes(remote, nodes);
@@ -70,7 +84,7 @@ static int share_make(struct remote_set *remote, uint32_t nodes, struct remote_s
 
     if (share) {
         *ret = share;
-        return 0;
+        return share_prepare(remote, share);
     }
     share = os_alloc(1, sizeof(*share));
     if (!share)
@@ -84,7 +98,7 @@ static int share_make(struct remote_set *remote, uint32_t nodes, struct remote_s
     }
     atomic_store_explicit(&remote->shares, share, memory_order_release);
     *ret = share;
-    return 0;
+    return share_prepare(remote, share);
 }
 
 /* Returns the share of the number of nodes that was heard last. Returns 0; -EHOSTUNREACH (none was
@@ -99,7 +113,7 @@ static int share_find(struct remote_set *remote, struct remote_share **ret)
         return -EHOSTUNREACH;
     nodes = share_round(nodes);
     *ret = share_of_nodes(remote, nodes);
-    if (*ret)
+    if (*ret && atomic_load_explicit(&(*ret)->is_ready, memory_order_acquire))
         return 0;
     pthread_mutex_lock(&w->lock);
     r = share_make(remote, nodes, ret);

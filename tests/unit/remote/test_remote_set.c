@@ -1461,6 +1461,7 @@ static void a_share_that_cannot_be_made_grants_nothing(void **state)
         assert_true(r == 0 || (r == -ENOMEM && failed && !a));
         if (r < 0)
             a = granted(ASK({"k", 0}, {"slot", 2})); /* it can be made later */
+        assert_int_equal(world.w->sets_n, 2);        /* sets are never removed */
         release(a);
         close_share();
     }
