@@ -274,22 +274,25 @@ static bool remote_leases_take_one(struct remote_set *remote, uint32_t i, uint64
 }
 
 /* Takes from several batches. With the lock no batch is replaced, so what was taken of some can go
- * back to them if another one has not enough. */
+ * back to them if another one has not enough. The words are read first and the clock next, as for
+ * one batch; and before the lock, as a clock of the program's own is read. */
 static bool remote_leases_take_locked(struct remote_set *remote, const uint64_t *amounts,
                                       uint64_t *ret_attend)
 {
-    uint64_t now_ns = clock_boottime_ns(&remote->set.w->clock), word;
+    uint64_t words[WEIR_LIMITS_MAX], now_ns;
     uint32_t n = remote->set.limits.n, i;
     bool is_taken = true;
 
+    for (i = 0; i < n; i++)
+        words[i] = remote_lease_word(&remote->leases[i]);
+    now_ns = clock_boottime_ns(&remote->set.w->clock);
     pthread_mutex_lock(&remote->engine->lock);
     for (i = 0; i < n && is_taken; i++) {
         bool attend = false;
 
-        word = remote_lease_word(&remote->leases[i]);
-        is_taken = !amounts[i] ||
-                   (remote_lease_is_valid(&remote->leases[i], word, now_ns) &&
-                    remote_lease_exchange(&remote->leases[i], &word, amounts[i], now_ns, &attend));
+        is_taken = !amounts[i] || (remote_lease_is_valid(&remote->leases[i], words[i], now_ns) &&
+                                   remote_lease_exchange(&remote->leases[i], &words[i], amounts[i],
+                                                         now_ns, &attend));
         *ret_attend |= (uint64_t)attend << i;
     }
     for (i = is_taken ? 0 : i - 1; i > 0; i--)

@@ -31,6 +31,8 @@ static uint64_t read_now(void *userdata)
 {
     (void)userdata;
     show_clock();
+    if (world.on_now)
+        world.on_now();
     return world.now;
 }
 

@@ -35,6 +35,7 @@ struct world {
     unsigned logged; /* complaints */
     char log[LOG_MAX][256];
     void (*on_log)(void); /* what the program's callback does; NULL: nothing */
+    void (*on_now)(void); /* what it does as the clock is read */
 };
 extern struct world world;
 extern uint64_t world_start; /* START, unless a test sets it before it opens a world */

@@ -15,11 +15,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SESSION_MS "100000"
-#define PASSWORD   "open-sesame"
-#define SOON_NS    (20000 * MS) /* before a heartbeat is due, or the inbox ends a wait */
-#define FDS_MAX    1024
-#define SHORT_MS   "100" /* until a link that does not answer is given up */
+#define SESSION_MS   "100000"
+#define PASSWORD     "open-sesame"
+#define SOON_NS      (20000 * MS) /* before a heartbeat is due, or the inbox ends a wait */
+#define REQUESTS_MAX 100000
+#define FDS_MAX      1024
+#define SHORT_MS     "100" /* until a link that does not answer is given up */
 
 static const uint64_t one[] = {1, 0};
 static redisContext *server;
@@ -454,6 +455,37 @@ static void test_password(void)
     close(fd);
 }
 
+/* A release for which there was no room is sent when there is. */
+static void test_room(void)
+{
+    struct request *requests = calloc(REQUESTS_MAX, sizeof(*requests));
+    const uint64_t unit[] = {0, 1};
+    struct weir_backend_ask ask = {.size = sizeof(ask), .mode = WEIR_BACKEND_TAKE, .amounts = unit};
+    struct user user;
+    char name[4001] = ""; /* few calls fill the outbox */
+    size_t n = 0;
+    int r = 0;
+    require(requests);
+    memset(name, 'r', sizeof(name) - 1);
+    begin(&user, tcp_url, SESSION_MS);
+    void *set = user_open_set(&user, name, 3, 1000, 0);
+    uint64_t hold = acquire(&user, set);
+    command("CLIENT PAUSE 100000 WRITE");
+    for (; n < REQUESTS_MAX && r == 0; n++) {
+        request_begin(&requests[n]);
+        ask.token = (uintptr_t)&requests[n];
+        r = user.backend->ask(set, &ask);
+    }
+    require(r == -ENOBUFS);
+    user_release(&user, set, hold, one);
+    command("CLIENT UNPAUSE");
+    wait_for_available(&user, set, 3);
+    for (size_t i = 0; i + 1 < n; i++)
+        require(request_wait(&requests[i], now_ns() + PATIENCE_NS));
+    end(&user, set);
+    free(requests);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 3);
@@ -468,6 +500,7 @@ int main(int argc, char **argv)
     test_release();
     test_denied_inbox();
     test_password();
+    test_room();
     redisFree(server);
     return 0;
 }

@@ -293,6 +293,53 @@ static void several_leases_grant_all_or_nothing(void **state)
     close_far();
 }
 
+static atomic_uint readings;
+static uint64_t too_many; /* for the batch in use */
+
+static void *replace_batch(void *of)
+{
+    (void)of;
+    assert_int_equal(take(ASK({"k", too_many}, {"l", 0})), 0);
+    return NULL;
+}
+
+/* As the clock is read, another thread brings the next batch into use. */
+static void replace_at_reading(void)
+{
+    pthread_t thread;
+
+    if (readings++)
+        return;
+    assert_int_equal(pthread_create(&thread, NULL, replace_batch, NULL), 0);
+    pthread_join(thread, NULL);
+    readings = 1;
+}
+
+/* Units of a batch are used by a reading of the clock that comes after its word was read: otherwise
+ * it might be one from before the batch was asked for. */
+static void several_leases_read_the_clock_after_the_words(void **state)
+{
+    (void)state;
+    open_far(LIMITS(LEASED("k", "") ", " LEASED("l", "")));
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(take(ASK({"k", 1}, {"l", 1})), 0);
+    control.batches_wait = true;
+    while (!control.batches[0].host || control.batches[0].limit != 0) {
+        memset(control.batches, 0, sizeof(control.batches));
+        assert_int_equal(take(ASK({"k", 1}, {"l", 0})), 0);
+    }
+    too_many = lease_stats(0).ready + 1;
+    control.decide_batch(&control, &control.batches[0]);
+    control.deliver_batch(&control, &control.batches[0]);
+    control.asked = readings = 0;
+    world.on_now = replace_at_reading;
+    assert_int_equal(take(ASK({"k", 1}, {"l", 1})), 0);
+    assert_int_equal(control.asked, 0); /* it was the new batch */
+    assert_true(readings > 2);          /* the clock was read again for that */
+    world.on_now = NULL;
+    close_far();
+}
+
 static void a_lease_with_too_little_leaves_the_others(void **state)
 {
     struct weir_lease_stats k;
@@ -906,6 +953,7 @@ int main(void)
         leak_checked_test(what_an_engine_never_grants_is_not_asked_for),
         leak_checked_test(reservations_and_other_limits_ask),
         leak_checked_test(several_leases_grant_all_or_nothing),
+        leak_checked_test(several_leases_read_the_clock_after_the_words),
         leak_checked_test(a_lease_with_too_little_leaves_the_others),
         leak_checked_test(a_grant_from_a_batch_holds_nothing_there),
         leak_checked_test(unused_units_go_back_to_their_batch),
