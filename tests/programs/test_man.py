@@ -52,7 +52,8 @@ def comments():
     for header in HEADERS.glob("*.h"):
         text = header.read_text(encoding="utf-8")
         for match in CALL.finditer(text):
-            yield match[2], re.sub(r"\n \*", "\n", match[1])
+            said = re.sub(r"\[\w+ \w+, [\w ]+\](?=[\s*]*\Z)", "", match[1])  # the tag of a call: docs/plugin-abi.md
+            yield match[2], re.sub(r"\n \*", "\n", said)
 
 
 def exported():
