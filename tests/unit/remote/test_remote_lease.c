@@ -331,7 +331,8 @@ static void several_leases_read_the_clock_after_the_words(void **state)
     too_many = lease_stats(0).ready + 1;
     control.decide_batch(&control, &control.batches[0]);
     control.deliver_batch(&control, &control.batches[0]);
-    control.asked = readings = 0;
+    readings = 0;
+    control.asked = 0;
     world.on_now = replace_at_reading;
     assert_int_equal(take(ASK({"k", 1}, {"l", 1})), 0);
     assert_int_equal(control.asked, 0); /* it was the new batch */
