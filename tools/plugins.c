@@ -60,7 +60,7 @@ static const char *parameter_type_name(uint32_t type)
         [WEIR_PARAMETER_AMOUNT] = "amount",   [WEIR_PARAMETER_DURATION] = "duration",
         [WEIR_PARAMETER_BOOLEAN] = "boolean", [WEIR_PARAMETER_CHOICE] = "choice",
         [WEIR_PARAMETER_TEXT] = "text",       [WEIR_PARAMETER_RATIO] = "ratio",
-        [WEIR_PARAMETER_SIZE] = "size",
+        [WEIR_PARAMETER_SIZE] = "size",       [WEIR_PARAMETER_ZONE] = "zone",
     };
 
     return names[type];

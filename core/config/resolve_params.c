@@ -6,6 +6,7 @@
 #include "config/value.h"
 #include "os/os.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CONFIG_SECRET_MAX ((size_t)64 << 10) /* bytes of a secret's file */
@@ -89,14 +90,61 @@ static bool params_read_text(struct complaints *complaints, const struct weir_pa
     return true;
 }
 
+/* Reads the file of a zone into memory that is freed with the AST. Returns 0 or a negative errno.
+ */
+static int params_read_zone_file(struct resolver *resolver, const char *name,
+                                 struct weir_value *ret)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-_/";
+    const char *directory = os_getenv("TZDIR");
+    char path[512], *bytes = NULL;
+    void *kept;
+    size_t size;
+    int r =
+        snprintf(path, sizeof(path), "%s/%s", directory ? directory : "/usr/share/zoneinfo", name);
+    if (r < 0 || (size_t)r >= sizeof(path) || name[0] == '/' || name[strspn(name, allowed)] != '\0')
+        return -EINVAL; /* it might lead elsewhere */
+    r = os_file_read(path, (size_t)1 << 16, &bytes, &size);
+    if (r < 0)
+        return r;
+    ret->zone = kept = resolve_scratch(resolver, size + 1, 1);
+    ret->value = size;
+    if (kept)
+        memcpy(kept, bytes, size);
+    os_free(bytes);
+    return kept ? 0 : -ENOMEM;
+}
+
+/* Reads the name of a zone, and its file; UTC needs none. */
+static bool params_read_zone(struct resolver *resolver, const struct weir_parameter *parameter,
+                             const struct config_value *value, struct weir_value *ret)
+{
+    int r;
+    if (!value->text)
+        return false;
+    if (strcmp(value->text, "UTC") == 0)
+        return true;
+    r = params_read_zone_file(resolver, value->text, ret);
+    if (r == -ENOMEM)
+        resolver->complaints->memory_failed = true;
+    else if (r < 0)
+        complain(resolver->complaints, value->mark,
+                 "`%s` takes the name of a time zone, as UTC or Europe/Berlin, not `%s`: %s",
+                 parameter->name, error_text(value->text).text,
+                 r == -EINVAL ? "that is not a name of one" : strerrordesc_np(-r));
+    return r == 0;
+}
+
 /* Reads the value of one parameter. Returns false if a complaint was added, now or earlier. */
-static bool params_read_one(struct complaints *complaints, const struct weir_parameter *parameter,
+static bool params_read_one(struct resolver *resolver, const struct weir_parameter *parameter,
                             const struct config_value *value, struct weir_value *ret)
 {
     static const enum units_kind units[] = {[WEIR_PARAMETER_AMOUNT] = UNITS_AMOUNT,
                                             [WEIR_PARAMETER_DURATION] = UNITS_DURATION,
                                             [WEIR_PARAMETER_RATIO] = UNITS_RATIO,
                                             [WEIR_PARAMETER_SIZE] = UNITS_SIZE};
+    struct complaints *complaints = resolver->complaints;
     bool truth = false;
     size_t n = 0;
     switch (parameter->type) {
@@ -113,6 +161,8 @@ static bool params_read_one(struct complaints *complaints, const struct weir_par
         return true;
     case WEIR_PARAMETER_TEXT:
         return params_read_text(complaints, parameter, value, ret);
+    case WEIR_PARAMETER_ZONE:
+        return params_read_zone(resolver, parameter, value, ret);
     default:
         while (parameter->choices[n])
             n++;
@@ -145,7 +195,7 @@ static bool params_read_list(struct resolver *resolver, const struct weir_parame
         struct config_value item = {config_ast_strdup(resolver->ast, at, end), setting->value.mark};
         *value = (struct weir_value){.size = sizeof(*value), .given = 1};
         items[ret->items_n++] = value;
-        ok = params_read_one(resolver->complaints, parameter, &item, value) && ok;
+        ok = params_read_one(resolver, parameter, &item, value) && ok;
         at += length;
     }
     return ok;
@@ -206,7 +256,7 @@ bool resolve_params_read_setting(struct resolver *resolver, const struct weir_pa
         return params_read_list(resolver, parameter, setting, ret);
     if (parameter->flags & WEIR_PARAMETER_SECRET)
         return params_read_secret(resolver, parameter, setting, ret);
-    return params_read_one(resolver->complaints, parameter, &setting->value, ret);
+    return params_read_one(resolver, parameter, &setting->value, ret);
 }
 
 bool resolve_params_read(struct resolver *resolver, const struct params_owner *owner)

@@ -90,13 +90,10 @@ uint64_t limit_available(const struct limit *limit, const uint64_t *state,
 uint32_t limit_observe(const struct limit *limit, const uint64_t *state,
                        const struct weir_instant *at, uint64_t *ret)
 {
-    const struct weir_algorithm *algorithm = limit->algorithm;
-
-    if (!algorithm || !algorithm->gauges_n)
+    if (!limit->algorithm || !limit->algorithm->gauges_n)
         return 0;
-    WEIR_INVARIANT(algorithm->gauges_n <= WEIR_GAUGES_MAX && algorithm->observe);
-    algorithm->observe(limit->config, state, at, ret);
-    return algorithm->gauges_n;
+    limit->algorithm->observe(limit->config, state, at, ret);
+    return limit->algorithm->gauges_n;
 }
 
 uint64_t limit_held(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)

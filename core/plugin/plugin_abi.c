@@ -262,6 +262,9 @@ static int plugin_abi_check_range(const struct plugin_abi_reader *reader,
             return -ENOEXEC;
         max = choices_n - 1;
         break;
+    case WEIR_PARAMETER_ZONE:
+        max = 0;
+        break;
     case WEIR_PARAMETER_TEXT:
         max = 0;
         if (parameter->min > parameter->max)

@@ -61,7 +61,8 @@ enum weir_parameter_type {
     WEIR_PARAMETER_CHOICE = 4,   /* index into `choices`; written as the word */
     WEIR_PARAMETER_TEXT = 5,     /* a text; min and max bound its length in bytes */
     WEIR_PARAMETER_RATIO = 6, /* thousand-millionths, WEIR_RATIO_ONE is 1; written 0.25, 25%, 2 */
-    WEIR_PARAMETER_SIZE = 7   /* bytes; written 65536, 256KiB, 64MiB */
+    WEIR_PARAMETER_SIZE = 7,  /* bytes; written 65536, 256KiB, 64MiB */
+    WEIR_PARAMETER_ZONE = 8 /* a time zone; written as its name, Europe/Berlin. It has no default */
 };
 #define WEIR_RATIO_ONE UINT64_C(1000000000)
 #define WEIR_LIST_MAX  64u /* values of a list */
@@ -108,6 +109,8 @@ struct weir_value {
     uint32_t given;   /* 1: written by the user; 0: the default */
     uint32_t items_n; /* of a list: how many values it has, at most WEIR_LIST_MAX */
     const struct weir_value *const *items; /* of a list: one for each, found by their addresses */
+    const void *zone; /* of a zone that was given, other than UTC: its file of `value` bytes, TZif
+                         (RFC 8536), of which nothing was checked; else NULL */
 };
 
 /* A set of a pool, as configured. */

@@ -42,10 +42,14 @@ static struct weir_value *read_settings(const struct weir_plugin *plugin,
         if (i == plugin->parameters_n)
             fail_msg("%s has no parameter %s", plugin->name, settings->name);
         const struct weir_parameter *parameter = &plugin->parameters[i];
-        if (parameter->type != WEIR_PARAMETER_CHOICE)
+        bool is_zone = parameter->type == WEIR_PARAMETER_ZONE;
+        if (parameter->type != WEIR_PARAMETER_CHOICE && !is_zone)
             assert_in_range(settings->value, parameter->min, parameter->max);
-        values[i] =
-            (struct weir_value){.size = sizeof(*values), .value = settings->value, .given = 1};
+        values[i] = (struct weir_value){.size = sizeof(*values), .given = 1};
+        if (is_zone)
+            values[i] = *(const struct weir_value *)(uintptr_t)settings->value;
+        else
+            values[i].value = settings->value;
     }
     return values;
 }

@@ -22,7 +22,7 @@
 
 struct setting {
     const char *name; /* NULL ends a list */
-    uint64_t value;
+    uint64_t value;   /* of a zone: the address of its struct weir_value */
 };
 
 struct subject {

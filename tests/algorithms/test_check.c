@@ -51,6 +51,8 @@ static const struct kind kinds[] = {
     {"fixed_window", {{"capacity", 5}, {"window", SECOND}, {"anchor", 2}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", WINDOW_MAX}, {"anchor", 1}}},
     {"fixed_window", {{"capacity", AMOUNT_MAX}, {"window", 1}, {"anchor", 2}}},
+    {"calendar", {{"capacity", 5}, {"period", 0}}},
+    {"calendar", {{"capacity", AMOUNT_MAX}, {"period", 2}}},
     {"aimd", {{"capacity", 100}, {"timeout", SECOND}}},
     {"aimd", {{"capacity", UNITS_MAX}, {"increase", UNITS_MAX}, {"initial", UNITS_MAX}}},
     {"gradient2", {{"capacity", 100}, {"window", SECOND / 10}}},
@@ -246,6 +248,9 @@ static void test_what_cannot_be(void **state)
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 2, 1},          /* number */
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 3, AMOUNT_MAX}, /* count */
         {{"fixed_window", {{"capacity", 4}, {"window", SECOND}}}, 4, UINT64_MAX}, /* last */
+        {{"calendar", {{"capacity", 4}, {"period", 1}}}, 0, 2},                   /* start */
+        {{"calendar", {{"capacity", 4}, {"period", 1}}}, 1, 1 << 21},             /* number */
+        {{"calendar", {{"capacity", 4}, {"period", 1}}}, 2, AMOUNT_MAX},          /* count */
         {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 0, UNITS_MAX},         /* held */
         {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 1, 1},                 /* limit */
         {{"aimd", {{"capacity", 4}, {"timeout", SECOND}}}, 1, UINT64_MAX << 18},  /* limit */

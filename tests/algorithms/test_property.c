@@ -61,6 +61,12 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return b == 0 ? a : gcd(b, a % b);
 }
 
+/* By the day and in UTC, it decides as a fixed window of the epoch does. */
+static bool is_calendar(void)
+{
+    return strcmp(algorithm, "calendar") == 0;
+}
+
 /* The kind of limit, of those the algorithm has. */
 static enum model_kind any_kind(void)
 {
@@ -72,6 +78,8 @@ static enum model_kind any_kind(void)
         return random_chance(&rng, 50) ? METER : QUEUE;
     if (strcmp(algorithm, "sliding_window") == 0)
         return random_chance(&rng, 50) ? LOG : SEGMENTS;
+    if (is_calendar())
+        return EPOCH;
     return FIRST_USE + (enum model_kind)random_below(&rng, 3);
 }
 
@@ -79,7 +87,7 @@ static void choose(struct model *model)
 {
     model->kind = any_kind();
     model->capacity = any_capacity();
-    model->window = any_window();
+    model->window = is_calendar() ? DAY : any_window();
     if (model->kind == LOG && model->window > LOG_CAPACITY)
         model->capacity = model->capacity % LOG_CAPACITY + 1;
     model->burst = model->capacity;
@@ -112,12 +120,13 @@ static void settings_of(const struct model *model, struct setting *ret)
                                [STEPS] = model->every,
                                [SEGMENTS] = model->segments};
     *ret++ = (struct setting){"capacity", model->capacity};
-    *ret++ = (struct setting){"window", model->window};
+    if (!is_calendar())
+        *ret++ = (struct setting){"window", model->window};
     if (model->burst != model->capacity)
         *ret++ = (struct setting){"burst", model->burst};
     if (model->initial != model->burst)
         *ret++ = (struct setting){"initial", model->initial};
-    if (extra[model->kind])
+    if (extra[model->kind] && !is_calendar())
         *ret++ = (struct setting){extra[model->kind], values[model->kind]};
     *ret = (struct setting){NULL, 0};
 }

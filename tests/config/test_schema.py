@@ -142,6 +142,10 @@ class Schema(unittest.TestCase):
         if parameter["type"] == "choice":
             self.assertEqual(set(schema["enum"]), set(parameter["choices"]))
             return
+        if parameter["type"] == "zone":
+            self.assertTrue(accepts("Etc/GMT+12"))
+            self.assertFalse(any(accepts(wrong) for wrong in ("", "../x", "/x", "a b", 1, None, [])))
+            return
         unit = "ns" if parameter["type"] == "duration" else ""
         for value in (0, 1, 1000):
             right = parameter["min"] <= value <= parameter["max"]

@@ -12,6 +12,7 @@ static const struct {
     const char *name, *limit;
 } algorithms[] = {
     {"aimd", "type: resource, key: slots, capacity: 3"},
+    {"calendar", "type: call, capacity: 3"},
     {"fixed_window", "type: call, capacity: 3, window: 1d"},
     {"gcra", "type: call, capacity: 3, window: 1d"},
     {"gradient2", "type: resource, key: slots, capacity: 3"},

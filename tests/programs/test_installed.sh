@@ -44,7 +44,7 @@ installed_files()
     for file in "$libdir"/libweir.{so,so.0,a} "$prefix"/include/weir/{weir,uring}.h \
         "$libdir"/pkgconfig/weir{,-uring,-plugin}.pc \
         "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c,examples/plugin.c} \
-        "$plugindir"/{aimd,fixed_window,gcra,gradient2,leaky_bucket,multi_window,sliding_window,token_bucket,vegas}.so \
+        "$plugindir"/{aimd,calendar,fixed_window,gcra,gradient2,leaky_bucket,multi_window,sliding_window,token_bucket,vegas}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
         "$prefix/share/weir/weir.schema.json" \
         "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7,man7/weir-plugin.7} \
@@ -240,7 +240,7 @@ tool_finds_plugins()
     local name
     tool plugins >"$scratch/said" || return 1
     cat "$scratch/said"
-    for name in aimd fixed_window gcra gradient2 leaky_bucket multi_window sliding_window token_bucket vegas random \
+    for name in aimd calendar fixed_window gcra gradient2 leaky_bucket multi_window sliding_window token_bucket vegas random \
         round_robin; do
         grep -qw "$name" "$scratch/said" || return 1
     done

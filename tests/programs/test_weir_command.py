@@ -390,7 +390,7 @@ class Check(Directory):
         self.assertIn("its operation `take` is missing", err)
 
 
-ALGORITHMS = ("aimd", "fixed_window", "gcra", "gradient2", "leaky_bucket", "multi_window",
+ALGORITHMS = ("aimd", "calendar", "fixed_window", "gcra", "gradient2", "leaky_bucket", "multi_window",
               "sliding_window", "token_bucket", "vegas")
 BALANCERS = ("failover", "hash", "least_loaded", "power_of_two", "random", "round_robin", "soonest",
              "weighted")

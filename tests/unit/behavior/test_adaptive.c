@@ -272,19 +272,51 @@ static void aimd_falls_once_in_a_round(void **state)
 
 static void a_probe_halves_the_limit_and_finds_the_base(void **state)
 {
+    weir_acquisition *early;
+
     (void)state;
     open_limit("", "vegas", "capacity: 100, initial: 40, window: 10ms, probe: 1s");
-    while (gauge("limit") != 20)
+    for (int k = 0; k < 1000 && gauge("limit") != 20; k++)
         work(10 * MS, WEIR_OUTCOME_SUCCESS);
     assert_int_equal(gauge("latency_base"), 10 * MS);
+    early = granted(ASK({"slots", 1}));
     for (int k = 0; k < 20; k++) /* until the queue is empty */
         work(30 * MS, WEIR_OUTCOME_SUCCESS);
     assert_int_equal(gauge("limit"), 20);
     assert_int_equal(gauge("latency_base"), 10 * MS);
+    release(early); /* was granted before the queue was empty */
     for (int k = 0; k < 100; k++)
         work(25 * MS, WEIR_OUTCOME_SUCCESS);
     assert_int_equal(gauge("latency_base"), 25 * MS);
     assert_int_equal(gauge("limit"), 40);
+    world_close();
+}
+
+static void a_limit_that_fell_by_half_is_probed_at_once(void **state)
+{
+    (void)state;
+    open_limit("", "vegas", "capacity: 100, initial: 40, window: 10ms, probe: 1d");
+    for (int k = 0; k < 20; k++)
+        work_in_full(10 * MS, WEIR_OUTCOME_SUCCESS);
+    assert_int_equal(gauge("latency_base"), 10 * MS);
+    for (int k = 0; k < 300 && gauge("latency_base") == 10 * MS; k++)
+        work_in_full(30 * MS, WEIR_OUTCOME_SUCCESS);
+    assert_int_equal(gauge("latency_base"), 30 * MS);
+    world_close();
+}
+
+static void vegas_falls_while_too_many_wait_in_the_service(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    open_limit("", "vegas", "capacity: 100, window: 10ms, probe: 1d");
+    for (int k = 0; k < 20; k++)
+        work_in_full(10 * MS, WEIR_OUTCOME_SUCCESS);
+    before = gauge("limit");
+    for (int k = 0; k < 10; k++) /* half of the limit waits */
+        work_in_full(20 * MS, WEIR_OUTCOME_SUCCESS);
+    assert_in_range(gauge("limit"), before / 2, before - 5);
     world_close();
 }
 
@@ -331,6 +363,8 @@ int main(void)
         leak_checked_test(aimd_grows_by_a_unit_in_a_round),
         leak_checked_test(aimd_falls_once_in_a_round),
         leak_checked_test(a_probe_halves_the_limit_and_finds_the_base),
+        leak_checked_test(a_limit_that_fell_by_half_is_probed_at_once),
+        leak_checked_test(vegas_falls_while_too_many_wait_in_the_service),
         leak_checked_test(processes_share_what_was_learned),
     };
 
