@@ -49,6 +49,7 @@ int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_
     bool *known = calloc(given_n + 1, sizeof(*known));
     int r = known ? 0 : -ENOMEM;
 
+    amounts->given_n = given_n;
     for (size_t i = 0; i < weir_pool_sets(pool) && r == 0; i++)
         r = amounts_add_set(amounts, weir_pool_set(pool, i), known, given_n);
     for (size_t said = 0; said < given_n && r == 0; said++) {
@@ -59,6 +60,11 @@ int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_
     }
     free(known);
     return r;
+}
+
+void amounts_forget(struct amounts *amounts)
+{
+    amounts->n = amounts->given_n;
 }
 
 void amounts_free(struct amounts *amounts)

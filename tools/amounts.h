@@ -8,6 +8,8 @@
 struct amounts {
     struct weir_amount *items; /* owned; keys are borrowed */
     size_t n;
+    size_t
+        given_n; /* of them, the first ones: those of the command line; since amounts_complete() */
 };
 
 /* Adds an amount. Returns 0, -EEXIST (the key has one already) or -ENOMEM. */
@@ -16,6 +18,9 @@ int amounts_add(struct amounts *amounts, const char *key, uint64_t amount);
 /* Adds 1 of every other key of the pool's sets; these keys live as long as the pool. Returns 0,
  * -ENOENT (no set has a limit with `*ret_key`) or -ENOMEM. */
 int amounts_complete(struct amounts *amounts, weir_pool *pool, const char **ret_key);
+
+/* Takes away what amounts_complete() has added: the pool is closed. */
+void amounts_forget(struct amounts *amounts);
 
 void amounts_free(struct amounts *amounts);
 

@@ -116,6 +116,7 @@ static int exec_with_holder(struct grant *grant, char **command)
     pid_t pid = 0;
 
     grant_detach(grant); /* a child cannot use it */
+    amounts_forget(&grant->amounts);
     if (r == 0 && pipe2(unused, O_CLOEXEC) < 0)
         r = -errno;
     if (r == 0)
