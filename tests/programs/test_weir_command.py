@@ -452,7 +452,8 @@ sets: {{ s: {{ backend: process, limits: [ {{ type: rate, key: k, algorithm: acm
         for name in ("crashes", "ends", "hangs", "prints"):
             shutil.copy(os.path.join(BAD, f"{name}.so"), self.directory)
         shutil.copy(os.path.join(BROKEN, "good.so"), os.path.join(self.directory, "zzz.so"))
-        out, err = self.expect(weir("plugins", "--json", "--timeout", "200ms", self.directory,
+        # a busy machine, and the report of a sanitizer about the crash, take some of this
+        out, err = self.expect(weir("plugins", "--json", "--timeout", "6s", self.directory,
                                     env={"WEIR_PLUGIN_PATH": ""}), 1)
         entries = json.loads(out)["plugins"]
         said = {os.path.basename(entry["path"]): entry.get("refusal") for entry in entries}

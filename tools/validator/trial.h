@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <weir/plugin.h>
 
-#define TRIAL_ROUNDS 40u /* of a test, if no time is given */
+#define TRIAL_ROUNDS  40u /* of a test, if no time is given */
+#define TRIAL_ROUND_S 5u  /* processor time that a round may take, and loading the file */
 
 /* What a test leaves behind, in memory shared with the command. */
 struct trial_report {

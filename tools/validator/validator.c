@@ -16,8 +16,9 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
-#define VALIDATOR_HANG_S     5u  /* processor time beyond the budget that a test may take */
-#define VALIDATOR_PATIENCE   20u /* times that, on a busy machine, or for a plugin that sleeps */
+#define VALIDATOR_PATIENCE                                                                         \
+    20u                          /* times the time, on a busy machine, or for a plugin that sleeps \
+                                  */
 #define VALIDATOR_LOADED_MAX 64u /* plugins of a file */
 
 /* A copy of the file, in a directory of its own: no other file is looked at, and it does not change
@@ -152,8 +153,7 @@ _Noreturn static void validator_be_child(struct validator_job *job)
 {
     const char *dirs[] = {job->copy->dir, NULL};
     const struct weir_options options = {.size = sizeof(options), .plugin_dirs = dirs};
-    uint64_t seconds = job->options->budget_ns / 1000000000u + VALIDATOR_HANG_S;
-    const struct rlimit time = {.rlim_cur = seconds, .rlim_max = seconds + 1};
+    const struct rlimit time = {.rlim_cur = TRIAL_ROUND_S, .rlim_max = RLIM_INFINITY};
     const struct rlimit no_core = {0};
 
     setrlimit(RLIMIT_CPU, &time);
@@ -185,7 +185,7 @@ static int validator_await(pid_t child, unsigned seconds, int *ret_status)
  * the process could not say. */
 static int validator_fork(struct validator_job *job)
 {
-    unsigned seconds = (unsigned)(job->options->budget_ns / 1000000000u + VALIDATOR_HANG_S);
+    unsigned seconds = (unsigned)(job->options->budget_ns / 1000000000u + TRIAL_ROUND_S);
     struct trial_report *report = job->report;
     char *text = report->finding;
     size_t room = sizeof(report->finding);
