@@ -32,6 +32,7 @@ bool trial_forbid_system_calls(void)
         FORBID_ALLOW(mprotect),
         FORBID_ALLOW(brk),
         FORBID_ALLOW(clock_gettime),
+        FORBID_ALLOW(prlimit64),
         FORBID_ALLOW(rt_sigreturn),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
     };
