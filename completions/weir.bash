@@ -95,6 +95,7 @@ _weir_options()
         ;;
     stat) echo --json --prometheus --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     top) echo --interval --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
+    why) echo --json --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
@@ -111,7 +112,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec hold stat top ls rm check plugin plugins --help --version" -- "$current")
+            "exec hold stat top why ls rm check plugin plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then
@@ -156,7 +157,7 @@ _weir()
         return
     fi
     case $part in
-    stat | top | rm) _weir_complete_sets "$part" "$current" ;;
+    stat | top | why | rm) _weir_complete_sets "$part" "$current" ;;
     check | plugin | plugins) compopt -o default ;;
     esac
 }

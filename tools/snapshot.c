@@ -132,6 +132,28 @@ static int compare_holders(const void *a, const void *b)
     return x->since_ns < y->since_ns ? -1 : x->since_ns > y->since_ns;
 }
 
+/* Returns the set's own copy of a key, or NULL. */
+static const char *find_key(const struct snapshot_set *set, const char *key)
+{
+    for (size_t i = 0; i < set->limits_n; i++)
+        if (strcmp(set->limits[i].key, key) == 0)
+            return set->limits[i].key;
+    return NULL;
+}
+
+/* Says what the first of a wait queue waits for. */
+static void describe_wait(struct snapshot_holder *holder, const struct snapshot_set *of,
+                          weir_set *set)
+{
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+
+    if (!holder->holder.waiting || weir_set_waiter_refusal(set, &holder->holder, &refusal) != 0)
+        return;
+    holder->is_next = true;
+    holder->limiting = find_key(of, refusal.key);
+    holder->retry_after_ns = refusal.retry_after_ns;
+}
+
 /* Describes holders and waiters. Those that go meanwhile are left out. */
 static void describe_holders(struct snapshot_set *ret, weir_set *set, const struct weir_holder *all,
                              size_t n, uint64_t now_ns)
@@ -144,6 +166,7 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
         describe_process(holder, ret->holders_n > 0 ? holder - 1 : NULL);
+        describe_wait(holder, ret, set);
         ret->held_n += !all[i].waiting;
         ret->holders_n++;
     }

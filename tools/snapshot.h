@@ -26,6 +26,10 @@ struct snapshot_holder {
     char command_line[PROCESS_TEXT_MAX]; /* of the process, or why it is not known */
     bool has_command_line;
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
+    /* Of the first of a wait queue (is_next), what it waits for. */
+    bool is_next;
+    const char *limiting;    /* key of the limit that refuses it, of the set's; NULL: none does */
+    uint64_t retry_after_ns; /* by time alone; WEIR_FOREVER: units have to be released */
 };
 
 struct snapshot_set {

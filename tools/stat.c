@@ -6,6 +6,7 @@
 #include "prometheus.h"
 #include "selection.h"
 #include "snapshot.h"
+#include "snapshot_json.h"
 #include "time_text.h"
 #include "usage.h"
 #include "utf8.h"
@@ -364,26 +365,6 @@ static void json_counters(struct json *json, const struct weir_set_stats *stats)
     json_end_object(json);
 }
 
-static void json_holder(struct json *json, const struct snapshot_set *set,
-                        const struct snapshot_holder *holder)
-{
-    json_object(json, NULL);
-    if (holder->holder.waiting)
-        json_number(json, "position", holder->holder.position);
-    json_number(json, "process", holder->holder.process);
-    json_number(json, "thread", holder->holder.thread);
-    json_text(json, "command", holder->name[0] != '\0' ? holder->name : NULL);
-    json_text(json, "command_line", holder->has_command_line ? holder->command_line : NULL);
-    json_number(json, "since_ns", holder->holder.since_ns);
-    json_number(json, "age_ns", holder->age_ns);
-    json_object(json, "amounts");
-    for (size_t i = 0; i < set->limits_n; i++)
-        if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
-            json_number(json, set->limits[i].key, holder->amounts[i]);
-    json_end_object(json);
-    json_end_object(json);
-}
-
 static void json_set(struct json *json, const struct snapshot_set *set)
 {
     json_object(json, NULL);
@@ -416,11 +397,11 @@ static void json_set(struct json *json, const struct snapshot_set *set)
         json_counters(json, &set->stats);
     json_array(json, "holders");
     for (size_t i = 0; i < set->held_n; i++)
-        json_holder(json, set, &set->holders[i]);
+        snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_array(json, "waiters");
     for (size_t i = set->held_n; i < set->holders_n; i++)
-        json_holder(json, set, &set->holders[i]);
+        snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_end_object(json);
 }

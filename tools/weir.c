@@ -16,6 +16,7 @@ static const char help[] =
     "  weir hold       hold limits for the rest of a script\n"
     "  weir stat       show the state of shared sets, their holders and waiters\n"
     "  weir top        show shared sets live, with rates per second\n"
+    "  weir why        say what the first waiter of a shared set waits for\n"
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
@@ -42,6 +43,7 @@ static const struct part parts[] = {
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},
     {"stat", "weir stat", run_stat, ENDING_SYSTEM},
     {"top", "weir top", run_top, ENDING_SYSTEM},
+    {"why", "weir why", run_why, ENDING_SYSTEM},
 };
 
 static int show_version(void)

@@ -24,5 +24,6 @@ int run_plugins(int argc, char **argv);
 int run_rm(int argc, char **argv);
 int run_stat(int argc, char **argv);
 int run_top(int argc, char **argv);
+int run_why(int argc, char **argv);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists the holders and waiters of a set from its records. */
+#include "api/acquire.h"
 #include "api/set_object.h"
+#include "config/plan.h"
 #include "peer/peer.h"
 
 #include "api/instance.h"
@@ -239,4 +241,46 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
     for (size_t i = 0; i < n && i < set->limits.n; i++)
         ret[i] = record_load(&r->amounts[i]);
     return record_load(&r->word) == word ? (int)set->limits.n : -ESRCH;
+}
+
+/* Finds the wait queue that a record is the head of. Returns whether there is one. */
+static bool set_holders_find_queue(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                   struct set_view *ret)
+{
+    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, ret); i++)
+        if (ret->head == record)
+            return true;
+    return false;
+}
+
+int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
+                            struct weir_refusal *ret)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct decision decision = {0};
+    struct weir_instant at;
+    struct thread_ctx *ctx;
+    struct set_view view;
+    int r;
+
+    if (!set || !waiter || !waiter->waiting || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (set->backend == BACKEND_REMOTE)
+        return -EOPNOTSUPP;
+    r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
+    if (r < 0)
+        return r;
+    ctx = thread_ctx_get(set);
+    if (!ctx)
+        return -ENOMEM;
+    if (!set_holders_find_queue(ctx, set, record_link_target(waiter->id), &view))
+        return set_is_broken(set) ? -EUCLEAN : 1;
+    at = set_view_instant(set, &view);
+    decision.forecast_ns = limits_ready_at(&set->limits, view.content + CONTENT_STATES, &at,
+                                           amounts, true, &decision.limiting);
+    decision.now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
+    if (set_is_broken(set) || set_is_faulty(set))
+        return -EUCLEAN;
+    acquire_op_fill_refusal(ret, set, -EAGAIN, &decision);
+    return 0;
 }

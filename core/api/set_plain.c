@@ -34,10 +34,7 @@ static int set_plain_view(struct thread_ctx *ctx, weir_set *set, struct set_view
     set_snapshot(ctx, set, ret);
     if (set_is_broken(set))
         return -EUCLEAN;
-    *ret_at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    /* Ahead of the clock after a reservation: nothing is granted before that time. */
-    if (ret_at->now_ns < ret->last_ns)
-        ret_at->now_ns = ret->last_ns;
+    *ret_at = set_view_instant(set, ret);
     return 0;
 }
 

@@ -287,5 +287,8 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
 
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
+/* Returns the instant by which a version that was viewed decides now: not before its last one, as
+ * nothing is granted before a reservation. */
+struct weir_instant set_view_instant(const weir_set *set, const struct set_view *view);
 
 #endif

@@ -45,6 +45,15 @@ void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
     ret->length = waitq_length(&txn.version);
 }
 
+struct weir_instant set_view_instant(const weir_set *set, const struct set_view *view)
+{
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.clock_needs);
+
+    if (at.now_ns < view->last_ns)
+        at.now_ns = view->last_ns;
+    return at;
+}
+
 /* Publishes one version per grant. With nothing to publish, the head may still need a recheck. */
 void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
 {

@@ -63,7 +63,7 @@ class Bash(Completions):
         return sorted(set(done.stdout.splitlines()))
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "check",
+        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "why", "check",
                                                     "plugin", "plugins", "--help", "--version"]))
         self.assertEqual(self.complete("s"), ["stat"])
         self.assertEqual(self.complete("plugin", ""), ["check"])

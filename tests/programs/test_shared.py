@@ -79,6 +79,49 @@ class Shared(unittest.TestCase):
         return pids
 
 
+class Why(Shared):
+    def test_a_resource(self):
+        pids = self.queue()
+        out, err = self.expect(0, "why", "t")
+        self.assertEqual(err, "")
+        self.assertRegex(out, r"(?m)^set t  held by 2  waiting 3$")
+        self.assertRegex(out, rf"(?m)^  next  pid {pids[2]} .*  slots=1  calls=1  sleep 1000$")
+        self.assertIn("needs more of `slots` than is free, until it is released", out)
+        self.assertEqual(re.findall(r"(?m)^    holds  pid (\d+) ", out), [str(pid) for pid in pids[:2]])
+        self.assertNotIn(f"pid {pids[3]}", out)  # it is behind the first one
+        (got,) = json.loads(self.expect(0, "why", "--json", "t")[0])["sets"]
+        ((first,),) = (got["next"],)
+        self.assertEqual((got["name"], got["held"], got["waiting"]), ("t", 2, 3))
+        self.assertEqual((first["limiting"], first["retry_after_ns"]), ("slots", None))
+        self.assertEqual([one["process"] for one in first["waiter"]], [pids[2]])
+        self.assertEqual([one["process"] for one in first["holders"]], pids[:2])
+
+    def test_time(self):
+        self.hold("t", "calls:1/1h")
+        self.until("t", 1, 0)
+        self.hold("t", "calls:1/1h")
+        self.until("t", 1, 1)
+        out, _ = self.expect(0, "why", "t")
+        self.assertRegex(out, "needs more of `calls` than there is: granted in (59m[0-9]+s|1h00m) at the earliest")
+        (got,) = json.loads(self.expect(0, "why", "--json", "t")[0])["sets"]
+        self.assertLessEqual(got["next"][0]["retry_after_ns"], 3600 * 10**9)
+        self.assertGreater(got["next"][0]["retry_after_ns"], 0)
+        self.assertEqual(got["next"][0]["holders"], [])  # none of them gives time back
+
+    def test_nothing_waits(self):
+        pid = self.hold("t", "slots:2")
+        self.until("t", 1, 0)
+        out, _ = self.expect(0, "why", "t")
+        self.assertRegex(out, rf"(?m)^    holds  pid {pid} ")
+        self.assertIn("waiting 0", out)
+        self.assertEqual(json.loads(self.expect(0, "why", "-j", "t")[0])["sets"][0]["next"], [])
+
+    def test_wrong_usage(self):
+        self.assertIn("no set is named", self.expect(2, "why")[1])
+        self.assertIn("`nobody`: there is no such set", self.expect(1, "why", "nobody")[1])
+        self.expect(2, "why", "--yaml", "t")
+
+
 class Stat(Shared):
     def test_json(self):
         pids = self.queue()

@@ -105,7 +105,7 @@ class Usage(Directory):
         self.assertRegex(out, r"^weir [0-9]+\.[0-9]+\.[0-9]+\n$")
         self.assertEqual(err, "")
         out, _ = self.expect(weir("--help"), 0)
-        for part in ("check", "exec", "ls", "plugins", "rm", "stat", "top"):
+        for part in ("check", "exec", "ls", "plugins", "rm", "stat", "top", "why"):
             self.assertIn(f"\n  weir {part} ", out)
             for option in ("-h", "--help"):
                 part_help, err = self.expect(weir(part, option), 0)

@@ -141,6 +141,101 @@ static void amounts_of_no_holder(void **state)
     world_close();
 }
 
+static const struct weir_holder *waiter_at(uint32_t position)
+{
+    int n = look();
+
+    for (int i = 0; i < n; i++)
+        if (holders[i].position == position)
+            return &holders[i];
+    fail();
+    return NULL;
+}
+
+/* Asserts what the first waiter waits for: `after_ns` is by time alone. */
+static void assert_waits_for(const char *key, uint64_t after_ns)
+{
+    struct weir_refusal found = {.size = sizeof(found)};
+
+    assert_int_equal(weir_set_waiter_refusal(world.set, waiter_at(1), &found), 0);
+    assert_string_equal(found.key, key);
+    assert_string_equal(found.set, weir_set_name(world.set));
+    assert_int_equal(found.retry_after_ns, after_ns);
+}
+
+static void a_first_waiter_waits_for_a_resource(void **state)
+{
+    struct weir_refusal found = {.size = sizeof(found), .key = "untouched"};
+    weir_acquisition *holds, *first, *second;
+
+    (void)state;
+    world_limits(LIMITS);
+    holds = granted(ASK({"a", 4}, {"b", 10}));
+    first = pending(ASK({"a", 7}, {"b", 1}));
+    second = pending(ASK({"a", 1}, {"b", 0}));
+    /* All limits are in the way: the one that is told is the first of the latest. */
+    assert_waits_for("a", WEIR_FOREVER);
+    assert_int_equal(weir_set_waiter_refusal(world.set, waiter_at(2), &found), 1);
+    assert_string_equal(found.key, "untouched");
+    weir_release(&first);
+    assert_int_equal(weir_acquisition_result(second), 0);
+    first = pending(ASK({"a", 0}, {"b", 1}));
+    assert_waits_for("b", WEIR_FOREVER);
+    release(holds);
+    weir_release(&first);
+    weir_release(&second);
+    world_close();
+}
+
+static void a_first_waiter_waits_for_time(void **state)
+{
+    weir_acquisition *holds, *waits, *ahead;
+    uint64_t at_ns;
+
+    (void)state;
+    world_limits("{ type: call, key: c, algorithm: gcra, capacity: 10, window: 10s }, "
+                 "{ type: resource, key: r, capacity: 2 }");
+    holds = granted(ASK({"c", 10}, {"r", 1}));
+    waits = pending(ASK({"c", 3}, {"r", 1}));
+    assert_waits_for("c", 3 * SECOND);
+    advance(SECOND);
+    assert_waits_for("c", 2 * SECOND);
+    advance(2 * SECOND);
+    assert_int_equal(weir_acquisition_result(waits), 0);
+    weir_release(&waits);
+    weir_release(&holds);
+    assert_int_equal(reserve(ASK({"c", 1}, {"r", 0}), &ahead, &at_ns), 0);
+    waits = pending(ASK({"c", 0}, {"r", 1}));
+    assert_waits_for("", SECOND);
+    weir_release(&waits);
+    weir_release(&ahead);
+    world_close();
+}
+
+static void what_is_no_first_waiter(void **state)
+{
+    struct weir_refusal found = {.size = sizeof(found)}, small = {.size = 8};
+    weir_acquisition *holds, *waits;
+    struct weir_holder gone;
+
+    (void)state;
+    world_limits(LIMITS);
+    holds = granted(ASK({"a", 10}, {"b", 0}));
+    waits = pending(ASK({"a", 1}, {"b", 0}));
+    gone = *waiter_at(1);
+    assert_int_equal(weir_set_waiter_refusal(NULL, &gone, &found), -EINVAL);
+    assert_int_equal(weir_set_waiter_refusal(world.set, NULL, &found), -EINVAL);
+    assert_int_equal(weir_set_waiter_refusal(world.set, &gone, NULL), -EINVAL);
+    assert_int_equal(weir_set_waiter_refusal(world.set, &gone, &small), -EINVAL);
+    assert_int_equal(look(), 2);
+    assert_int_equal(holders[0].waiting, 0);
+    assert_int_equal(weir_set_waiter_refusal(world.set, &holders[0], &found), -EINVAL);
+    weir_release(&waits);
+    assert_int_equal(weir_set_waiter_refusal(world.set, &gone, &found), -ESRCH);
+    release(holds);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +243,9 @@ int main(void)
         leak_checked_test(the_wait_queue_is_numbered_from_its_head),
         leak_checked_test(amounts_of_a_holder_that_is_gone),
         leak_checked_test(amounts_of_no_holder),
+        leak_checked_test(a_first_waiter_waits_for_a_resource),
+        leak_checked_test(a_first_waiter_waits_for_time),
+        leak_checked_test(what_is_no_first_waiter),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
