@@ -428,13 +428,12 @@ WEIR_PUBLIC int weir_set_ready_at(weir_set *set, const struct weir_request *requ
 
 /*
  * Tells what the first waiter of a wait queue waits for, and until when. `waiter` was listed by
- * weir_set_holders. In `ret`, `key` is the limit that refuses it now, or "" if only a reservation is
- * ahead. retry_after_ns is from now: WEIR_FOREVER while units have to be released, and 0 if it is
- * just being granted. Any thread. Returns 0; 1 (others are ahead of it; `ret` is untouched); -ESRCH
- * (it does not wait any more); -EINVAL (an argument is NULL, it holds, or ret->size is too small);
- * -EOPNOTSUPP (an engine keeps the set); -ENOMEM, -EUCLEAN (the set's segment is damaged) or
- * -ECHILD.
- * [any thread, reads]
+ * weir_set_holders. In `ret`, `key` is the limit that refuses it now, or "" if only a reservation
+ * is ahead. retry_after_ns is from now: WEIR_FOREVER while units have to be released, and 0 if it
+ * is just being granted. Any thread. Returns 0; 1 (others are ahead of it; `ret` is untouched);
+ * -ESRCH (it does not wait any more); -EINVAL (an argument is NULL, it holds, or ret->size is too
+ * small); -EOPNOTSUPP (an engine keeps the set); -ENOMEM, -EUCLEAN (the set's segment is damaged)
+ * or -ECHILD. [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
                                         struct weir_refusal *ret);
