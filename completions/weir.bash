@@ -99,7 +99,13 @@ _weir_options()
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
-    plugin) echo --json --seed --time --only --verbose --help ;;
+    plugin)
+        case ${COMP_WORDS[2]} in
+        check) echo --json --seed --time --only --verbose --help ;;
+        new) echo --language --directory --help ;;
+        *) echo --help ;;
+        esac
+        ;;
     plugins) echo --json --config --plugin-dir --timeout --help ;;
     *) echo --help --version ;;
     esac
@@ -127,13 +133,17 @@ _weir()
         _weir_complete_sets "$part" "$current"
         return
         ;;
-    *:--process-dir | *:--plugin-dir | *:-d)
+    *:--process-dir | *:--plugin-dir | *:--directory | *:-d)
         compopt -o nospace -o dirnames
         mapfile -t COMPREPLY < <(compgen -d -S / -- "$current")
         return
         ;;
     stat:-s | top:-s | *:--sort)
         mapfile -t COMPREPLY < <(compgen -W "name waiting" -- "$current")
+        return
+        ;;
+    plugin:-l | plugin:--language)
+        mapfile -t COMPREPLY < <(compgen -W "c c++ rust" -- "$current")
         return
         ;;
     stat:-m | top:-m | *:--match)
@@ -149,7 +159,11 @@ _weir()
         ;;
     esac
     if [[ $part == plugin ]] && ((COMP_CWORD == 2)) && [[ $current != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W check -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "check new" -- "$current")
+        return
+    fi
+    if [[ $part == plugin && ${COMP_WORDS[2]} == new && $current != -* ]]; then
+        ((COMP_CWORD == 3)) && mapfile -t COMPREPLY < <(compgen -W "algorithm balancer" -- "$current")
         return
     fi
     if [[ $current == -* ]]; then

@@ -21,7 +21,7 @@ static const char help[] =
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
     "  weir plugins    list plugins and refused plugin files\n"
-    "  weir plugin     test plugin files\n"
+    "  weir plugin     write and test plugins\n"
     "\n"
     "  weir --version | --help\n"
     "\n"

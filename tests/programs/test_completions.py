@@ -66,7 +66,12 @@ class Bash(Completions):
         self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "why", "check",
                                                     "plugin", "plugins", "--help", "--version"]))
         self.assertEqual(self.complete("s"), ["stat"])
-        self.assertEqual(self.complete("plugin", ""), ["check"])
+        self.assertEqual(self.complete("plugin", ""), ["check", "new"])
+        self.assertEqual(self.complete("plugin", "new", ""), ["algorithm", "balancer"])
+        self.assertEqual(self.complete("plugin", "new", "algorithm", ""), [])
+        self.assertEqual(self.complete("plugin", "new", "algorithm", "-l", ""), ["c", "c++", "rust"])
+        self.assertEqual(self.complete("plugin", "new", "--l"), ["--language"])
+        self.assertEqual(self.complete("plugin", "new", "--se"), [])
         self.assertEqual(self.complete("plugin", "check", "--o"), ["--only"])
 
     def test_options(self):
@@ -129,6 +134,11 @@ class Zsh(Completions):
 
     def test_commands(self):
         self.assertIn("weir plugin", self.complete("weir pl"))
+
+    def test_plugin(self):
+        self.assertIn("plugin new algorithm", self.complete("weir plugin new al"))
+        self.assertIn("--language", self.complete("weir plugin new algorithm --lan"))
+        self.assertIn("--only", self.complete("weir plugin check --on"))
 
     def test_options(self):
         self.assertIn("--retry-after", self.complete("weir exec --retr"))

@@ -43,7 +43,7 @@ installed_files()
     local file
     for file in "$libdir"/libweir.{so,so.0,a} "$prefix"/include/weir/{weir,uring}.h \
         "$libdir"/pkgconfig/weir{,-uring,-plugin}.pc \
-        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,examples/loops/poll.c,examples/plugin.c} \
+        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,docs/plugins.md,examples/loops/poll.c,examples/plugin.c} \
         "$plugindir"/{aimd,calendar,fixed_window,gcra,gradient2,leaky_bucket,multi_window,sliding_window,token_bucket,vegas}.so \
         "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
         "$prefix/share/weir/weir.schema.json" \
@@ -251,6 +251,13 @@ tool_checks()
     tool check "$source/examples/api.yaml"
 }
 
+# What `weir plugin new` writes: kind, language, compiler.
+kit()
+{
+    PATH=$prefix/bin:$PATH env -u WEIR_PLUGIN_PATH -u WEIR_CONFIG LD_LIBRARY_PATH="$libdir" \
+        "$source/tests/programs/test_kit.sh" "$1" "$2" "$3" "$scratch/kit.$1.$3"
+}
+
 # Without a terminal and without complaints.
 page_renders()
 {
@@ -304,6 +311,12 @@ check example.uring_paced_sender compile_example weir-uring uring_paced_sender \
 check example.uring_proxy compile_example weir-uring uring_proxy uring_proxy.c relay.c proxy.c
 check example.epoll_server compile_server weir epoll_server
 check example.uring_server compile_server weir-uring uring_server
+for kind in algorithm balancer; do
+    check "kit.$kind.c" kit $kind c "${cc[*]}"
+    check "kit.$kind.g++" kit $kind c++ g++
+    check "kit.$kind.clang++" kit $kind c++ clang++
+    check "kit.$kind.rust" kit $kind rust cargo
+done
 check static.exports static_exports
 check static.compiles compile_static
 check static.runs static_runs partly

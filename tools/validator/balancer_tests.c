@@ -10,6 +10,7 @@
 #define BALANCER_SETS_MAX 64u
 #define BALANCER_PICKS    200u
 #define BALANCER_SLOW_NS  20000u
+#define BALANCER_WATCH    16u /* one call in so many is watched for writes to the views */
 
 /* How a balancer is called: what must make no difference. */
 struct balancer_way {
@@ -26,6 +27,7 @@ struct balancer {
     struct weir_footprint footprint;
     struct arena config, states[2], other, views;
     unsigned current; /* the state is in states[current] */
+    unsigned calls;   /* of `pick` */
     uint32_t sets_n;
     uint64_t now;
     uint32_t picked[BALANCER_PICKS];
@@ -185,6 +187,7 @@ static void *balancer_state(const struct balancer *balancer)
 static uint32_t balancer_call(struct balancer *balancer, const struct weir_pick *pick)
 {
     struct trial *trial = balancer->trial;
+    bool is_watched;
     uint32_t index;
 
     trial_note(trial, "pick", pick->now_ns, balancer->sets_n);
@@ -198,9 +201,12 @@ static uint32_t balancer_call(struct balancer *balancer, const struct weir_pick 
     if (balancer->way.is_disturbed)
         (void)balancer->ops->pick(balancer->config.data, balancer->other.data, pick);
     trial_fill_stack(balancer->way.fill);
-    arena_freeze(&balancer->views, true);
+    is_watched = balancer->calls++ % BALANCER_WATCH == 0;
+    if (is_watched)
+        arena_freeze(&balancer->views, true);
     index = balancer->ops->pick(balancer->config.data, balancer_state(balancer), pick);
-    arena_freeze(&balancer->views, false);
+    if (is_watched)
+        arena_freeze(&balancer->views, false);
     arena_check(trial, &balancer->states[balancer->current]);
     return index;
 }

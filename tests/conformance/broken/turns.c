@@ -38,6 +38,9 @@ static uint32_t pick(const void *config, void *memory, const struct weir_pick *r
 #ifdef BROKEN_VIEWS
     return (uint32_t)(request->views[0].held % request->sets_n);
 #endif
+#ifdef BROKEN_VIEWS_WRITTEN
+    memset((void *)(uintptr_t)request->views, 0, 8);
+#endif
 #ifdef BROKEN_BEHIND_STATE
     memset((unsigned char *)memory + sizeof(*state), 1, 1);
 #endif
@@ -73,6 +76,9 @@ static const struct weir_balancer ops = {
     .size = sizeof(ops),
 #ifdef BROKEN_LOOKS
     .flags = WEIR_BALANCER_LOOKS,
+#endif
+#ifdef BROKEN_VIEWS_WRITTEN
+    .flags = WEIR_BALANCER_VIEWS,
 #endif
     .configure = configure,
     .pick = pick,
