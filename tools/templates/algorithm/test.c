@@ -6,7 +6,9 @@
  *
  * DIRECTORY has the plugin, as an absolute path. The seed is printed, and plays a history again.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +71,7 @@ static void reference_refund(struct reference *bucket, const struct setting *set
 /* ---- the plugin, in use ---- */
 
 static uint64_t now_ns, seed, random_state;
+static char process_dir[] = "/dev/shm/plugin-test-XXXXXX";
 
 static uint64_t read_clock(void *userdata)
 {
@@ -85,6 +88,19 @@ static uint64_t below(uint64_t n)
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return (x ^ x >> 31) % n;
+}
+
+/* Removes the directory of the shared sets, also after a failure, which leaves the sets behind. */
+static void remove_process_dir(void)
+{
+    DIR *directory = opendir(process_dir);
+    const struct dirent *entry;
+
+    while (directory && (entry = readdir(directory)))
+        unlinkat(dirfd(directory), entry->d_name, 0);
+    if (directory)
+        closedir(directory);
+    rmdir(process_dir);
 }
 
 static void fail(const char *what, const char *why)
@@ -104,8 +120,7 @@ struct round {
     unsigned subjects_n;
 };
 
-static void open_round(struct round *round, const char *directory, const char *process_dir,
-                       const char *set)
+static void open_round(struct round *round, const char *directory, const char *set)
 {
     const char *const directories[] = {directory, NULL};
     const struct weir_clock clock = {.size = sizeof(clock), .now_ns = read_clock};
@@ -167,19 +182,19 @@ static void step(struct round *round)
 }
 
 static void run_round(const char *what, const char *set, unsigned instances_n, unsigned subjects_n,
-                      const char *directory, const char *process_dir)
+                      const char *directory)
 {
     struct round round = {.what = what, .instances_n = instances_n, .subjects_n = subjects_n};
 
     round.setting.interval = 1 + below(below(2) ? 10 : 1000000000);
     round.setting.burst = 1 + below(20);
     round.setting.gap = below(2) ? below(3 * round.setting.interval) : 0;
-    for (unsigned i = 0; i < SUBJECTS; i++)
-        round.references[i].level = round.setting.burst * round.setting.interval;
     now_ns = 1000000000 + below(1000000);
-    for (unsigned i = 0; i < SUBJECTS; i++)
+    for (unsigned i = 0; i < SUBJECTS; i++) {
+        round.references[i].level = round.setting.burst * round.setting.interval;
         round.references[i].seen = now_ns;
-    open_round(&round, directory, process_dir, set);
+    }
+    open_round(&round, directory, set);
     for (unsigned i = 0; i < STEPS; i++) {
         now_ns += below(3) ? below(3 * round.setting.interval) : 0;
         step(&round);
@@ -189,8 +204,6 @@ static void run_round(const char *what, const char *set, unsigned instances_n, u
 
 int main(int argc, char **argv)
 {
-    char process_dir[] = "/dev/shm/plugin-test-XXXXXX";
-
     if (argc < 2) {
         fprintf(stderr, "usage: test DIRECTORY [SEED]\n");
         return 2;
@@ -198,12 +211,12 @@ int main(int argc, char **argv)
     seed = random_state = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
     if (!mkdtemp(process_dir))
         fail("process_dir", "it cannot be made");
+    atexit(remove_process_dir);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        run_round("thread", "backend: thread", 1, 1, argv[1], process_dir);
-        run_round("process", "backend: process, lifetime: users", 2, 1, argv[1], process_dir);
-        run_round("subjects", "subjects: { max: 100 }", 1, SUBJECTS, argv[1], process_dir);
+        run_round("thread", "backend: thread", 1, 1, argv[1]);
+        run_round("process", "backend: process, lifetime: users", 2, 1, argv[1]);
+        run_round("subjects", "subjects: { max: 100 }", 1, SUBJECTS, argv[1]);
     }
-    rmdir(process_dir);
     printf("test: %u histories as the reference (seed %" PRIu64 ")\n", 3u * ROUNDS, seed);
     return 0;
 }

@@ -6,7 +6,9 @@
  *
  * DIRECTORY has the plugin, as an absolute path. The seed is printed, and plays a history again.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 enum { ROUNDS = 20, STEPS = 300, SETS = 4, SUBJECTS = 3 };
 
 static uint64_t now_ns, seed, random_state;
+static char process_dir[] = "/dev/shm/plugin-test-XXXXXX";
 
 static uint64_t read_clock(void *userdata)
 {
@@ -33,6 +36,19 @@ static uint64_t below(uint64_t n)
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return (x ^ x >> 31) % n;
+}
+
+/* Removes the directory of the shared sets, also after a failure, which leaves the sets behind. */
+static void remove_process_dir(void)
+{
+    DIR *directory = opendir(process_dir);
+    const struct dirent *entry;
+
+    while (directory && (entry = readdir(directory)))
+        unlinkat(dirfd(directory), entry->d_name, 0);
+    if (directory)
+        closedir(directory);
+    rmdir(process_dir);
 }
 
 static void fail(const char *what, const char *why)
@@ -89,8 +105,7 @@ struct round {
     unsigned picked[SETS];
 };
 
-static void open_round(struct round *round, const char *directory, const char *process_dir,
-                       const char *set)
+static void open_round(struct round *round, const char *directory, const char *set)
 {
     const char *const directories[] = {directory, NULL};
     const struct weir_clock clock = {.size = sizeof(clock), .now_ns = read_clock};
@@ -172,13 +187,13 @@ static void step(struct round *round)
 }
 
 /* Of sets that are equal each one is picked. */
-static void run_equal(const char *directory, const char *process_dir)
+static void run_equal(const char *directory)
 {
     struct round round = {.what = "equal sets", .instances_n = 1, .subjects_n = 1};
 
     for (unsigned i = 0; i < SETS; i++)
         round.sets[i] = (struct reference){.cost = 5, .interval = 1};
-    open_round(&round, directory, process_dir, "backend: thread");
+    open_round(&round, directory, "backend: thread");
     for (unsigned i = 0; i < STEPS; i++, now_ns++)
         step(&round);
     for (unsigned i = 0; i < SETS; i++)
@@ -188,14 +203,14 @@ static void run_equal(const char *directory, const char *process_dir)
 }
 
 static void run_round(const char *what, const char *set, unsigned instances_n, unsigned subjects_n,
-                      const char *directory, const char *process_dir)
+                      const char *directory)
 {
     struct round round = {.what = what, .instances_n = instances_n, .subjects_n = subjects_n};
 
     for (unsigned i = 0; i < SETS; i++)
         round.sets[i] = (struct reference){.cost = below(4), .interval = 1 + below(1000)};
     now_ns = 1000000000 + below(1000000);
-    open_round(&round, directory, process_dir, set);
+    open_round(&round, directory, set);
     for (unsigned i = 0; i < STEPS; i++) {
         now_ns += below(3) ? below(300) : 0;
         step(&round);
@@ -205,8 +220,6 @@ static void run_round(const char *what, const char *set, unsigned instances_n, u
 
 int main(int argc, char **argv)
 {
-    char process_dir[] = "/dev/shm/plugin-test-XXXXXX";
-
     if (argc < 2) {
         fprintf(stderr, "usage: test DIRECTORY [SEED]\n");
         return 2;
@@ -214,13 +227,13 @@ int main(int argc, char **argv)
     seed = random_state = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
     if (!mkdtemp(process_dir))
         fail("process_dir", "it cannot be made");
+    atexit(remove_process_dir);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        run_round("thread", "backend: thread", 1, 1, argv[1], process_dir);
-        run_round("process", "backend: process, lifetime: users", 2, 1, argv[1], process_dir);
-        run_round("subjects", "subjects: { max: 100 }", 1, SUBJECTS, argv[1], process_dir);
+        run_round("thread", "backend: thread", 1, 1, argv[1]);
+        run_round("process", "backend: process, lifetime: users", 2, 1, argv[1]);
+        run_round("subjects", "subjects: { max: 100 }", 1, SUBJECTS, argv[1]);
     }
-    run_equal(argv[1], process_dir);
-    rmdir(process_dir);
+    run_equal(argv[1]);
     printf("test: %u histories as the reference (seed %" PRIu64 ")\n", 3u * ROUNDS + 1, seed);
     return 0;
 }
