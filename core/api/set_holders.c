@@ -263,7 +263,9 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
     struct set_view view;
     int r;
 
-    if (!set || !waiter || !waiter->waiting || !ret || ret->size < sizeof(*ret))
+    if (!set || !waiter || !waiter->waiting)
+        return -EINVAL;
+    if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;
     if (set->backend == BACKEND_REMOTE)
         return -EOPNOTSUPP;
