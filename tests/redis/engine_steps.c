@@ -381,6 +381,23 @@ static void test_unreachable(const char *plugin)
     user_close(&user);
 }
 
+/* A subject of one set, and another set of which the name is both with a colon between, are apart.
+ */
+static void test_names(void)
+{
+    static const uint64_t amounts[] = {1, 1};
+    struct request_args args = {
+        .amounts = amounts, .mode = WEIR_BACKEND_TRY, .timeout_ns = PATIENCE_NS, .subject = "b"};
+    struct weir_backend_verdict verdict = {0};
+    void *subjects = user_open_set(&first, "a", 1, 0, 1);
+    void *whole = user_open_set(&first, "a:b", 1, 1000, 0);
+    require(user_acquire(&first, subjects, &args, &verdict) == 0);
+    args.subject = NULL;
+    require(user_acquire(&first, whole, &args, &verdict) == 0);
+    first.backend->set_close(subjects);
+    first.backend->set_close(whole);
+}
+
 /* A server that does not let the user in is not away: no policy grants without it. */
 static int login_is_denied(struct user *user)
 {
@@ -449,6 +466,7 @@ int main(int argc, char **argv)
     test_lost();
     test_run_out(argv[1], url);
     test_refused_sets();
+    test_names();
     test_flushed();
     test_take_without_session();
     test_leave();

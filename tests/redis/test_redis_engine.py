@@ -60,7 +60,7 @@ def subjects():
         processes = [world.crowd(slot, 5000, subject="alice {} \t") for slot in range(2)]
         for process in processes:
             expect(finish(process)["granted"] > 0, "a process got nothing")
-        balanced(world.quiet("weir:{crowd:alice {} \t}"))
+        balanced(world.quiet("weir:{crowd:alice {%7D \t}"))
 
 
 def killed():

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Parts of the plugin for Redis, apart from a server: replies that are torn at every byte, cut,
- * damaged or out of all proportion; addresses; definitions; what is due.
+ * damaged or out of all proportion; addresses; keys and their slots; definitions; what is due.
  */
 #include "../../plugins/backends/redis/redis_calls.h"
 #include "../../plugins/backends/redis/redis_definition.h"
 #include "../../plugins/backends/redis/redis_due.h"
+#include "../../plugins/backends/redis/redis_key.h"
 #include "../../plugins/backends/redis/redis_reply.h"
 #include "../../plugins/backends/redis/redis_slot.h"
 #include "../../plugins/backends/redis/redis_table.h"
@@ -227,6 +228,114 @@ static void test_slots(void)
         require(redis_slot(keys[i].key, strlen(keys[i].key)) == keys[i].slot);
 }
 
+/* Each slot has a tag, which is that of a key whatever stands around it. */
+static void test_tags(void)
+{
+    char tag[REDIS_TAG_SIZE + 1], key[64];
+    for (uint32_t slot = 0; slot < REDIS_SLOTS; slot++) {
+        redis_slot_tag((uint16_t)slot, tag);
+        require(strlen(tag) == REDIS_TAG_SIZE && strspn(tag, "@ABCDEFGHIJKLMNO") == strlen(tag));
+        int n = snprintf(key, sizeof(key), "weir:inbox:1}2:{%s}", tag);
+        require(redis_slot(key, (size_t)n) == slot);
+    }
+}
+
+#define KEY_PREFIX   "w}r:"
+#define KEY_PART_MAX 6
+
+/* What a key is of. */
+struct key_parts {
+    char name[KEY_PART_MAX + 1], subject[KEY_PART_MAX];
+    size_t subject_size;
+    int has_subject;
+};
+
+static size_t key_write(const struct key_parts *parts, char *ret)
+{
+    size_t room = REDIS_KEY_NAME_ROOM(strlen(KEY_PREFIX), strlen(parts->name));
+    size_t n = redis_key_begin(ret, KEY_PREFIX, parts->name), more;
+    require(n <= room);
+    if (!parts->has_subject)
+        return n + redis_key_end(ret + n);
+    more = redis_key_end_subject(ret + n, parts->subject, parts->subject_size);
+    require(more <= REDIS_KEY_SUBJECT_ROOM(parts->subject_size));
+    return n + more;
+}
+
+/* Reads a byte of a part, which ends at a brace, or at a colon if that is `end`. Returns -1 there.
+ */
+static int key_read_byte(const char **at, char end)
+{
+    unsigned byte;
+    if (**at == '}' || (end && **at == end))
+        return -1;
+    if (*(*at)++ != '%')
+        return (unsigned char)(*at)[-1];
+    require(sscanf(*at, "%2X", &byte) == 1);
+    *at += 2;
+    return (int)byte;
+}
+
+/* Reads back what a key is of, all of it. */
+static void key_read(const char *key, size_t size, struct key_parts *ret)
+{
+    const char *at = key + strlen(KEY_PREFIX) + 1;
+    size_t n = 0;
+    int byte;
+    memset(ret, 0, sizeof(*ret));
+    while ((byte = key_read_byte(&at, ':')) >= 0)
+        ret->name[n++] = (char)byte;
+    ret->has_subject = *at == ':';
+    at += ret->has_subject;
+    while (ret->has_subject && (byte = key_read_byte(&at, 0)) >= 0)
+        ret->subject[ret->subject_size++] = (char)byte;
+    require(at == key + size - 1 && *at == '}');
+}
+
+/* A key tells what it is of: so two of them never meet. And its hash tag is all of that. */
+static void test_keys(void)
+{
+    static const char bytes[] = "\0a:{}%2357AD\xff";
+    uint64_t random = random_case(test_seed, 2);
+    for (size_t i = 0; i < 100000; i++) {
+        struct key_parts parts = {.has_subject = random_below(&random, 3) > 0}, read;
+        char key[128], inner[128];
+        size_t name_size = 1 + random_below(&random, KEY_PART_MAX);
+        for (size_t k = 0; k < name_size; k++)
+            parts.name[k] = bytes[1 + random_below(&random, sizeof(bytes) - 2)];
+        parts.subject_size = parts.has_subject ? random_below(&random, KEY_PART_MAX + 1) : 0;
+        for (size_t k = 0; k < parts.subject_size; k++)
+            parts.subject[k] = bytes[random_below(&random, sizeof(bytes) - 1)];
+        size_t n = key_write(&parts, key), begin = strlen(KEY_PREFIX) + 1;
+        key[n] = '\0';
+        key_read(key, n, &read);
+        require(memcmp(&parts, &read, sizeof(parts)) == 0);
+        memcpy(inner, key + begin, n - begin - 1);
+        require(redis_slot(key, n) == redis_slot(inner, n - begin - 1));
+    }
+}
+
+static void test_plain_keys(void)
+{
+    static const struct {
+        const char *name, *subject, *key;
+    } keys[] = {{"api", NULL, "weir:{api}"},
+                {"api", "::1", "weir:{api:::1}"},
+                {"api", "", "weir:{api:}"},
+                {"a:b", NULL, "weir:{a%3Ab}"},
+                {"a", "b", "weir:{a:b}"},
+                {"a", "{b}", "weir:{a:{b%7D}"},
+                {"a}", "100%", "weir:{a%7D:100%25}"}};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+        const char *subject = keys[i].subject;
+        char key[128];
+        size_t n = redis_key_begin(key, "weir:", keys[i].name);
+        n += subject ? redis_key_end_subject(key + n, subject, strlen(subject))
+                     : redis_key_end(key + n);
+        require(n == strlen(keys[i].key) && !memcmp(key, keys[i].key, n));
+    }
+}
+
 static uint64_t leased_capacity;
 
 static int define(struct weir_backend_limit limit, char *text)
@@ -379,6 +488,9 @@ int main(void)
     test_urls();
     test_several_hosts();
     test_slots();
+    test_tags();
+    test_keys();
+    test_plain_keys();
     test_named_hosts();
     test_definitions();
     test_leases();

@@ -251,7 +251,7 @@ struct redis_server {
     uint64_t inbox_n;        /* number of the name of the key; grows with each */
     uint64_t inbox_link_n;   /* the one that the link reads */
     uint32_t inbox_refusals; /* in a row: of reading it, and redirections */
-    uint32_t inbox_tag;      /* the last hash tag that was tried */
+    uint16_t inbox_slot;     /* in a cluster: of the key, or the last one that was tried */
     uint8_t inbox_leaves;    /* the slot of the key is on its way elsewhere */
     char inbox_key[REDIS_PREFIX_MAX + 48];
 };

@@ -14,7 +14,6 @@
 
 #define CALLS_AHEAD 16
 #define LEAST_MS    100
-#define TAGS_MAX    (1u << 16) /* hash tags: each slot is that of some of them */
 
 /* How long a BLPOP blocks. A server that is silent for longer is gone. */
 static uint64_t redis_inbox_block_ms(const struct redis_server *server)
@@ -29,16 +28,20 @@ uint64_t redis_inbox_end_ns(const struct redis_server *server)
            server->connection->options.timeout_ns;
 }
 
-/* In a cluster: a key with a slot of this server. Returns 0 if there is none. */
+/* In a cluster: a key with a slot of this server, the next one of these. Returns 0 if there is
+ * none. */
 static int redis_inbox_find_key(struct redis_server *server)
 {
     const struct redis_connection *connection = server->connection;
-    for (uint32_t i = 0; i < TAGS_MAX; i++) {
-        int n =
-            snprintf(server->inbox_key, sizeof(server->inbox_key), "%sinbox:%s:{%" PRIu32 "}",
-                     connection->options.prefix, connection->name, ++server->inbox_tag % TAGS_MAX);
-        if (connection->slots[redis_slot(server->inbox_key, (size_t)n)] == server)
-            return 1;
+    char tag[REDIS_TAG_SIZE + 1];
+    for (uint32_t i = 0; i < REDIS_SLOTS; i++) {
+        server->inbox_slot = (uint16_t)((server->inbox_slot + 1) % REDIS_SLOTS);
+        if (connection->slots[server->inbox_slot] != server)
+            continue;
+        redis_slot_tag(server->inbox_slot, tag);
+        snprintf(server->inbox_key, sizeof(server->inbox_key), "%sinbox:%s:{%s}",
+                 connection->options.prefix, connection->name, tag);
+        return 1;
     }
     server->inbox_key[0] = '\0';
     return 0;

@@ -5,6 +5,7 @@
 #include "redis_calls.h"
 #include "redis_cluster.h"
 #include "redis_due.h"
+#include "redis_key.h"
 #include "redis_server.h"
 #include "redis_tickets.h"
 
@@ -74,25 +75,17 @@ static struct redis_session *redis_session_new(struct redis_set *set, const char
     return session;
 }
 
-/* Keys: PREFIX{SET}, or PREFIX{SET:SUBJECT}: in a cluster, subjects lie on several servers. */
 struct redis_session *redis_session_get(struct redis_set *set, const void *subject, size_t size)
 {
     char small[512];
     if (set->only)
         return set->only;
-    size_t prefix = set->key_size, room = prefix + size + 2;
-    char *key = room <= sizeof(small) ? small : malloc(room), *end = key + prefix;
+    size_t n = set->key_size, room = n + REDIS_KEY_SUBJECT_ROOM(size);
+    char *key = room <= sizeof(small) ? small : malloc(room);
     if (!key)
         return NULL;
-    memcpy(key, set->key, prefix);
-    if (set->has_subjects) {
-        *end++ = ':';
-        if (size > 0)
-            memcpy(end, subject, size);
-        end += size;
-    }
-    *end++ = '}';
-    size_t n = (size_t)(end - key);
+    memcpy(key, set->key, n);
+    n += set->has_subjects ? redis_key_end_subject(key + n, subject, size) : redis_key_end(key + n);
     struct redis_session *session = redis_session_of_key(set->connection, key, n);
     if (!session || session->set != set)
         session = redis_session_new(set, key, n);

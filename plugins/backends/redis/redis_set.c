@@ -3,12 +3,12 @@
 #include "redis_set.h"
 
 #include "redis_calls.h"
+#include "redis_key.h"
 #include "redis_server.h"
 #include "redis_session.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,15 +32,14 @@ static void set_free(struct redis_set *set)
 static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
 {
     const char *prefix = set->connection->options.prefix;
-    size_t size = strlen(prefix) + strlen(from->name) + 2;
     set->initial = calloc(from->limits_n, sizeof(*set->initial));
     set->spare_ns = calloc(from->limits_n, sizeof(*set->spare_ns));
     set->holds = calloc(from->limits_n, sizeof(*set->holds));
     set->definition = malloc(REDIS_DEFINITION_MAX + 1);
-    set->key = malloc(size);
+    set->key = malloc(REDIS_KEY_NAME_ROOM(strlen(prefix), strlen(from->name)));
     if (!set->initial || !set->spare_ns || !set->holds || !set->definition || !set->key)
         return -ENOMEM;
-    set->key_size = (size_t)snprintf(set->key, size, "%s{%s", prefix, from->name);
+    set->key_size = redis_key_begin(set->key, prefix, from->name);
     set->limits_n = from->limits_n;
     set->has_subjects = from->has_subjects;
     set->counts_nodes = from->counts_nodes;
