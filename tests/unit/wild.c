@@ -434,7 +434,7 @@ static int configure_typed(const struct weir_setup *setup, void *config, struct 
         return 0;
     typed->share = values[0]->value;
     typed->room = values[1]->value;
-    for (uint64_t i = 0; i < values[2]->value; i++)
+    for (uint64_t i = 0; i < values[2]->value && i < sizeof(typed->label); i++)
         typed->label[i] = values[2]->text[i];
     typed->steps_n = values[3]->items_n;
     for (uint32_t i = 0; i < values[3]->items_n && i < 4; i++)
