@@ -18,8 +18,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
                                       .return_all = unused,
                                       .outcome = acquisition->outcome,
                                       .latency_ns = acquisition_latency_ns(acquisition)};
-    bool changes_set = set->ops->wants_releases, update_missing = false;
-    int r = changes_set && acquisition_is_lost(acquisition) ? -EOWNERDEAD : 0;
+    bool changes_set = false, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -29,7 +28,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         changes_set |= unused || set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
                        args.used[i] != args.amounts[i];
     }
-    if (changes_set) {
+    if (changes_set || set->ops->wants_releases) {
+        is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
         set->ops->release(ctx, set, acquisition->record,
                           record_load(&set_record(set, acquisition->record)->word), true, &args);
     } else { /* freeing the record suffices */
@@ -38,10 +38,9 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         counter_add(&counters->canceled, unused);
     }
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
-    if (!update_missing)
-        return r;
-    counter_add(&counters->missing_update, 1);
-    return r < 0 ? r : -EPROTO;
+    if (update_missing)
+        counter_add(&counters->missing_update, 1);
+    return is_lost ? -EOWNERDEAD : update_missing ? -EPROTO : 0;
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)

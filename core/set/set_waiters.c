@@ -2,6 +2,7 @@
 /* Reads a set for observers, grants to waiters, polls the head for a blocked thread, cancels waits,
  * and settles waiters for their threads. */
 #include "base/backoff.h"
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/set.h"
@@ -20,18 +21,24 @@ uint64_t set_record_word(const weir_set *set, uint32_t record)
     return word;
 }
 
+/* Returns the state of a record that was shut down, or that is damaged: not its word's. */
+WEIR_NOINLINE enum record_state set_ended_record_state(const weir_set *set, uint64_t word)
+{
+    if (!word)
+        participant_mark_broken(set->participant);
+    else if (!set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set))
+        return record_state(word);
+    return RECORD_BROKEN;
+}
+
 enum record_state set_used_record_state(const weir_set *set, uint32_t record)
 {
     uint64_t word = set_record_word(set, record);
 
     WEIR_INVARIANT(word || set_is_shared(set));
-    if (record_state(word) == RECORD_SHUT_DOWN &&
-        set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set))
-        return RECORD_BROKEN;
-    if (word)
-        return record_state(word);
-    participant_mark_broken(set->participant);
-    return RECORD_BROKEN;
+    if (!word || record_state(word) == RECORD_SHUT_DOWN)
+        return set_ended_record_state(set, word);
+    return record_state(word);
 }
 
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret)
