@@ -5,7 +5,7 @@ local LIST_MAX = 100
 
 -- Returns an argument that must be a whole number from `least` to 2^53 - 1.
 local function read_whole(c, i, least, name)
-  local n = tonumber(c.args[i])
+  local n = exact.number(c.args[i])
   if not n or n < least or n >= EXACT or n % 1 ~= 0 then
     state.fail('BADARG ' .. name)
   end
@@ -26,11 +26,13 @@ local function check_args(c, n)
   end
 end
 
+local FINDS, MAKES = {}, {creates = true} -- how calls begin
+
 -- Begins a call of a session. Returns the context, and the session or nil.
 local function begin_in_session(keys, args, how, slot)
   local node = args[3] or ''
-  local ticket = slot and tonumber(args[slot])
-  local c = transaction.begin(keys, args, how, 's' .. node,
+  local ticket = slot and args[slot] and exact.number(args[slot])
+  local c = transaction.begin(keys, args, how, session_field(node),
                               ticket and ticket % 1 == 0 and ticket_field(node, ticket) or nil)
   if not c then
     return nil
@@ -44,7 +46,7 @@ end
 -- Begins a call that may bring the inbox of its node: then a session that is not there is opened.
 local function begin_with_inbox(keys, args, slot)
   local inbox = args[4]
-  local c, session = begin_in_session(keys, args, {creates = inbox ~= ''}, slot)
+  local c, session = begin_in_session(keys, args, inbox ~= '' and MAKES or FINDS, slot)
   if c and not session and inbox ~= '' then
     session = sessions.open(c, c.node, inbox)
   end
@@ -239,7 +241,7 @@ end
 
 -- weir_take RUN DEFINITION NODE AMOUNT...
 local function weir_take(keys, args)
-  local c = transaction.begin(keys, args, {creates = true})
+  local c = transaction.begin(keys, args, MAKES)
   check_args(c, 3 + c.plan.n)
   local amounts = limits.read(c, 4)
   check_decidable(c, amounts)
@@ -290,7 +292,7 @@ end
 
 -- weir_release RUN DEFINITION NODE SLOT SERIAL HOW USED...
 local function weir_release(keys, args)
-  local c, session = begin_in_session(keys, args, {}, 4)
+  local c, session = begin_in_session(keys, args, FINDS, 4)
   if not session then
     return refuse_session(c)
   end
@@ -306,7 +308,7 @@ end
 
 -- weir_return RUN DEFINITION NODE SLOT SERIAL LEFT...
 local function weir_return(keys, args)
-  local c, session = begin_in_session(keys, args, {}, 4)
+  local c, session = begin_in_session(keys, args, FINDS, 4)
   if not session then
     return refuse_session(c)
   end
@@ -331,7 +333,7 @@ end
 
 -- weir_cancel RUN DEFINITION NODE SLOT SERIAL
 local function weir_cancel(keys, args)
-  local c, session = begin_in_session(keys, args, {}, 4)
+  local c, session = begin_in_session(keys, args, FINDS, 4)
   if not session then
     return refuse_session(c)
   end
@@ -366,7 +368,7 @@ end
 
 -- weir_heartbeat RUN DEFINITION NODE
 local function weir_heartbeat(keys, args)
-  local c, session = begin_in_session(keys, args, {})
+  local c, session = begin_in_session(keys, args, FINDS)
   if not session then
     return refuse_session(c)
   end
@@ -379,7 +381,7 @@ end
 
 -- weir_pump RUN DEFINITION NODE
 local function weir_pump(keys, args)
-  local c, session = begin_in_session(keys, args, {})
+  local c, session = begin_in_session(keys, args, FINDS)
   if not session then
     return refuse_session(c)
   end
@@ -390,7 +392,7 @@ end
 
 -- weir_leave RUN DEFINITION NODE
 local function weir_leave(keys, args)
-  local c, session = begin_in_session(keys, args, {})
+  local c, session = begin_in_session(keys, args, FINDS)
   if not session then
     return refuse_session(c)
   end
@@ -446,7 +448,7 @@ end
 
 -- weir_list RUN DEFINITION NODE CURSOR
 local function weir_list(keys, args)
-  local c, session = begin_in_session(keys, args, {})
+  local c, session = begin_in_session(keys, args, FINDS)
   if not session then
     return refuse_session(c)
   end
@@ -476,7 +478,7 @@ end
 
 -- weir_batch RUN DEFINITION NODE LIMIT WANTED
 local function weir_batch(keys, args)
-  local c = transaction.begin(keys, args, {creates = true})
+  local c = transaction.begin(keys, args, MAKES)
   check_args(c, 5)
   local p, amounts = read_batch_limit(c), {}
   local wanted = math.min(read_whole(c, 5, 1, 'amount'), p.max)
@@ -497,7 +499,7 @@ end
 
 -- weir_unbatch RUN DEFINITION NODE LIMIT AMOUNT AT
 local function weir_unbatch(keys, args)
-  local c = transaction.begin(keys, args, {})
+  local c = transaction.begin(keys, args, FINDS)
   if not c then
     return {GONE}
   end
@@ -515,7 +517,7 @@ end
 
 -- weir_snapshot RUN DEFINITION NODE
 local function weir_snapshot(keys, args)
-  local c = transaction.begin(keys, args, {})
+  local c = transaction.begin(keys, args, FINDS)
   if not c then
     return redis.error_reply('NOSET there is none')
   end

@@ -6,7 +6,7 @@ local TEXT_MAX, OPERATIONS_MAX, CONFLICT = 2 ^ 20, 128, 1
 
 -- weir_fetch RUN DEFINITION NODE
 local function weir_fetch(keys, args)
-  local c = transaction.begin(keys, args, {}, 'X')
+  local c = transaction.begin(keys, args, FINDS, 'X')
   if not c then
     return redis.error_reply('NOSET there is none')
   end

@@ -3,19 +3,22 @@ local limits = {}
 
 -- Runs `f` at the instant of the last reservation, if that is still to come: what is decided before
 -- is decided as of then.
-local function limits_at_floor(c, f, ...)
+local function limits_at_floor(c, f, a, b, d, e)
   local now = c.now
+  if c.v[head.FLOOR] <= now then
+    return f(c, a, b, d, e)
+  end
   c.now = math.max(now, c.v[head.FLOOR])
-  local a, b = f(c, ...)
+  local first, second = f(c, a, b, d, e)
   c.now = now
-  return a, b
+  return first, second
 end
 
 -- Reads the amounts of a request, one argument for each limit.
 function limits.read(c, from)
   local amounts = {}
   for i = 1, c.plan.n do
-    local n = tonumber(c.args[from + i - 1])
+    local n = exact.number(c.args[from + i - 1])
     if not n or n < 0 or n >= EXACT or n % 1 ~= 0 then
       state.fail('BADARG amount of limit ' .. i - 1)
     end
@@ -62,22 +65,23 @@ local function limits_wait(c, amounts, behind)
   local latest, limiting = 0, 0
   for i = 1, c.plan.n do
     local p = c.plan.limits[i]
-    if amounts[i] > 0 and not (behind and p.kind.holds) then
-      local ahead = behind and math.min(c.v[p.waiting], EXACT / 2 - amounts[i]) or 0
-      local us = math.min(p.kind.wait(c, p, amounts[i], ahead), NEVER)
+    local n = amounts[i]
+    if n > 0 and not (behind and p.kind.holds) then
+      local us = p.kind.wait(c, p, n, behind and math.min(c.v[p.waiting], EXACT / 2 - n) or 0)
       if us > latest then
         latest, limiting = us, i
       end
     end
   end
-  return latest, limiting
+  return latest < NEVER and latest or NEVER, limiting
 end
 
 -- Returns us until the limits grant these amounts, and the limit that determines it (0: none), as
 -- if no request waited; 0 is now, NEVER is not by time.
 function limits.wait(c, amounts)
   local us, limiting = limits_at_floor(c, limits_wait, amounts, false)
-  return math.min(us + math.max(0, c.v[head.FLOOR] - c.now), NEVER), limiting
+  local floor = c.v[head.FLOOR]
+  return floor <= c.now and us or math.min(us + floor - c.now, NEVER), limiting
 end
 
 -- Returns the same behind all that wait: a lower bound, in which resources count as available.

@@ -120,7 +120,7 @@ end
 
 -- Grants what can be granted, in order. Every call that may have freed something ends with it.
 function queue.pump(c)
-  c.timer_us = nil
+  c.timer_us = false
   for i = 1, PUMP_MAX + 1 do
     local waiter, place = queue.head(c)
     if not waiter then

@@ -22,16 +22,23 @@ local function ticket_field(node, slot)
   return field_name
 end
 
+local session_node, session_name -- likewise
+
+local function session_field(node)
+  if node ~= session_node then
+    session_node, session_name = node, 's' .. node
+  end
+  return session_name
+end
+
 -- Returns the session of a node, or nil.
 function sessions.find(c, node)
-  local field = 's' .. node
-  if state.get(c, field) then
-    return state.numbers(c, field, SESSION_WORDS)
-  end
+  local field = session_field(node)
+  return c.tables[field] or (state.get(c, field) and state.numbers(c, field, SESSION_WORDS)) or nil
 end
 
 function sessions.write(c, node, session)
-  state.put_numbers(c, 's' .. node, session)
+  state.put_numbers(c, session_field(node), session)
 end
 
 local function sessions_names(c)
@@ -70,9 +77,8 @@ end
 -- Returns the ticket in a slot, or nil.
 function sessions.ticket(c, node, slot)
   local field = ticket_field(node, slot)
-  if state.get(c, field) then
-    return state.numbers(c, field, TICKET_WORDS + c.plan.n)
-  end
+  return c.tables[field] or
+    (state.get(c, field) and state.numbers(c, field, TICKET_WORDS + c.plan.n)) or nil
 end
 
 -- Reads the tickets from one slot to before another, all at once.
@@ -110,8 +116,12 @@ function sessions.put_ticket(c, node, slot, ticket)
     sessions_count(session, before[KIND], before[SERIAL], -1)
   end
   sessions_count(session, ticket[KIND], ticket[SERIAL], 1)
-  session[SLOTS] = math.max(session[SLOTS], slot + 1)
-  session[HIGH] = math.max(session[HIGH], ticket[SERIAL])
+  if session[SLOTS] <= slot then
+    session[SLOTS] = slot + 1
+  end
+  if session[HIGH] < ticket[SERIAL] then
+    session[HIGH] = ticket[SERIAL]
+  end
   state.put_numbers(c, ticket_field(node, slot), ticket)
   sessions.write(c, node, session)
 end
@@ -127,6 +137,7 @@ end
 function sessions.push(c, node, text)
   local inbox = state.get(c, 'i' .. node)
   if inbox and inbox ~= '' then
+    c.pushes = c.pushes or {}
     c.pushes[#c.pushes + 1] = {inbox = inbox, text = text}
   end
 end
@@ -134,8 +145,10 @@ end
 -- Returns the next fencing token: it grows also where another server goes on without knowing the
 -- last ones, as far as the clocks agree.
 function sessions.next_fence(c)
-  c.v[head.FENCE] = math.max(c.v[head.FENCE] + 1, c.clock)
-  return c.v[head.FENCE]
+  local fence, clock = c.v[head.FENCE] + 1, c.clock
+  fence = fence > clock and fence or clock
+  c.v[head.FENCE] = fence
+  return fence
 end
 
 -- Ends a ticket that its node does not end itself: what it holds is given back as fully used, and
@@ -164,7 +177,7 @@ function sessions.close(c, node, session)
     end
   end
   local inbox = state.get(c, 'i' .. node)
-  state.drop(c, 's' .. node)
+  state.drop(c, session_field(node))
   state.drop(c, 'i' .. node)
   local names = {}
   for _, name in ipairs(sessions_names(c)) do

@@ -47,10 +47,11 @@ function state.get(c, field)
 end
 
 function state.put(c, field, value)
-  if c.written[field] == nil then
+  if not c.written[field] then
     c.order[#c.order + 1] = field
+    c.written[field] = true
   end
-  c.fields[field], c.written[field], c.changed = value, true, true
+  c.fields[field], c.changed = value, true
 end
 
 function state.drop(c, field)
@@ -64,10 +65,12 @@ local formats = {} -- by the count of numbers
 
 -- Returns the format of so many numbers.
 function state.format(count)
-  if not formats[count] then
-    formats[count] = '<' .. string.rep('d', count)
+  local format = formats[count]
+  if not format then
+    format = '<' .. string.rep('d', count)
+    formats[count] = format
   end
-  return formats[count]
+  return format
 end
 
 -- Returns the numbers of a text, or ends the call if there are not `n` (nil: any number) of them.
@@ -92,13 +95,13 @@ end
 local KEPT_MAX = 1024
 local kept, kept_n = {}, 0
 
--- Has a call begin with what the last one has left. If this one fails, there is nothing left: it may
--- have changed the numbers.
-function state.recall(c)
-  local before = kept[c.key]
+-- Returns what the last call has left, for a call of this plan to begin with, or nil. If this one fails,
+-- there is nothing left: it may have changed the numbers.
+function state.recall(key, plan)
+  local before = kept[key]
   if before then
-    kept[c.key], kept_n = nil, kept_n - 1
-    c.before = before.plan == c.plan and before or nil
+    kept[key], kept_n = nil, kept_n - 1
+    return before.plan == plan and before or nil
   end
 end
 
@@ -113,9 +116,9 @@ end
 -- Returns the numbers of a field that must be there, as a table that other calls of this function
 -- return as well. `n`: so many, or any number.
 function state.numbers(c, field, n)
-  local numbers, before = c.tables[field], c.before
+  local numbers = c.tables[field]
   if not numbers then
-    local text = state.get(c, field) or state.fail('CORRUPT ' .. field)
+    local text, before = state.get(c, field) or state.fail('CORRUPT ' .. field), c.before
     numbers = before and before.fields[field] == text and before.tables[field] or
       state.unpack(text, n, field)
     c.tables[field] = numbers
@@ -124,6 +127,7 @@ function state.numbers(c, field, n)
 end
 
 function state.put_numbers(c, field, numbers)
+  local n = #numbers
   c.tables[field] = numbers
-  state.put(c, field, struct.pack(state.format(#numbers), unpack(numbers)))
+  state.put(c, field, struct.pack(formats[n] or state.format(n), unpack(numbers)))
 end

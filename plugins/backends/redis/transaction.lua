@@ -11,16 +11,16 @@ local function clock_us()
   return time[1] * 1000000 + time[2]
 end
 
-local server -- what this process knows of itself
+local server_run, server_start -- what this process knows of itself
 
 -- Returns the run_id of this server and the instant of its start, us.
 local function server_identity()
-  if not server then
+  if not server_run then
     local info = redis.call('INFO', 'server')
-    server = {run = string.match(info, 'run_id:(%x+)'),
-              start = clock_us() - 1000000 * string.match(info, 'uptime_in_seconds:(%d+)')}
+    server_run = string.match(info, 'run_id:(%x+)')
+    server_start = clock_us() - 1000000 * string.match(info, 'uptime_in_seconds:(%d+)')
   end
-  return server.run, server.start
+  return server_run, server_start
 end
 
 -- The last time this server, as a replica, took over: its place in the stream of writes, and when it
@@ -39,14 +39,33 @@ local function server_alone_since(clock)
   return math.max(start, takeover_at)
 end
 
--- Reads the fields of this call, and those that every call needs, in one go.
-local function transaction_fetch(c, ...)
-  local names, fields = {...}, c.fields
-  local values = redis.call('HMGET', c.key, 'H', 'D', 'R', unpack(names))
-  fields.H, fields.D, fields.R = values[1], values[2], values[3]
-  for i = 1, #names do
-    fields[names[i]] = values[3 + i]
+-- Reads the fields that every call needs, and up to two of this call, in one go. Where the head is as the
+-- last call has left it, so are the definition and the run_id. Returns the fields; tables with room for
+-- what is written and unpacked of them, as one that grows takes time; and the definition.
+local function transaction_fetch(key, before, a, b)
+  local call, values, definition, run = redis.call, nil, nil, nil
+  if before then
+    values = b and call('HMGET', key, 'H', a, b) or a and call('HMGET', key, 'H', a) or
+      call('HMGET', key, 'H')
+  else
+    values = b and call('HMGET', key, 'H', a, b, 'D', 'R') or a and call('HMGET', key, 'H', a, 'D', 'R') or
+      call('HMGET', key, 'H', 'D', 'R')
   end
+  local head_text, n = values[1], #values
+  if not before then
+    definition, run = values[n - 1], values[n]
+  elseif head_text == before.fields.H then
+    definition, run = before.plan.text, before.fields.R
+  else
+    definition, run = unpack(call('HMGET', key, 'D', 'R'))
+  end
+  if b then
+    return {H = head_text, R = run, [a] = values[2], [b] = values[3]}, {[a] = false, [b] = false},
+      {H = false, [a] = false, [b] = false}, definition
+  elseif a then
+    return {H = head_text, R = run, [a] = values[2]}, {[a] = false}, {H = false, [a] = false}, definition
+  end
+  return {H = head_text, R = run}, {}, {H = false}, definition
 end
 
 -- Moves the instant on. The clock of the server may be set back: by little, time stands still until
@@ -59,7 +78,8 @@ local function transaction_set_time(c)
   elseif clock + v[head.SHIFT] < v[head.LAST] - CLOCK_STEP_MAX then
     v[head.SHIFT] = v[head.LAST] - clock
   end
-  c.now = math.max(clock + v[head.SHIFT], v[head.LAST])
+  local now, last = clock + v[head.SHIFT], v[head.LAST]
+  c.now = now > last and now or last
   c.wall_offset = clock - c.now
 end
 
@@ -96,8 +116,11 @@ end
 
 local function transaction_read_head(c)
   local blob, before = c.fields.H, c.before
-  local is_known = before and before.fields.H == blob
-  if not is_known and #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
+  if before and before.fields.H == blob then
+    c.v = before.v
+    c.tables.H = before.v
+    return
+  elseif #blob >= 8 and struct.unpack('<d', blob) > FORMAT then
     state.fail('FORMAT of another version')
   end
   c.v = state.numbers(c, 'H', c.plan.words)
@@ -120,29 +143,31 @@ end
 local valid_node -- the last one that was looked at
 
 local function transaction_check_node(node)
-  if node == valid_node then
-    return
-  elseif node ~= '' and not string.find(node, '^[%w_:-]+$') or #node > NODE_MAX then
+  if node ~= '' and not string.find(node, '^[%w_:-]+$') or #node > NODE_MAX then
     state.fail('BADARG node')
   end
   valid_node = node
 end
 
 -- Begins a call: keys of the call, then its arguments: run_id, definition, node. `how.creates`: a
--- set that is not there is made. Returns the context, or nil if there is none.
-function transaction.begin(keys, args, how, ...)
-  local c = {key = keys[1], node = args[3], args = args, fields = {}, written = {}, order = {},
-             tables = {}, pushes = {}}
+-- set that is not there is made. `a`, `b`: fields to be read at once, or nil. Returns the context, or
+-- nil if there is none.
+function transaction.begin(keys, args, how, a, b)
   if #keys ~= 1 or #args < 3 then
     state.fail('BADARG one key, run_id, definition and node')
   end
-  transaction_check_node(c.node)
-  transaction_fetch(c, ...)
-  c.plan = plan_of(args[2])
-  if c.fields.D and c.fields.D ~= args[2] then
-    state.fail('MISMATCH ' .. c.fields.D)
+  if args[3] ~= valid_node then
+    transaction_check_node(args[3])
   end
-  state.recall(c)
+  local key, plan = keys[1], plan_of(args[2])
+  local before = state.recall(key, plan)
+  local fields, written, tables, definition = transaction_fetch(key, before, a, b)
+  if definition and definition ~= plan.text then
+    state.fail('MISMATCH ' .. definition)
+  end
+  local c = {key = key, node = args[3], args = args, plan = plan, fields = fields, written = written,
+             tables = tables, order = {nil, nil, nil}, before = before, changed = false, v = false,
+             clock = 0, is_moved = false, now = 0, wall_offset = 0, timer_us = false}
   if c.fields.H then
     transaction_read_head(c)
     transaction_set_time(c)
@@ -159,8 +184,12 @@ function transaction.begin(keys, args, how, ...)
 end
 
 local function write_in_parts(command, key, words)
-  for i = 1, #words, 2000 do
-    redis.call(command, key, unpack(words, i, math.min(i + 1999, #words)))
+  local n = #words
+  if n <= 2000 then
+    return redis.call(command, key, unpack(words))
+  end
+  for i = 1, n, 2000 do
+    redis.call(command, key, unpack(words, i, math.min(i + 1999, n)))
   end
 end
 
@@ -192,26 +221,32 @@ end
 
 -- Ends a call that has changed something.
 function transaction.commit(c)
-  local v, puts, drops = c.v, {'H', ''}, {}
+  local v, fields, order, puts, drops = c.v, c.fields, c.order, {'H', '', nil, nil, nil, nil}, nil
   v[head.LAST] = c.now
   local expire_ms = transaction_keep(c)
   puts[2] = struct.pack(state.format(c.plan.words), unpack(v))
-  c.fields.H, c.tables.H = puts[2], v
-  for i = 1, #c.order do
-    local field = c.order[i]
-    local value = c.fields[field]
+  fields.H, c.tables.H = puts[2], v
+  local n = 2
+  for i = 1, #order do
+    local field = order[i]
+    local value = fields[field]
     if value then
-      puts[#puts + 1], puts[#puts + 2] = field, value
+      puts[n + 1], puts[n + 2], n = field, value, n + 2
     else
+      drops = drops or {}
       drops[#drops + 1] = field
     end
   end
   write_in_parts('HSET', c.key, puts)
-  write_in_parts('HDEL', c.key, drops)
+  if drops then
+    write_in_parts('HDEL', c.key, drops)
+  end
   if expire_ms then
     redis.call('PEXPIRE', c.key, string.format('%d', expire_ms))
   end
-  push_all(c)
+  if c.pushes then
+    push_all(c)
+  end
   state.keep(c)
 end
 
