@@ -29,7 +29,8 @@ TARGETS = (
     Target(9, "process", r"(?!two: ).*, process", "ratio", 1.5, 1.1),
     Target(9, "process", r"two: .*, process", "ratio", 1.3, 1.1),
     Target(10, "redis", r"acquire|take", "ratio", 1.15, None),
-    Target(10, "redis", r"acquire \+ release, beside .*", "ratio", 0.67, None),
+    Target(10, "redis", r"slot, beside .*, in a row", "ratio", 0.67, None),
+    Target(10, "redis", r"permit of a lease", "median_ns", 50, None),
     Target(11, "keyed", r"take, 100000 subjects(, shared)?", "ratio", 1.5, None),
     Target(12, "keyed", r"memory, most subjects(, recovered)?", "value", 32, None),
 )
