@@ -26,7 +26,7 @@ void client_begin(struct client *client);
 /* One unit of each of two limits, a resource and a bucket. It must be granted. */
 void client_acquire(struct client *client);
 void client_release(struct client *client);
-/* The same. Returns false if it is refused. */
+/* As client_acquire(), but returns false if it is refused. */
 bool client_try(struct client *client);
 /* A unit of the bucket. It must be granted. */
 void client_take(struct client *client);

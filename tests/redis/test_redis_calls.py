@@ -398,6 +398,24 @@ class Grace(Calls):
         self.assertEqual(regranted[0], GRANTED)
         self.assertGreater(regranted[1], lost[1])
 
+    def test_a_server_that_comes_back_sees_what_another_one_has_written(self):
+        """It has left numbers to its next call, and its run_id; the copy of the other one says otherwise."""
+        a = self.node("a", resource(2))
+        self.be_another("two", a)
+        a.call("weir_assert", a.inbox)
+        self.fake.advance(LEASE_US // 4)
+        a.heartbeat()
+        copied = self.client.call("HGETALL", "set")
+        self.be_another("one", a)
+        a.call("weir_assert", a.inbox)
+        for _ in range(5):
+            self.fake.advance(LEASE_US // 4)
+            a.heartbeat()
+        self.assertEqual(a.acquire(0, 1)[0], GRANTED)
+        self.client.call("DEL", "set")
+        self.client.call("HSET", "set", *[word.encode("latin-1") for word in copied])
+        self.assertEqual(a.acquire(1, 1)[:2], [REFUSED, IN_GRACE])
+
     def test_nothing_is_reserved_in_a_grace(self):
         a = self.node("a", bucket(5, SECOND))
         self.be_another("two", a)
