@@ -68,7 +68,7 @@ static void open_sets(void)
     snprintf(
         text, sizeof(text),
         "version: 1\n"
-        "backends: { main: { type: redis, url: \"unix://%s\", session: 2s } }\n"
+        "backends: { main: { type: redis, url: \"unix://%s\", session: 3s } }\n"
         "sets:\n"
         "  two: { backend: main, limits: [\n"
         "    { type: resource, key: slots, capacity: 1k },\n"

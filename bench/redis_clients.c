@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define SET     "r,1000/t,1000000000,1000000,1000000000,1000000000,0,0,1,0"
-#define DEFINE  "bench/-/1000/2000000/" SET
+#define DEFINE  "bench/-/1000/3000000/" SET
 #define GRANTED "*4\r\n:0\r\n"
 
 /* ---- the functions of weir ---- */
@@ -41,9 +41,9 @@ static void client_add_acquire(struct client *client, unsigned slot)
 
     snprintf(serial, sizeof(serial), "%llu", (unsigned long long)++client->serial);
     snprintf(in, sizeof(in), "%u", slot);
-    raw_add(client->raw,
-            (const char *const[]){"FCALL", "weir_acquire", "1", "raw", client->run, DEFINE,
-                                  client->node, "", in, serial, "try", "-1", "-1", "1", "1", NULL});
+    raw_add(client->raw, (const char *const[]){"FCALL", "weir_acquire", "1", "raw", client->run,
+                                               DEFINE, client->node, client->inbox, in, serial,
+                                               "try", "-1", "-1", "1", "1", NULL});
 }
 
 static void client_add_release(struct client *client, unsigned slot, uint64_t serial_number)

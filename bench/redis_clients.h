@@ -20,7 +20,8 @@ struct client {
 void client_open(struct client *client, const struct raw_server *server, unsigned i);
 void client_close(struct client *client);
 
-/* Opens a session, or renews it, for the calls that follow within two seconds. */
+/* Opens a session, or renews it, for three seconds. An acquire opens one again that has ended, as
+ * on a machine that stood still. */
 void client_begin(struct client *client);
 
 /* One unit of each of two limits, a resource and a bucket. It must be granted. */

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-enum { BATCH = 20, PIPELINES = 4 /* of a thread, between two looks at the clock */ };
+enum { BATCH = 20, PIPELINES = 2 /* of a thread, between two looks at the clock */ };
 
 struct crowd {
     unsigned n;
@@ -123,14 +123,20 @@ void crowds_open(struct bench *bench, const struct redis_sets *sets, struct clie
     }
 }
 
+static void crowd_begin(const struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->n; i++)
+        client_begin(members[i].client);
+}
+
 static void crowd_round(const struct crowd *crowd)
 {
     const unsigned pipelined = PIPELINES * PIPELINE;
 
-    for (unsigned j = 0; j < crowd->n; j++)
-        client_begin(members[j].client);
+    crowd_begin(crowd);
     bench_add(crowd->raw, crowd_time(crowd->n, crowd_raw, BATCH));
     bench_add(crowd->weir, crowd_time(crowd->n, crowd_weir, BATCH));
+    crowd_begin(crowd);
     bench_add(crowd->raw_pipeline, crowd_time(crowd->n, crowd_raw_pipeline, pipelined));
     bench_add(crowd->pipeline, crowd_time(crowd->n, crowd_pipeline, pipelined));
 }
