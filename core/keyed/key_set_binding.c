@@ -240,7 +240,7 @@ static bool key_set_is_as_new(const struct txn *txn)
 {
     uint64_t instant;
 
-    return key_states_use(&txn->set->limits, txn_states(txn), &txn->at, &instant) == KEY_AS_NEW;
+    return key_states_use(txn->set, txn_states(txn), &txn->at, &instant) == KEY_AS_NEW;
 }
 
 /* Returns whether the key can do without the key set: no waiter or reservation prevents it, and the
@@ -293,7 +293,7 @@ static enum key_use key_set_use_of(const struct txn *txn, uint64_t *ret_instant)
 {
     if (key_set_phase_of(txn) != PHASE_UNBOUND && !key_set_is_quiet(txn))
         return KEY_PINNED;
-    return key_states_use(&txn->set->limits, txn_states(txn), &txn->at, ret_instant);
+    return key_states_use(txn->set, txn_states(txn), &txn->at, ret_instant);
 }
 
 enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t word,

@@ -231,10 +231,11 @@ static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
-    if (set_is_broken(acq->set) || set_is_faulty(acq->set))
+    if (set_is_broken(acq->set) || keyed_is_faulty(acq->op->ctx, acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at))
-        return keyed_refuse_room(acq, -ENOBUFS);
+        return keyed_refuse_room(acq,
+                                 keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
     if (keyed_slot_is_bound(&acq->slot))
         return keyed_acquire_key_set(acq);
     if (acq->slot.is_claim && !acq->slot.keyed->fits_inline)

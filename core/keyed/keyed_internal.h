@@ -90,10 +90,19 @@ static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t r
                                record_load(&r->amounts[set->limits.n + 1])};
 }
 
+/* Returns whether an algorithm broke its contract: also as keys were looked through for room. Ends
+ * the set the first time. */
+static inline bool keyed_is_faulty(struct thread_ctx *ctx, weir_set *set)
+{
+    if (set_is_faulty(set) && !limits_fault_is_reported(&set->limits))
+        set_end_faulty(ctx, set);
+    return set_is_faulty(set);
+}
+
 /* Classifies a key with these states. KEY_AS_NEW: all limits decide like new ones, now and later.
  * `*ret_instant` is the instant at which all of them will have recovered, for KEY_EVICTABLE. A
- * resource with held units pins the key. */
-enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
+ * resource with held units pins the key. `set` is the keyed set, or a key set of it. */
+enum key_use key_states_use(const weir_set *set, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant);
 
 /* ---- key_set.c ---- */

@@ -54,10 +54,9 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     if (!keyed_is_valid(keyed_of(set), state))
         return RELEASE_DONE; /* no state to release to */
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
-    if (key_word_is_key_set(state)) {
+    if (keyed_is_faulty(slot->ctx, rel->set)) {
         keyed_slot_drop(slot);
-        set_end_faulty(slot->ctx, rel->set);
-        return RELEASE_DONE; /* the algorithm set the top bit, against its contract */
+        return RELEASE_DONE; /* the algorithm broke its contract: the state may be none */
     }
     if (state == before && !slot->is_claim)
         return RELEASE_DONE;

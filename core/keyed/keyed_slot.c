@@ -28,17 +28,32 @@ bool keyed_check_word(const struct keyed *keyed, uint64_t word)
 
 /* ---- keys that may make room ---- */
 
-enum key_use key_states_use(const struct limits *limits, const uint64_t *states,
+/* Returns whether the limit is as new. An algorithm that says so of a limit from which something
+ * was taken has broken its contract, which is noted: the subject would have its units again. */
+static bool key_limit_is_new(const weir_set *set, uint32_t i, const uint64_t *state,
+                             const struct weir_instant *at)
+{
+    const weir_set *owner = set_is_key_set(set) ? key_set_owner(set) : set;
+
+    if (!limit_is_new(&set->limits.items[i], state, at))
+        return false;
+    if (limit_has_all(&set->limits.items[i], state, at))
+        return true;
+    limits_note_fault(&owner->limits, i);
+    return false;
+}
+
+enum key_use key_states_use(const weir_set *set, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant)
 {
     bool is_new = true;
 
     *ret_instant = at->now_ns;
-    for (uint32_t i = 0; i < limits->n; i++) {
-        const struct limit *limit = &limits->items[i];
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
         uint64_t ready;
 
-        if (limit_is_new(limit, states + limit->state_offset, at))
+        if (key_limit_is_new(set, i, states + limit->state_offset, at))
             continue;
         if (limit->type == WEIR_LIMIT_RESOURCE)
             return KEY_PINNED;
@@ -63,7 +78,7 @@ static enum key_use keyed_key_use(const void *userdata, uint64_t word, uint64_t 
         return key_set_use(args->ctx, args->keyed, word, ret_instant);
     if (!keyed_is_state(args->keyed, word))
         return KEY_PINNED; /* the word may be another key's */
-    return key_states_use(&args->keyed->set->limits, &word, &args->at, ret_instant);
+    return key_states_use(args->keyed->set, &word, &args->at, ret_instant);
 }
 
 static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use use)

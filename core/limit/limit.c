@@ -9,6 +9,8 @@
 /* An algorithm that names the first instant is asked once at that. One that comes nearer in more
  * steps is tolerated, up to so many. */
 #define READY_STEPS_MAX 64u
+/* One in so many refunds and charges is checked: 2 to this power. */
+#define BACK_CHECK_BITS 6u
 
 uint64_t limit_ready_at(const struct limit *limit, const uint64_t *state,
                         const struct weir_instant *at, uint64_t amount)
@@ -59,24 +61,42 @@ void limit_release(const struct limit *limit, uint64_t *state, const struct weir
         limit->algorithm->release(limit->config, state, at, release);
 }
 
-void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+/* Chooses what is checked by the hashed instant, which needs no counter. */
+static bool limit_is_checked(const struct weir_instant *at)
+{
+    return !(at->now_ns * UINT64_C(0x9e3779b97f4a7c15) >> (64 - BACK_CHECK_BITS));
+}
+
+bool limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount, uint64_t granted_ns)
 {
+    bool is_checked = limit_is_checked(at);
+    uint64_t before;
+
     WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE && amount > 0);
     if (!limit->algorithm || !limit->algorithm->refund)
-        return;
+        return true;
+    before = is_checked ? limit_available(limit, state, at) : 0;
     if (limit->refund == REFUND_STRICT)
         limit->algorithm->refund_strict(limit->config, state, at, amount, granted_ns);
     else
         limit->algorithm->refund(limit->config, state, at, amount, granted_ns);
+    return !is_checked || amount > UINT64_MAX - before ||
+           limit_available(limit, state, at) <= before + amount;
 }
 
-void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+bool limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount)
 {
+    bool is_checked = limit_is_checked(at);
+    uint64_t before;
+
     WEIR_INVARIANT(limit->type != WEIR_LIMIT_RESOURCE && amount > 0);
-    if (limit->algorithm && limit->algorithm->charge)
-        limit->algorithm->charge(limit->config, state, at, amount);
+    if (!limit->algorithm || !limit->algorithm->charge)
+        return true;
+    before = is_checked ? limit_available(limit, state, at) : 0;
+    limit->algorithm->charge(limit->config, state, at, amount);
+    return !is_checked || limit_available(limit, state, at) <= before;
 }
 
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
@@ -115,6 +135,17 @@ bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct
     if (!limit->algorithm)
         return !state[0];
     return limit->algorithm->is_new && limit->algorithm->is_new(limit->config, state, at) == 1;
+}
+
+bool limit_has_all(const struct limit *limit, const uint64_t *state, const struct weir_instant *at)
+{
+    uint64_t made[UNDO_WORDS] = {0}, available = limit_available(limit, state, at);
+
+    if (limit->state_words > UNDO_WORDS)
+        return limit->type == WEIR_LIMIT_RESOURCE || available >= limit->capacity;
+    if (limit->algorithm && limit->algorithm->init)
+        limit->algorithm->init(limit->config, made, at);
+    return available == limit_available(limit, made, at);
 }
 
 void limits_describe(struct limits *limits)
@@ -201,8 +232,10 @@ const struct limit *limits_find_receding(const struct limits *limits, const uint
     const struct limit *limiting = NULL;
 
     for (unsigned i = 0; i < READY_STEPS_MAX; i++) {
-        if (ready <= then.now_ns || ready > WEIR_CLOCK_MAX)
+        if (ready <= then.now_ns || (!i && ready > WEIR_CLOCK_MAX))
             return NULL;
+        if (ready > WEIR_CLOCK_MAX)
+            break; /* it has moved away to where nothing is granted */
         then.now_ns = ready;
         ready = limits_ready_at(limits, states, &then, amounts, true, &limiting);
         if (ready >= WEIR_BLOCKED)

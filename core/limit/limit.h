@@ -66,10 +66,11 @@ WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                    const struct weir_release *release);
 /* Refunds units that were granted at `granted_ns`, or fewer: as the algorithm does, strictly for
- * REFUND_STRICT. */
-void limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+ * REFUND_STRICT. Both return false if more is available then than was given back, or more than
+ * before the charge; of most calls that is not looked at. */
+bool limit_refund(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount, uint64_t granted_ns);
-void limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
+bool limit_charge(const struct limit *limit, uint64_t *state, const struct weir_instant *at,
                   uint64_t amount);
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
                          const struct weir_instant *at);
@@ -84,6 +85,8 @@ uint64_t limit_held(const struct limit *limit, const uint64_t *state,
 
 /* Returns whether the limit decides as a new one would, now and later. False if not known. */
 bool limit_is_new(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);
+/* Returns whether as much is available as of a new limit. Of a resource with a large state true. */
+bool limit_has_all(const struct limit *limit, const uint64_t *state, const struct weir_instant *at);
 
 /* Returns whether a state of the limit fits into a word that has a use for its top bit. */
 static inline bool limit_fits_word(const struct limit *limit)
@@ -125,6 +128,11 @@ static inline const struct limit *limits_faulty(const struct limits *limits)
     uint8_t fault = atomic_load_explicit(&limits->fault, memory_order_relaxed);
 
     return fault ? &limits->items[(fault & ~LIMITS_FAULT_REPORTED) - 1] : NULL;
+}
+
+static inline bool limits_fault_is_reported(const struct limits *limits)
+{
+    return atomic_load_explicit(&limits->fault, memory_order_relaxed) & LIMITS_FAULT_REPORTED;
 }
 
 /* Notes that the algorithm of limit `i` broke its contract, unless another did before. A decision

@@ -486,7 +486,7 @@ static const struct {
     {WEIR_PLUGIN_ALGORITHM, offsetof(struct weir_algorithm, observe),
      FIELD_END(struct weir_algorithm, observe)},
     {WEIR_PLUGIN_BALANCER, offsetof(struct weir_balancer, configure),
-     FIELD_END(struct weir_balancer, pick)},
+     FIELD_END(struct weir_balancer, outcome)},
     {WEIR_PLUGIN_BACKEND, offsetof(struct weir_backend, open), sizeof(struct weir_backend)},
 };
 

@@ -43,6 +43,7 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
 {
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = args->amounts[i], used = args->used[i];
+    bool is_right;
 
     WEIR_INVARIANT(i < set->limits.n);
     if (!amount)
@@ -58,12 +59,12 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
     if (args->return_all)
         used = 0;
     if (used < amount && (limit->refund != REFUND_NO || args->return_all))
-        limit_refund(limit, state, at, amount - used, granted_ns);
+        is_right = limit_refund(limit, state, at, amount - used, granted_ns);
     else if (used > amount && limit->charges)
-        limit_charge(limit, state, at, used - amount);
+        is_right = limit_charge(limit, state, at, used - amount);
     else
         return false;
-    if (limit_is_unfit(limit, *state))
+    if (!is_right || limit_is_unfit(limit, *state))
         limits_note_fault(&set->limits, i);
     return true;
 }

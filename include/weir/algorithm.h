@@ -18,8 +18,9 @@
  * Where the library sees that an algorithm breaks its contract, nothing is granted any more: the
  * set refuses with -EUCLEAN, its waits end, and the log says once which plugin it was. It sees that
  * `ready_at` or `try_take` answers with an instant before `at`, that `ready_at` moves the instant
- * of a grant away without end, that `take` takes nothing, and that a state of WEIR_ALGORITHM_WORD
- * has the top bit set.
+ * of a grant away without end, that `take` takes nothing, that a state of WEIR_ALGORITHM_WORD has
+ * the top bit set, that after a refund `available` says more than was given back, or after a charge
+ * more than before, and that `is_new` says so of a state with less available than a new one.
  */
 #ifndef WEIR_ALGORITHM_H
 #define WEIR_ALGORITHM_H

@@ -5,9 +5,7 @@
  * algorithm that never grants more than one unit,
  * though it announces a larger amount, one that time does not refill, but a refund, one that
  * sets the top bit of its word when it refunds, though it says that this bit is always clear; and
- * one of a resource, which each release leaves one unit smaller. `past`, `past_try`, `frozen`,
- * `frozen_try`, `frozen_wide`, `topped`, `receding` and `retracted` break the contract of
- * algorithms once two units are taken.
+ * one of a resource, which each release leaves one unit smaller.
  */
 #include "mirror.h"
 #include "typed.h"
@@ -313,114 +311,6 @@ static const struct weir_plugin witness_plugin = {
     .ops = &witness_ops,
 };
 
-/* ---- algorithms that break their contract once two units are taken ---- */
-
-static uint64_t ready_past(const void *config, const void *state, const struct weir_instant *at,
-                           uint64_t amount)
-{
-    const uint64_t *taken = state;
-    (void)config, (void)amount;
-    return *taken < 2 ? at->now_ns : at->now_ns - 1;
-}
-
-static uint64_t try_past(const void *config, void *state, const struct weir_instant *at,
-                         uint64_t amount)
-{
-    uint64_t *taken = state;
-    (void)config;
-    if (*taken >= 2)
-        return 0;
-    *taken += amount;
-    return at->now_ns;
-}
-
-static uint64_t ready_ever(const void *config, const void *state, const struct weir_instant *at,
-                           uint64_t amount)
-{
-    (void)config, (void)state, (void)amount;
-    return at->now_ns;
-}
-
-static void take_frozen(const void *config, void *state, const struct weir_instant *at,
-                        uint64_t amount)
-{
-    uint64_t *taken = state;
-    (void)config, (void)at;
-    if (*taken < 2)
-        *taken += amount;
-}
-
-static uint64_t try_frozen(const void *config, void *state, const struct weir_instant *at,
-                           uint64_t amount)
-{
-    take_frozen(config, state, at, amount);
-    return at->now_ns;
-}
-
-static void take_topped(const void *config, void *state, const struct weir_instant *at,
-                        uint64_t amount)
-{
-    uint64_t *taken = state;
-    (void)config, (void)at;
-    *taken = *taken < 2 ? *taken + amount : (*taken + amount) | UINT64_C(1) << 63;
-}
-
-static int configure_wide(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
-                          struct weir_reason *reterr)
-{
-    configure_stock(setup, config, ret, reterr);
-    ret->state = 4 * sizeof(uint64_t);
-    return 0;
-}
-
-/* The time of the third unit moves away, and is never reached. */
-static uint64_t ready_receding(const void *config, const void *state, const struct weir_instant *at,
-                               uint64_t amount)
-{
-    const uint64_t *taken = state;
-    (void)config, (void)amount;
-    return *taken < 2 ? at->now_ns : at->now_ns + 1000000000;
-}
-
-/* The third unit is announced for the next whole second, and then it is not there. */
-static uint64_t ready_retracted(const void *config, const void *state,
-                                const struct weir_instant *at, uint64_t amount)
-{
-    const uint64_t second = 1000000000, *taken = state;
-    (void)config, (void)amount;
-    if (*taken < 2)
-        return at->now_ns;
-    return at->now_ns % second == 0 ? WEIR_BLOCKED : at->now_ns - at->now_ns % second + second;
-}
-
-/* The third unit is there from 100 s of the clock on. That is said a second at a time, in the 32
- * seconds before: no fault, as the time is reached. */
-static uint64_t ready_hesitant(const void *config, const void *state, const struct weir_instant *at,
-                               uint64_t amount)
-{
-    const uint64_t second = 1000000000, *taken = state;
-    (void)config, (void)amount;
-    if (*taken < 2 || at->now_ns >= 100 * second)
-        return at->now_ns;
-    return at->now_ns < 68 * second ? 68 * second : at->now_ns + second;
-}
-
-#define FAULTY(name_, flags_, configure_, ready_, take_, try_)                                     \
-    ALGORITHM(name_, .types = 1u << WEIR_LIMIT_RATE, .flags = flags_, .configure = configure_,     \
-              .ready_at = ready_, .take = take_, .available = available_stock, .try_take = try_)
-
-FAULTY(past, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, NULL);
-FAULTY(past_try, WEIR_ALGORITHM_WORD, configure_stock, ready_past, take_stock, try_past);
-FAULTY(past_wide, 0, configure_wide, ready_past, take_stock, NULL);
-FAULTY(frozen, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_frozen, NULL);
-FAULTY(frozen_try, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_frozen, try_frozen);
-FAULTY(frozen_wide, 0, configure_wide, ready_ever, take_frozen, NULL);
-FAULTY(topped, WEIR_ALGORITHM_WORD, configure_stock, ready_ever, take_topped, NULL);
-FAULTY(receding, WEIR_ALGORITHM_WORD, configure_stock, ready_receding, take_stock, NULL);
-FAULTY(receding_wide, 0, configure_wide, ready_receding, take_stock, NULL);
-FAULTY(retracted, WEIR_ALGORITHM_WORD, configure_stock, ready_retracted, take_stock, NULL);
-FAULTY(hesitant, WEIR_ALGORITHM_WORD, configure_stock, ready_hesitant, take_stock, NULL);
-
 /* ---- an algorithm that has parameters of all types ---- */
 
 static int configure_typed(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
@@ -518,13 +408,10 @@ static const struct weir_plugin weighing_plugin = {
 };
 
 static const struct weir_plugin *const plugins[] = {
-    &mirror_blind_plugin, &mirror_views_plugin, &mirror_looks_plugin,  &mirror_ranks_plugin,
-    &weighing_plugin,     &typed_plugin,        &wild_plugin,          &emptiest_plugin,
-    &earliest_plugin,     &route_plugin,        &stingy_plugin,        &stock_plugin,
-    &spill_plugin,        &worn_plugin,         &past_plugin,          &past_try_plugin,
-    &past_wide_plugin,    &frozen_plugin,       &frozen_try_plugin,    &frozen_wide_plugin,
-    &topped_plugin,       &receding_plugin,     &receding_wide_plugin, &retracted_plugin,
-    &hesitant_plugin,     &witness_plugin,
+    &mirror_blind_plugin, &mirror_views_plugin, &mirror_looks_plugin, &mirror_ranks_plugin,
+    &weighing_plugin,     &typed_plugin,        &wild_plugin,         &emptiest_plugin,
+    &earliest_plugin,     &route_plugin,        &stingy_plugin,       &stock_plugin,
+    &spill_plugin,        &worn_plugin,         &witness_plugin,
 };
 
 const struct weir_plugin_table weir_plugins_v1 = {

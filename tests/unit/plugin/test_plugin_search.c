@@ -186,6 +186,7 @@ static const struct broken_case broken_cases[] = {
     {"outside_choice", "its choice does not lie in the file"},
     {"outside_ops", "its struct of operations does not lie in the file"},
     {"outside_function", "operation 4 in its struct is no function of the file"},
+    {"outside_outcome", "operation 4 in its struct is no function of the file"},
     {"data_function", "operation 4 in its struct is no function of the file"},
     {"ops_null", "its struct of operations is missing (NULL)"},
     {"ops_truncated", "its struct of operations is truncated: size 40"},
@@ -557,6 +558,13 @@ static void test_longer_structs(void **state)
     assert_int_equal(newer->info.parameters_n, 2);
     assert_int_equal(newer->parameters[1].size, sizeof(struct weir_parameter));
     assert_string_equal(newer->parameters[1].name, "second");
+    newer = find(plugins, WEIR_PLUGIN_ALGORITHM, "longer_gauges");
+    assert_int_equal(newer->algorithm.gauges_n, 2);
+    assert_int_equal(newer->algorithm.gauges[1].size, sizeof(struct weir_gauge));
+    assert_string_equal(newer->algorithm.gauges[1].name, "limit");
+    newer = find(plugins, WEIR_PLUGIN_BALANCER, "longer_balancer");
+    assert_int_equal(newer->balancer.size, sizeof(newer->balancer));
+    assert_non_null(newer->balancer.pick);
     plugin_search_free(plugins);
 }
 
@@ -573,6 +581,8 @@ static void test_shorter_structs(void **state)
     assert_null(older->parameters[0].choices);
     assert_string_equal(older->parameters[0].doc, "");
     assert_string_equal(older->parameters[1].name, "second");
+    older = find(plugins, WEIR_PLUGIN_BALANCER, "shorter_balancer");
+    assert_null(older->balancer.outcome);
     plugin_search_free(plugins);
 }
 
@@ -874,8 +884,8 @@ static void test_discovery_of_everything(void **state)
     struct weir_error error;
 
     (void)state;
-    assert_int_equal(weir_plugins(&options, see, &seen, &error), 21 + newer_n);
-    assert_int_equal(seen.plugins, 21 + newer_n);
+    assert_int_equal(weir_plugins(&options, see, &seen, &error), 24 + newer_n);
+    assert_int_equal(seen.plugins, 24 + newer_n);
     assert_int_equal(seen.refusals, broken_n);
     assert_int_equal(seen.skipped, newer_n);
     assert_string_equal(seen.first, "good"); /* in alphabetical order */

@@ -145,6 +145,9 @@
 #ifndef PICK
 #define PICK pick
 #endif
+#ifndef OUTCOME
+#define OUTCOME NULL
+#endif
 
 /* A parameter as the first release of an interface might have had it. */
 struct short_parameter {
@@ -164,6 +167,14 @@ struct long_algorithm {
     struct weir_algorithm algorithm;
     void (*more[4])(void);
 };
+struct long_balancer {
+    struct weir_balancer balancer;
+    void (*more[4])(void);
+};
+struct long_gauge {
+    struct weir_gauge gauge;
+    uint64_t more[2];
+};
 
 /* Texts that cannot be shown. */
 extern const char two_lines[], not_utf8[];
@@ -179,6 +190,7 @@ extern const char *const outside_words[];
 const char *const outside_words[] = {"one", (const char *)4096, NULL};
 
 typedef void (*take_function)(const void *, void *, const struct weir_instant *, uint64_t);
+typedef void (*outcome_function)(const void *, void *, const struct weir_pick_outcome *);
 
 extern const PARAMETER_TYPE parameters[];
 const PARAMETER_TYPE parameters[] = {
@@ -254,6 +266,16 @@ void observe(const void *config, const void *state, const struct weir_instant *a
     ret[1] = 8;
 }
 
+#ifdef LONG_GAUGES
+extern const struct long_gauge long_gauges[];
+const struct long_gauge long_gauges[] = {
+    {{sizeof(struct long_gauge), "wait", "the last wait", WEIR_PARAMETER_DURATION, 0}, {1, 2}},
+    {{sizeof(struct long_gauge), GAUGE_NAME, GAUGE_DOC, GAUGE_TYPE, 0}, {3, 4}},
+};
+#define GAUGES ((const struct weir_gauge *)(const void *)long_gauges)
+#else
+#define GAUGES gauges
+#endif
 extern const struct weir_gauge gauges[];
 const struct weir_gauge gauges[] = {
     {sizeof(struct weir_gauge), "wait", "the last wait", WEIR_PARAMETER_DURATION, 0},
@@ -276,13 +298,20 @@ void trap(void)
     {                                                                                              \
         .size = OPS_SIZE, .types = TYPES, .flags = FLAGS, .configure = CONFIGURE, .init = INIT,    \
         .ready_at = READY_AT, .take = TAKE, .available = AVAILABLE,                                \
-        .refund_strict = REFUND_STRICT, .gauges = gauges, .gauges_n = GAUGES_N, .observe = OBSERVE \
+        .refund_strict = REFUND_STRICT, .gauges = GAUGES, .gauges_n = GAUGES_N, .observe = OBSERVE \
     }
 
-#if defined(BALANCER)
+#define BALANCER_OPS                                                                               \
+    {                                                                                              \
+        .size = OPS_SIZE, .flags = FLAGS, .configure = NULL, .pick = PICK, .outcome = OUTCOME      \
+    }
+
+#if defined(BALANCER) && defined(LONG_OPS)
+extern const struct long_balancer ops;
+const struct long_balancer ops = {BALANCER_OPS, {trap, trap, trap, trap}};
+#elif defined(BALANCER)
 extern const struct weir_balancer ops;
-const struct weir_balancer ops = {
-    .size = OPS_SIZE, .flags = FLAGS, .configure = NULL, .pick = PICK};
+const struct weir_balancer ops = BALANCER_OPS;
 #elif defined(LONG_OPS)
 extern const struct long_algorithm ops;
 const struct long_algorithm ops = {ALGORITHM, {trap, trap, trap, trap}};

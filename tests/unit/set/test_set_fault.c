@@ -15,10 +15,16 @@ static const struct faulty faulties[] = {
     {"topped", true}, {"frozen_try", true}, {"frozen_wide", false},
 };
 
+/* Where each is tried. */
+static const char *const places[] = {"", "backend: process, lifetime: users,",
+                                     "subjects: { max: 10 },",
+                                     "backend: process, lifetime: users, subjects: { max: 10 },"};
+#define PLACES_N (sizeof(places) / sizeof(*places))
+
+static char text[512]; /* of a configuration */
+
 static void open_faulty(const char *fields, const char *algorithm)
 {
-    char text[512];
-
     snprintf(text, sizeof(text),
              "version: 1\n"
              "sets: { main: { %s limits: [ { type: rate, key: k, algorithm: %s } ] },\n"
@@ -69,14 +75,10 @@ static void expect_fault(const struct faulty *faulty, const char *fields)
 
 static void nothing_is_granted_after_a_fault(void **state)
 {
-    static const char *const fields[] = {
-        "", "backend: process, lifetime: users,", "subjects: { max: 10 },",
-        "backend: process, lifetime: users, subjects: { max: 10 },"};
-
     (void)state;
     for (size_t i = 0; i < sizeof(faulties) / sizeof(*faulties); i++)
-        for (size_t j = 0; j < sizeof(fields) / sizeof(*fields); j++)
-            expect_fault(&faulties[i], fields[j]);
+        for (size_t j = 0; j < PLACES_N; j++)
+            expect_fault(&faulties[i], places[j]);
 }
 
 /* The fault shows when a release lets the next waiter in. */
@@ -130,14 +132,14 @@ static void a_grant_that_recedes_is_a_fault(void **state)
 {
     static const char *const fields[] = {"", "backend: process, lifetime: users,",
                                          "subjects: { max: 10 },", "fair: per_limit,"};
-    static const char *const algorithms[] = {"receding", "receding_wide"};
+    static const char *const algorithms[] = {"receding", "receding_wide", "doubling"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         for (size_t j = 0; j < sizeof(algorithms) / sizeof(*algorithms); j++) {
             weir_acquisition *a = wait_for_the_third(algorithms[j], fields[i]);
 
-            advance(1000000000);
+            advance(START + 1);
             if (weir_acquisition_result(a) != -EUCLEAN)
                 fail_msg("%s, %s: %d", algorithms[j], fields[i], weir_acquisition_result(a));
             release_expecting(a, 0);
@@ -207,6 +209,85 @@ static void a_reservation_finds_a_fault(void **state)
     world_close();
 }
 
+/* The top bit of a state word, set before anything is taken, is not taken for the library's own. */
+static void a_new_state_may_be_faulty(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLACES_N; i++) {
+        unsigned granted_n = 0;
+
+        open_faulty(places[i], "topped_init");
+        while (granted_n <= GRANTS_MAX && take(ask(strstr(places[i], "subjects") != NULL)) == 0)
+            granted_n++;
+        if (granted_n > 10)
+            fail_msg("%s: %u grants of 10", places[i], granted_n);
+        world_close();
+    }
+}
+
+/* Takes one unit and gives it back, or uses two, until the algorithm is found out. */
+static void expect_generosity(const char *algorithm, const char *place, uint64_t used)
+{
+    const struct weir_request *one = ask(strstr(place, "subjects") != NULL);
+    weir_acquisition *a = NULL;
+    unsigned n = 0;
+    int r;
+
+    snprintf(text, sizeof(text), "%s limits: [ { type: rate, key: k, algorithm: %s%s } ]", place,
+             algorithm, used > 1 ? ", overuse: charge" : "");
+    world_set(text);
+    while ((r = take(one)) == 0 && n++ < 10 * GRANTS_MAX) {
+        if (try_acquire(one, &a) == 0)
+            release_used(a, "k", used);
+        advance(1001);
+    }
+    /* Before, the log may warn of the overuse. */
+    if (r != -EUCLEAN || world.logged > 2 || !strstr(world.log[world.logged - 1], algorithm))
+        fail_msg("%s, %s, used %d: %d after %u grants", algorithm, place, (int)used, r, n);
+    world_close();
+}
+
+/* What goes back is not more than was taken, and a debt does not make units available. */
+static void a_generous_algorithm_is_faulty(void **state)
+{
+    static const char *const algorithms[] = {"generous", "generous_wide"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(*algorithms); i++)
+        for (size_t j = 0; j < PLACES_N; j++)
+            for (uint64_t used = 0; used <= 2; used += 2)
+                expect_generosity(algorithms[i], places[j], used);
+}
+
+/* A subject is forgotten only if its limits are as new: an algorithm that always says so is asked
+ * what it would grant. */
+static void a_forgetful_algorithm_is_faulty(void **state)
+{
+    static const char *const algorithms[] = {"forgetful", "forgetful_wide", "forgetful_large"};
+    char subject[16];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(*algorithms); i++)
+        for (size_t j = 0; j < PLACES_N; j++) {
+            struct weir_request one = *ask(true);
+            int r = 0;
+
+            if (!strstr(places[j], "subjects"))
+                continue;
+            open_faulty(places[j], algorithms[i]);
+            one.subject = subject;
+            for (int k = 0; k < 100 && r == 0; k++) {
+                one.subject_size = (size_t)snprintf(subject, sizeof(subject), "%d", k);
+                r = take(&one);
+            }
+            if (r != -EUCLEAN || world.logged != 1)
+                fail_msg("%s, %s: %d, logged %u", algorithms[i], places[j], r, world.logged);
+            assert_non_null(strstr(world.log[0], algorithms[i]));
+            assert_int_equal(take(ask(true)), -EUCLEAN);
+            world_close();
+        }
+}
+
 /* An algorithm without state has nothing to take from. */
 static void an_algorithm_without_state_is_not_faulty(void **state)
 {
@@ -228,6 +309,9 @@ int main(void)
         leak_checked_test(a_grant_that_is_announced_in_steps_is_none),
         leak_checked_test(holders_of_a_faulty_set_can_release),
         leak_checked_test(a_reservation_finds_a_fault),
+        leak_checked_test(a_new_state_may_be_faulty),
+        leak_checked_test(a_generous_algorithm_is_faulty),
+        leak_checked_test(a_forgetful_algorithm_is_faulty),
         leak_checked_test(an_algorithm_without_state_is_not_faulty),
     };
 
