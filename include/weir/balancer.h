@@ -69,8 +69,15 @@ struct weir_pick_outcome {
 enum {
     WEIR_BALANCER_VIEWS = 1u << 0, /* all sets are looked at before each pick */
     WEIR_BALANCER_LOOKS = 1u << 1, /* `pick` says which sets to look at: WEIR_PICK_LOOK */
-    WEIR_BALANCER_RANKS = 1u << 2  /* `pick` is asked for another set after a refusal; without it,
-                                      the  sets behind the first choice follow in their order */
+    WEIR_BALANCER_RANKS = 1u << 2, /* `pick` is asked for another set after a refusal; without it,
+                                      the sets behind the first choice follow in their order */
+    /*
+     * Of many picks among sets that are all free, with other routes each, every set gets the part
+     * that its weight says. The library does nothing with it: people and `weir plugin check` do.
+     * Without it a weight may mean something else, or nothing; but a set never gets less because it
+     * weighs more.
+     */
+    WEIR_BALANCER_WEIGHS = 1u << 3
 };
 
 /* Added to an index by `pick`: look at this set, then pick again with the same `random`. A look

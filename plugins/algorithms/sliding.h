@@ -49,6 +49,16 @@ static inline uint64_t sliding_entered_at(const struct sliding *sliding, uint64_
     return end < UINT64_MAX ? (uint64_t)end : UINT64_MAX;
 }
 
+/* Returns the last instant of which grants are entered at `entered`: the end of a sub-window is
+ * rounded up. */
+static inline uint64_t sliding_last_of(const struct sliding *sliding, uint64_t entered)
+{
+    if (sliding->segments == 0)
+        return entered;
+    u128 k = (u128)entered * sliding->segments / sliding->window;
+    return (uint64_t)(k * sliding->window / sliding->segments);
+}
+
 /* Returns the first entry of the window that ends now. */
 static inline uint64_t sliding_first(const struct sliding *sliding, const struct grant_log *log,
                                      uint64_t now)
@@ -117,8 +127,8 @@ static inline void sliding_refund(const struct sliding *sliding, struct grant_lo
     grant_log_shrink(log, sliding->slots, i, amount);
 }
 
-/* Copies the entries of the current window at their known instants. Sub-windows are known by their
- * ends. */
+/* Copies the entries of the current window at their known instants: of a sub-window its last one,
+ * so that it stays the same if nothing has changed. */
 static inline void sliding_carry(const struct sliding *old, const struct grant_log *old_log,
                                  const struct sliding *sliding, struct grant_log *log,
                                  const struct weir_instant *at)
@@ -126,7 +136,8 @@ static inline void sliding_carry(const struct sliding *old, const struct grant_l
     uint64_t now = sliding_now(old_log, at);
     log->last = now;
     for (uint64_t i = sliding_first(old, old_log, now); i < old_log->count; i++) {
-        uint64_t instant = grant_log_at(old_log, old->slots, i)->instant_ns;
+        uint64_t entered = grant_log_at(old_log, old->slots, i)->instant_ns;
+        uint64_t instant = sliding_last_of(old, entered);
         grant_log_append(log, sliding->slots,
                          sliding_entered_at(sliding, instant < now ? instant : now),
                          grant_log_units(old_log, old->slots, i));

@@ -74,7 +74,7 @@ static uint32_t pick(const void *config, void *state, const struct weir_pick *re
 
 static const struct weir_balancer balancer = {
     .size = sizeof(balancer),
-    .flags = WEIR_BALANCER_LOOKS | WEIR_BALANCER_RANKS,
+    .flags = WEIR_BALANCER_LOOKS | WEIR_BALANCER_RANKS | WEIR_BALANCER_WEIGHS,
     .pick = pick,
 };
 

@@ -108,6 +108,28 @@ static void test_a_leaky_bucket_keeps_its_level(void **state)
     subject_free(&queue);
 }
 
+/* The ends of its sub-windows are no whole nanoseconds: they are not put off at each reload. */
+static void test_sub_windows_stay_where_they_are(void **state)
+{
+    const uint64_t window = 31559;
+    struct subject old, same;
+
+    (void)state;
+    SUBJECT(&old, START, "sliding_window", {"capacity", 1}, {"window", window}, {"segments", 60});
+    SUBJECT(&same, 0, "sliding_window", {"capacity", 1}, {"window", window}, {"segments", 60});
+    for (uint64_t now = START, i = 0; i < 1000; i++) {
+        uint64_t ready;
+
+        now = subject_ready_at(&old, now, 1) + 7 * i;
+        assert_true(subject_request(&old, now, 1));
+        ready = subject_ready_at(&old, now, 1);
+        subject_reconfigure(&same, &old, now + window / 2);
+        assert_int_equal(subject_ready_at(&same, now + window / 2, 1), ready);
+    }
+    subject_free(&old);
+    subject_free(&same);
+}
+
 static void test_a_sliding_window_keeps_its_log(void **state)
 {
     (void)state;
@@ -165,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_a_reload_mints_nothing),
         cmocka_unit_test(test_steps_go_on_from_creation),
         cmocka_unit_test(test_a_leaky_bucket_keeps_its_level),
+        cmocka_unit_test(test_sub_windows_stay_where_they_are),
         cmocka_unit_test(test_a_sliding_window_keeps_its_log),
         cmocka_unit_test(test_a_fixed_window_keeps_its_count),
     };

@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of algorithms: each promise of weir/algorithm.h that can be seen from outside. */
+#include "algorithm_tests.h"
 #include "tests.h"
-#include "walk.h"
 #include <string.h>
-#include <time.h>
-
-/* So long may a call take on average, in the quickest of several tries. */
-#define SLOW_NS 20000u
 
 static const struct subject_way plain = {.fill = 0};
 
-/* Makes a subject for the next round. False: the rounds are over. */
-static bool algorithm_next(struct trial *trial, struct subject *ret, const struct subject_way *way)
+bool algorithm_next(struct trial *trial, struct subject *ret, const struct subject_way *way,
+                    uint32_t limit_type)
 {
     struct subject_way of_round = *way;
 
     if (!trial_next(trial))
         return false;
     of_round.fill = way->fill ? way->fill : (unsigned char)(trial->round & 1);
-    if (!subject_make(trial, ret, &of_round))
+    if (!subject_make(trial, ret, &of_round, limit_type))
         trial_fail(trial, "accepts no settings: 200 random ones within the ranges of its "
                           "parameters were refused");
     return true;
@@ -31,7 +27,7 @@ static void algorithm_walk(struct trial *trial, look_fn *before, look_fn *after)
 {
     struct subject subject;
 
-    while (algorithm_next(trial, &subject, &plain)) {
+    while (algorithm_next(trial, &subject, &plain, 0)) {
         struct walk walk;
 
         walk_begin(trial, &walk, &subject);
@@ -54,7 +50,7 @@ static void test_configure(struct trial *trial)
     struct subject subject, again;
     struct subject_way way = plain;
 
-    while (algorithm_next(trial, &subject, &plain)) {
+    while (algorithm_next(trial, &subject, &plain, 0)) {
         way.fill = 0xff;
         subject_make_again(&again, &subject, &way);
         if (memcmp(&again.footprint, &subject.footprint, sizeof(again.footprint)) != 0)
@@ -245,7 +241,7 @@ static void test_bound(struct trial *trial)
 {
     struct subject subject;
 
-    while (algorithm_next(trial, &subject, &plain)) {
+    while (algorithm_next(trial, &subject, &plain, 0)) {
         struct walk walk;
         uint64_t amount, ready;
 
@@ -264,12 +260,26 @@ static void test_bound(struct trial *trial)
 
 typedef void back_fn(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
 
+/* Refunds a part, of an older grant, too: no more is available than that part more than before. */
+static void back_is_part(struct trial *trial, back_fn *back, const char *name,
+                         struct subject *subject, const struct walk *walk, uint64_t amount)
+{
+    uint64_t part = trial_magnitude(trial, amount), left = subject_available(subject, walk->now);
+    uint64_t granted_ns = walk->held[trial_below(trial, walk->held_n)].granted_ns;
+
+    back(subject, walk->now, part, granted_ns);
+    if (subject_available(subject, walk->now) > left &&
+        subject_available(subject, walk->now) - left > part)
+        trial_fail(trial, "%s of %llu leaves more than so much more", name,
+                   (unsigned long long)part);
+}
+
 /* Refunds twice what was taken once: no more is available than if nothing had been taken. */
 static void back_is_bounded(struct trial *trial, back_fn *back, const char *name)
 {
     struct subject subject, twin;
 
-    while (algorithm_next(trial, &subject, &plain)) {
+    while (algorithm_next(trial, &subject, &plain, 0)) {
         struct walk walk;
         uint64_t amount, ready, left;
 
@@ -284,6 +294,7 @@ static void back_is_bounded(struct trial *trial, back_fn *back, const char *name
             left = subject_available(&twin, walk.now);
             if (subject_available(&subject, walk.now) > left)
                 trial_fail(trial, "%s of what was taken leaves more than before", name);
+            back_is_part(trial, back, name, &subject, &walk, amount);
             back(&subject, walk.now, subject.footprint.amount_max, walk.now);
             if (subject_available(&subject, walk.now) > subject.footprint.amount_max)
                 trial_fail(trial, "%s leaves more than amount_max", name);
@@ -337,97 +348,6 @@ static void test_charge(struct trial *trial)
     algorithm_walk(trial, look_charge, NULL);
 }
 
-/* ---- purity ---- */
-
-static void test_frozen(struct trial *trial)
-{
-    const struct subject_way way = {.is_frozen = true};
-    struct subject subject;
-
-    while (algorithm_next(trial, &subject, &way)) {
-        struct walk walk;
-
-        walk_all(trial, &walk, &subject);
-        if (subject.ops->check)
-            (void)subject_check(&subject);
-        if (subject.ops->is_new)
-            (void)subject_is_new(&subject, walk.now);
-        subject_free(&subject);
-    }
-}
-
-/* Runs one history in two ways, which must agree in all that is answered. */
-static void algorithm_twice(struct trial *trial, const struct subject_way *other, const char *what)
-{
-    static struct walk first, second;
-    struct subject subject, twin;
-    uint64_t random;
-
-    while (algorithm_next(trial, &subject, &plain)) {
-        struct subject_way way = *other;
-
-        way.fill = other->fill ? other->fill : subject.way.fill;
-        random = trial->random;
-        walk_all(trial, &first, &subject);
-        subject_make_again(&twin, &subject, &way);
-        trial->random = random;
-        walk_all(trial, &second, &twin);
-        if (first.trace_n != second.trace_n ||
-            memcmp(first.trace, second.trace, first.trace_n * sizeof(first.trace[0])) != 0)
-            trial_fail(trial, "%s", what);
-        subject_free(&subject);
-        subject_free(&twin);
-    }
-}
-
-static void test_address(struct trial *trial)
-{
-    const struct subject_way way = {.moves = true};
-
-    algorithm_twice(trial, &way, "decides otherwise when its state lies at another address");
-}
-
-static void test_hidden_state(struct trial *trial)
-{
-    const struct subject_way way = {.is_disturbed = true};
-    const struct statics *statics = statics_of(trial, trial->plugin);
-
-    algorithm_twice(trial, &way,
-                    "decides otherwise when another limit is used in between, or when "
-                    "the same is done once more: it has state elsewhere");
-    statics_check(trial, statics);
-}
-
-static void test_uninitialized(struct trial *trial)
-{
-    const struct subject_way way = {.fill = 0xdb};
-
-    algorithm_twice(trial, &way, "answers or leaves bytes that depend on uninitialized memory");
-}
-
-static void test_wall_clock(struct trial *trial)
-{
-    const struct subject_way way = {.wall_offset_ns = INT64_C(1790000000123456789)};
-    const struct weir_algorithm *ops = trial->plugin->ops;
-
-    if (ops->flags & WEIR_ALGORITHM_WALL)
-        trial_skip(trial, "it says that it reads the wall clock");
-    algorithm_twice(trial, &way, "reads the wall clock without WEIR_ALGORITHM_WALL");
-}
-
-static void test_system_calls(struct trial *trial)
-{
-    struct subject subject;
-    struct walk walk;
-
-    if (!trial_forbid_system_calls())
-        trial_skip(trial, "system calls cannot be filtered here");
-    while (algorithm_next(trial, &subject, &plain)) {
-        walk_all(trial, &walk, &subject);
-        subject_free(&subject);
-    }
-}
-
 /* ---- state ---- */
 
 static void look_word(struct trial *trial, struct walk *walk, uint64_t ready, uint64_t amount)
@@ -465,7 +385,7 @@ static void corrupt_is_safe(struct trial *trial, struct subject *subject)
 {
     const struct weir_algorithm *ops = subject->ops;
     unsigned char *state = subject_state(subject);
-    uint64_t now = trial_magnitude(trial, WEIR_CLOCK_MAX), amount;
+    uint64_t now = trial_magnitude(trial, WEIR_CLOCK_MAX), amount, gauges[WEIR_GAUGES_MAX];
 
     for (size_t i = 0; i < subject->footprint.state; i += 8) {
         uint64_t word = trial_below(trial, 3)   ? trial_random(trial)
@@ -488,17 +408,23 @@ static void corrupt_is_safe(struct trial *trial, struct subject *subject)
         subject_refund_strict(subject, now, amount, trial_magnitude(trial, now));
     if (ops->charge)
         subject_charge(subject, now, amount);
-    if (ops->release && subject_is_resource(subject))
-        subject_release(subject, now, amount, trial_magnitude(trial, now));
+    if (ops->release && subject_is_resource(subject)) {
+        const struct weir_release release =
+            subject_choose_release(subject, now, amount, trial_magnitude(trial, now));
+
+        subject_release(subject, now, &release);
+    }
     if (ops->is_new)
         (void)subject_is_new(subject, now);
+    if (ops->gauges_n)
+        subject_observe(subject, now, gauges);
 }
 
 static void test_corrupt_state(struct trial *trial)
 {
     struct subject subject;
 
-    while (algorithm_next(trial, &subject, &plain)) {
+    while (algorithm_next(trial, &subject, &plain, 0)) {
         for (unsigned i = 0; i < 100; i++)
             corrupt_is_safe(trial, &subject);
         subject_free(&subject);
@@ -574,52 +500,6 @@ static void test_monotone(struct trial *trial)
     algorithm_walk(trial, look_monotone, NULL);
 }
 
-/* ---- speed ---- */
-
-static uint64_t algorithm_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* Nanoseconds of ready_at and available, by the quickest of several tries. */
-static uint64_t speed_of(const struct subject *subject, uint64_t now)
-{
-    const struct weir_instant at = {.now_ns = now};
-    uint64_t best = UINT64_MAX;
-
-    for (unsigned i = 0; i < 20; i++) {
-        uint64_t begin = algorithm_clock(), spent;
-
-        for (unsigned j = 0; j < 10; j++) {
-            (void)subject->ops->ready_at(subject->config.data, subject_state(subject), &at, 1);
-            (void)subject->ops->available(subject->config.data, subject_state(subject), &at);
-        }
-        spent = (algorithm_clock() - begin) / 20;
-        best = spent < best ? spent : best;
-    }
-    return best;
-}
-
-static void test_speed(struct trial *trial)
-{
-    struct subject subject;
-    struct walk walk;
-
-    while (algorithm_next(trial, &subject, &plain)) {
-        uint64_t ns;
-
-        walk_all(trial, &walk, &subject);
-        ns = speed_of(&subject, walk.now);
-        if (ns > SLOW_NS)
-            trial_fail(trial, "a call takes %llu ns: every request of the set waits for it",
-                       (unsigned long long)ns);
-        subject_free(&subject);
-    }
-}
-
 const struct validator_test algorithm_tests[] = {
     {"configure", "equal settings give equal bytes, in two calls that agree", test_configure},
     {"first-instant", "ready_at is the first instant, and grants at all later ones",
@@ -631,6 +511,7 @@ const struct validator_test algorithm_tests[] = {
     {"bound", "amount_max is granted, and no more", test_bound},
     {"refund", "no more comes back than was taken", test_refund},
     {"refund-strict", "no more comes back strictly than was taken", test_refund_strict},
+    {"release", "what was taken of a resource comes back, and no more", test_release},
     {"charge", "charges make nothing available", test_charge},
     {"read-only", "state and configuration are not written by what must not", test_frozen},
     {"address", "the state can be moved", test_address},
@@ -641,6 +522,11 @@ const struct validator_test algorithm_tests[] = {
     {"word", "the top bit of a state word is clear", test_word},
     {"check", "check accepts every state that is made", test_check},
     {"corrupt-state", "damaged states harm nothing", test_corrupt_state},
+    {"observe", "gauges have values, and asking for them changes nothing", test_observe},
+    {"reconfigure", "a state is carried over to other settings, and is one there",
+     test_reconfigure},
+    {"migrate", "foreign states are taken over rightly, or refused", test_migrate},
+    {"zone", "damaged files of time zones harm nothing", test_zone},
     {"is-new", "a new state decides as one", test_is_new},
     {"monotone", "taking later never makes room earlier", test_monotone},
     {"speed", "calls are quick", test_speed},

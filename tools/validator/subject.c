@@ -95,18 +95,21 @@ static bool subject_build(struct subject *subject)
     return true;
 }
 
-bool subject_make(struct trial *trial, struct subject *ret, const struct subject_way *way)
+bool subject_make(struct trial *trial, struct subject *ret, const struct subject_way *way,
+                  uint32_t limit_type)
 {
     const struct weir_algorithm *ops = trial->plugin->ops;
     bool is_too_large = false;
 
     for (unsigned i = 0; i < SUBJECT_TRIES; i++) {
-        *ret = (struct subject){.trial = trial, .ops = ops, .way = *way};
-        settings_choose(trial, &ret->settings);
-        for (uint32_t j = 0; j < trial->plugin->parameters_n; j++)
-            ret->settings.addresses[j] = &ret->settings.values[j];
-        ret->settings.setup.values = ret->settings.addresses;
-        ret->settings.setup.limit_type = subject_choose_type(trial, ops->types);
+        memset(ret, 0, sizeof(*ret));
+        ret->trial = trial;
+        ret->ops = ops;
+        ret->way = *way;
+        if (!settings_choose(trial, &ret->settings))
+            continue;
+        ret->settings.setup.limit_type =
+            limit_type ? limit_type : subject_choose_type(trial, ops->types);
         if (subject_build(ret))
             return true;
         is_too_large |= ret->is_too_large;
@@ -119,11 +122,12 @@ bool subject_make(struct trial *trial, struct subject *ret, const struct subject
 void subject_make_again(struct subject *ret, const struct subject *like,
                         const struct subject_way *way)
 {
-    *ret = (struct subject){.trial = like->trial, .ops = like->ops, .way = *way};
+    memset(ret, 0, sizeof(*ret));
+    ret->trial = like->trial;
+    ret->ops = like->ops;
+    ret->way = *way;
     ret->settings = like->settings;
-    for (uint32_t i = 0; i < like->trial->plugin->parameters_n; i++)
-        ret->settings.addresses[i] = &ret->settings.values[i];
-    ret->settings.setup.values = ret->settings.addresses;
+    settings_bind(&ret->settings);
     if (!subject_build(ret))
         trial_fail(like->trial, "configure refuses what it has accepted before");
 }
@@ -274,26 +278,64 @@ void subject_charge(struct subject *subject, uint64_t now, uint64_t amount)
     subject_end(subject);
 }
 
-void subject_release(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns)
+void subject_release(struct subject *subject, uint64_t now, const struct weir_release *release)
 {
-    const struct weir_instant at = subject_begin(subject, "release", now, amount, false);
-    const struct weir_release release = {
-        .size = sizeof(release),
-        .amount = amount,
-        .granted_ns = granted_ns,
-        .latency_ns = now > granted_ns ? now - granted_ns : 0,
-        .outcome = (uint32_t)trial_below(subject->trial, WEIR_OUTCOME_CANCELED + 2)};
+    const struct weir_instant at = subject_begin(subject, "release", now, release->amount, false);
 
-    subject->ops->release(subject->config.data, subject_state(subject), &at, &release);
+    subject->ops->release(subject->config.data, subject_state(subject), &at, release);
     subject_end(subject);
 }
 
-void subject_observe(struct subject *subject, uint64_t now, uint64_t ret[WEIR_GAUGES_MAX])
+struct weir_release subject_choose_release(struct subject *subject, uint64_t now, uint64_t amount,
+                                           uint64_t granted_ns)
+{
+    struct trial *trial = subject->trial;
+    struct weir_release release = {.size = sizeof(release),
+                                   .amount = amount,
+                                   .granted_ns = granted_ns,
+                                   .latency_ns = now > granted_ns ? now - granted_ns : 0,
+                                   .outcome =
+                                       (uint32_t)trial_below(trial, WEIR_OUTCOME_CANCELED + 3)};
+
+    if (trial_below(trial, 4) == 0) /* as the program says */
+        release.latency_ns = trial_random(trial) >> trial_below(trial, 64);
+    if (trial_below(trial, 8) == 0)
+        release.outcome = UINT32_MAX;
+    return release;
+}
+
+void subject_observe(struct subject *subject, uint64_t now, uint64_t *ret)
 {
     const struct weir_instant at = subject_begin(subject, "observe", now, 0, true);
 
     subject->ops->observe(subject->config.data, subject_state(subject), &at, ret);
     subject_end(subject);
+}
+
+void subject_reconfigure(struct subject *subject, const struct subject *old, uint64_t now)
+{
+    struct weir_instant at;
+
+    memset(subject_state(subject), 0, subject->footprint.state);
+    at = subject_begin(subject, "reconfigure", now, 0, false);
+    subject->ops->reconfigure(old->config.data, subject_state(old), subject->config.data,
+                              subject_state(subject), &at);
+    subject_end(subject);
+    arena_check(subject->trial, &old->states[old->current]);
+}
+
+int subject_migrate(struct subject *subject, const char *version, const struct arena *old,
+                    uint64_t now)
+{
+    struct weir_instant at;
+    int r;
+
+    memset(subject_state(subject), 0, subject->footprint.state);
+    at = subject_begin(subject, "migrate", now, old->size, false);
+    r = subject->ops->migrate(version, old->data, old->size, subject->config.data,
+                              subject_state(subject), &at);
+    subject_end(subject);
+    return r;
 }
 
 int subject_check(struct subject *subject)

@@ -29,8 +29,10 @@ struct subject {
     bool is_too_large; /* its state, to be tried */
 };
 
-/* Configures the algorithm with random settings that it accepts. False: it has refused all. */
-bool subject_make(struct trial *trial, struct subject *ret, const struct subject_way *way);
+/* Configures the algorithm with random settings that it accepts, for a limit of this type; 0: of
+ * any that it serves. False: it has refused all. */
+bool subject_make(struct trial *trial, struct subject *ret, const struct subject_way *way,
+                  uint32_t limit_type);
 /* Configures it with these settings again. */
 void subject_make_again(struct subject *ret, const struct subject *like,
                         const struct subject_way *way);
@@ -53,8 +55,16 @@ void subject_refund(struct subject *subject, uint64_t now, uint64_t amount, uint
 void subject_refund_strict(struct subject *subject, uint64_t now, uint64_t amount,
                            uint64_t granted_ns);
 void subject_charge(struct subject *subject, uint64_t now, uint64_t amount);
-void subject_release(struct subject *subject, uint64_t now, uint64_t amount, uint64_t granted_ns);
-void subject_observe(struct subject *subject, uint64_t now, uint64_t ret[WEIR_GAUGES_MAX]);
+void subject_release(struct subject *subject, uint64_t now, const struct weir_release *release);
+/* What may be told of a release: any outcome, known or not, and any latency. */
+struct weir_release subject_choose_release(struct subject *subject, uint64_t now, uint64_t amount,
+                                           uint64_t granted_ns);
+void subject_observe(struct subject *subject, uint64_t now, uint64_t *ret);
+/* Makes the state of that of another configuration. */
+void subject_reconfigure(struct subject *subject, const struct subject *old, uint64_t now);
+/* Makes the state of one of another version. */
+int subject_migrate(struct subject *subject, const char *version, const struct arena *old,
+                    uint64_t now);
 int subject_check(struct subject *subject);
 int subject_is_new(struct subject *subject, uint64_t now);
 

@@ -48,8 +48,12 @@ static void walk_release(struct trial *trial, struct walk *walk)
     if (!walk->held_n || !subject_is_resource(walk->subject))
         return;
     i = (unsigned)trial_below(trial, walk->held_n);
-    if (walk->subject->ops->release)
-        subject_release(walk->subject, walk->now, walk->held[i].amount, walk->held[i].granted_ns);
+    if (walk->subject->ops->release) {
+        const struct weir_release release = subject_choose_release(
+            walk->subject, walk->now, walk->held[i].amount, walk->held[i].granted_ns);
+
+        subject_release(walk->subject, walk->now, &release);
+    }
     walk->taken -= walk->held[i].amount;
     walk->held[i] = walk->held[--walk->held_n];
 }

@@ -34,7 +34,11 @@ static const struct weir_parameter parameters[] = {
 #else
      .default_value = 1000000000,
 #endif
+#ifdef BROKEN_RANGE
+     .min = 1,
+#else
      .min = 1000000,
+#endif
      .max = UINT64_C(1000000000000000)},
 };
 
@@ -57,6 +61,9 @@ struct state {
 #endif
 #ifdef BROKEN_STATE_POINTER
     uintptr_t self;
+#endif
+#ifdef BROKEN_STATE_NOISE
+    uint64_t noise;
 #endif
 };
 
@@ -133,8 +140,14 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
 #ifdef BROKEN_RESULT
     return 1;
 #endif
+#ifdef BROKEN_CONFIGURE_ENDLESS
+    for (uint64_t i = 1; i != 0;)
+        OPAQUE(i);
+#endif
+#ifndef BROKEN_RANGE
     if (capacity > window)
         return refuse(reterr, CAPACITY, "more than one unit in each ns of the window");
+#endif
     ret->config = sizeof(*config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
@@ -322,6 +335,10 @@ static void take(const void *bytes, void *memory, const struct weir_instant *at,
         amount++;
     state->self = (uintptr_t)memory;
 #endif
+#ifdef BROKEN_STATE_NOISE
+    volatile uint64_t noise[64];
+    state->noise = noise[32];
+#endif
 #ifdef BROKEN_TAKES_NOTHING
     return;
 #endif
@@ -374,6 +391,9 @@ static void refund(const void *bytes, void *memory, const struct weir_instant *a
     if (state->full <= now)
         return;
     amount = amount > config->capacity ? config->capacity : amount;
+#ifdef BROKEN_REFUND_OLDER
+    amount *= granted_ns < now ? 2 : 1;
+#endif
     most = (state->full - now) / config->interval;
 #ifdef BROKEN_REFUND_MORE
     amount++;
@@ -401,7 +421,9 @@ static void charge(const void *bytes, void *memory, const struct weir_instant *a
     uint64_t now = seen(state, at->now_ns), most = now + 2 * config->depth;
 
     see(state, now);
+#ifndef BROKEN_CHARGE_WRAPS
     amount = amount > config->capacity ? config->capacity : amount;
+#endif
     state->full = latest(state->full, now) + amount * config->interval;
     state->full = state->full < most ? state->full : most;
 #ifdef BROKEN_CHARGE_GIVES

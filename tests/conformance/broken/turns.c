@@ -3,6 +3,21 @@
 #include <string.h>
 #include <weir/balancer.h>
 
+#if defined(IS_WEIGHED) || defined(BROKEN_WEIGHTS_OF_LEAST) || defined(BROKEN_WEIGHTS_UNEVEN)
+#define BY_WEIGHT
+#define FLAGS WEIR_BALANCER_WEIGHS
+#elif defined(BROKEN_WEIGHTS_IGNORED)
+#define FLAGS WEIR_BALANCER_WEIGHS
+#elif defined(BROKEN_LOOKS)
+#define FLAGS WEIR_BALANCER_LOOKS
+#elif defined(BROKEN_RANKS) || defined(BROKEN_RANKS_INDEX)
+#define FLAGS (WEIR_BALANCER_VIEWS | WEIR_BALANCER_RANKS)
+#elif defined(BROKEN_VIEW_SIZE) || defined(BROKEN_WEIGHTS_INVERTED) || defined(BROKEN_VIEWS_WRITTEN)
+#define FLAGS WEIR_BALANCER_VIEWS
+#else
+#define FLAGS 0
+#endif
+
 struct state {
     uint64_t turn;
 };
@@ -12,8 +27,16 @@ struct state {
 static int configure(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr)
 {
-    (void)setup;
     (void)reterr;
+#ifdef BY_WEIGHT
+    uint64_t *shares = config; /* the sum of the weights up to each set */
+    ret->config = setup->sets_n * sizeof(uint64_t);
+    ret->state = sizeof(struct state);
+    for (uint32_t i = 0; shares && i < setup->sets_n; i++)
+        shares[i] = (i ? shares[i - 1] : 0) + setup->sets[i]->weight;
+    return 0;
+#endif
+    (void)setup;
     ret->config = 8;
     ret->state = sizeof(struct state);
 #ifdef BROKEN_FOOTPRINT
@@ -24,11 +47,71 @@ static int configure(const struct weir_setup *setup, void *config, struct weir_f
     return 0;
 }
 
+#ifdef BY_WEIGHT
+static uint32_t pick_by_weight(const uint64_t *shares, const struct weir_pick *request)
+{
+    uint64_t total = shares[request->sets_n - 1], at = request->random % total;
+    uint32_t i = 0;
+
+#ifdef BROKEN_WEIGHTS_UNEVEN
+    at = at / 2 + (request->random >> 63) * at / 3; /* more of the first ones */
+#endif
+    while (i + 1 < request->sets_n && at >= shares[i])
+        i++;
+#ifdef BROKEN_WEIGHTS_OF_LEAST
+    if (shares[i] - (i ? shares[i - 1] : 0) < total / request->sets_n / 2)
+        i = (i + 1) % request->sets_n; /* one that weighs little gets nothing */
+#endif
+    return i;
+}
+#endif
+
+#ifdef BROKEN_WEIGHTS_INVERTED
+static uint32_t pick_lightest(const struct state *state, const struct weir_pick *request)
+{
+    uint32_t best = (uint32_t)(state->turn % request->sets_n);
+
+    for (uint32_t i = 0; i < request->sets_n; i++) {
+        const struct weir_set_view *view =
+            (const void *)((const char *)request->views + i * request->view_size);
+        const struct weir_set_view *of_best =
+            (const void *)((const char *)request->views + best * request->view_size);
+
+        if (view->weight < of_best->weight)
+            best = i;
+    }
+    return best;
+}
+#endif
+
 static uint32_t pick(const void *config, void *memory, const struct weir_pick *request)
 {
     struct state *state = memory;
 
     (void)config;
+#ifdef BY_WEIGHT
+    return pick_by_weight(config, request);
+#endif
+#ifdef BROKEN_WEIGHTS_IGNORED
+    return (uint32_t)(request->random % request->sets_n);
+#endif
+#ifdef BROKEN_WEIGHTS_INVERTED
+    state->turn++;
+    return pick_lightest(state, request);
+#endif
+#ifdef BROKEN_RANKS
+    return (uint32_t)((state->turn + request->attempt / 2) % request->sets_n);
+#endif
+#ifdef BROKEN_RANKS_INDEX
+    return (uint32_t)(state->turn % request->sets_n) + 2 * request->attempt;
+#endif
+#ifdef BROKEN_VIEW_SIZE
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < request->sets_n; i++)
+        if (request->views[i].available > request->views[best].available)
+            best = i;
+    return best;
+#endif
 #ifdef BROKEN_CONFIG_WRITTEN
     memset((void *)(uintptr_t)config, 0, 8);
 #endif
@@ -72,16 +155,25 @@ static uint32_t pick(const void *config, void *memory, const struct weir_pick *r
     return (uint32_t)(state->turn++ % request->sets_n);
 }
 
+static void outcome(const void *config, void *memory, const struct weir_pick_outcome *outcome)
+{
+    (void)config;
+    (void)outcome;
+#ifdef BROKEN_OUTCOME
+    memset((unsigned char *)memory + sizeof(struct state), 1, 1);
+#endif
+#ifdef BROKEN_OUTCOME_TABLE
+    static const unsigned char costs[] = {0, 1};
+    ((struct state *)memory)->turn += ((const volatile unsigned char *)costs)[outcome->result];
+#endif
+}
+
 static const struct weir_balancer ops = {
     .size = sizeof(ops),
-#ifdef BROKEN_LOOKS
-    .flags = WEIR_BALANCER_LOOKS,
-#endif
-#ifdef BROKEN_VIEWS_WRITTEN
-    .flags = WEIR_BALANCER_VIEWS,
-#endif
+    .flags = FLAGS,
     .configure = configure,
     .pick = pick,
+    .outcome = outcome,
 };
 
 static const struct weir_plugin plugin = {
