@@ -513,8 +513,8 @@ static uint64_t bias_root(uint64_t n)
     return root;
 }
 
-/* Each set has its part of the picks, but for chance: six standard deviations of as many draws, and
- * as many picks again as an even spread may be ahead. */
+/* Each set has its part of the picks, within six standard deviations of independent draws and six
+ * picks, by which an even spread may be ahead. */
 static void weigh_parts(struct trial *trial, const struct balancer *balancer)
 {
     uint64_t total = 0;
