@@ -40,7 +40,7 @@ struct crowd {
     unsigned slot;
     uint32_t subjects_n;
     char **subjects;
-    _Atomic uint64_t granted, refused, expired, unreachable, taken, losses, again, late_ns;
+    _Atomic uint64_t granted, refused, expired, unreachable, denied, taken, losses, again, late_ns;
 };
 
 static void count(struct crowd *crowd, uint32_t subject, int64_t n)
@@ -134,6 +134,9 @@ static void tally(struct crowd *crowd, int result)
     case -ENOTCONN:
     case -ECONNRESET:
         atomic_fetch_add(&crowd->unreachable, 1);
+        break;
+    case -EACCES:
+        atomic_fetch_add(&crowd->denied, 1);
         break;
     default:
         fprintf(stderr, "result %d\n", result);
@@ -270,8 +273,8 @@ int main(int argc, char **argv)
     crowd.user.backend->set_close(crowd.set);
     user_close(&crowd.user);
     printf("granted %" PRIu64 " refused %" PRIu64 " expired %" PRIu64 " unreachable %" PRIu64
-           " taken %" PRIu64 " losses %" PRIu64 " late %" PRIu64 "\n",
-           crowd.granted, crowd.refused, crowd.expired, crowd.unreachable, crowd.taken,
-           crowd.losses, crowd.late_ns / MS);
+           " denied %" PRIu64 " taken %" PRIu64 " losses %" PRIu64 " late %" PRIu64 "\n",
+           crowd.granted, crowd.refused, crowd.expired, crowd.unreachable, crowd.denied,
+           crowd.taken, crowd.losses, crowd.late_ns / MS);
     return 0;
 }

@@ -119,7 +119,7 @@ def kept(counts, lateness):
     """All went well: no call failed, and no session was lost, unless the machine was too busy."""
     expect(counts["granted"] > 0, f"{counts}")
     is_late = counts["late"] + lateness.ms > LATE_MS
-    expect(is_late or counts["losses"] == 0 and counts["unreachable"] == 0, f"{counts}, servers late by {lateness.ms} ms")
+    expect(is_late or counts["losses"] == 0 and counts["unreachable"] == 0 and counts["denied"] == 0, f"{counts}, servers late by {lateness.ms} ms")
 
 
 def balanced(state):

@@ -83,7 +83,7 @@ def refused():
     with World(2) as world:
         process = world.crowd(0, 1000)
         counts = finish(process)
-        expect(counts["granted"] == 0 and counts["unreachable"] > 0, f"{counts}")
+        expect(counts["granted"] == 0 and counts["denied"] > 0, f"{counts}")
 
 
 class FakeSentinel:
