@@ -3,6 +3,7 @@
 #include "api/acquire.h"
 #include "api/pool.h"
 #include "api/token.h"
+#include "api/wait_group.h"
 #include "limit/counters.h"
 #include "wait/wait_timer.h"
 
@@ -168,9 +169,7 @@ static int acquire_enqueue_blocked(struct acquire_op *op, const weir_acquisition
     return r;
 }
 
-/* Enqueues the acquisition, with the instance's wait timer or of a thread that keeps the time.
- * Returns 0 (granted), 1 (waiting) or a refusal; a refusal frees the acquisition. */
-static int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool with_timer)
+int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool with_timer)
 {
     int r = with_timer ? acquire_enqueue_timed(op, acquisition)
                        : acquire_enqueue_blocked(op, acquisition);
@@ -189,6 +188,8 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
     weir_acquisition *acquisition = NULL;
     int r;
 
+    if (pool && pool->choice && group_serves(pool, request))
+        return group_submit(pool, request, ret, retref);
     if (pool && pool->choice)
         BALANCE_RETURN(pool, request, retref, false,
                        weir_submit(balance.member, request, ret, balance.refusal));
@@ -353,7 +354,8 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
 
     if (pool && pool->choice) {
         w = acquire_enter_blocked(pool->w);
-        r = acquire_and_wait_balanced(pool, request, ret, retref);
+        r = group_serves(pool, request) ? group_acquire(pool, request, ret, retref)
+                                        : acquire_and_wait_balanced(pool, request, ret, retref);
         acquire_leave_blocked(w);
         return r;
     }

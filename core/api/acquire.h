@@ -68,6 +68,11 @@ uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
 
 /* ---- acquire.c: the slow paths, for any set ---- */
 
+/* Enqueues the acquisition that a probe has made, with the instance's wait timer or of a thread
+ * that keeps the time. Returns 0 (granted), 1 (waiting) or a refusal; a refusal frees the
+ * acquisition. */
+int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool with_timer);
+
 /* Any of the slow paths below that make an acquisition. */
 typedef int slow_path_fn(weir_pool *pool, const struct weir_request *request,
                          weir_acquisition **ret, struct weir_refusal *retref);

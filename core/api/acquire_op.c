@@ -67,9 +67,9 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
         op.amounts[i] =
             acquisition_amounts(acquisition)[i]; /* not of the record: it may be shared */
     set->ops->forecast(&op, acquisition->record, FORECAST_ANY_QUEUE);
-    if (set_is_broken(set) || set_is_faulty(set))
+    if (set_is_broken(op.set) || set_is_faulty(op.set))
         return -EUCLEAN;
-    acquire_op_fill_refusal(ret, set, result, &op.decision);
+    acquire_op_fill_refusal(ret, op.set, result, &op.decision);
     return 0;
 }
 

@@ -16,6 +16,8 @@ void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 {
     const weir_acquisition *within = request_within(op->request);
 
+    if (within)
+        within = acquisition_granted(within);
     op->set = pool->only_set;
     for (uint32_t i = 0; within && i < pool->definition->sets_n; i++) {
         op->set = pool->definition->sets[i];
@@ -29,7 +31,7 @@ void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 static int acquire_within_acquisition(struct acquire_op *op)
 {
     /* That it is nested in another one itself may have to be written into its record. */
-    weir_acquisition *within = (weir_acquisition *)(uintptr_t)request_within(op->request);
+    weir_acquisition *within = acquisition_granted(request_within(op->request));
     const struct set_ops *ops = op->set->ops;
 
     if (within->set->w != op->set->w || within->set->number != op->set->number)

@@ -150,6 +150,30 @@ bool acquisition_is_lost(const weir_acquisition *acquisition)
            set->ops->fence(set, acquisition->record, &fence) == -EOWNERDEAD;
 }
 
+weir_acquisition *acquisition_granted(const weir_acquisition *acquisition)
+{
+    const struct set_ops *ops = acquisition->set->ops;
+    weir_acquisition *winner =
+        ops->winner ? ops->winner(acquisition->set, acquisition->record) : NULL;
+
+    return winner ? winner : (weir_acquisition *)(uintptr_t)acquisition;
+}
+
+int acquisition_note_use(weir_acquisition *acquisition, int r)
+{
+    if (r == 0)
+        acquisition_mark_observed(acquisition);
+    return r;
+}
+
+/* Returns the result of an acquisition that stands for another one, and is decided. */
+static int acquisition_result_of_group(const weir_acquisition *acquisition, enum record_state state)
+{
+    wait_group_withdraw(acquisition->set->w);
+    return state == RECORD_HELD ? weir_acquisition_result(acquisition_granted(acquisition))
+                                : acquisition_result_of(state);
+}
+
 int weir_acquisition_result(weir_acquisition *acquisition)
 {
     enum record_state state;
@@ -171,6 +195,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     /* A reservation is known as granted from the start, so reading it observes nothing. */
     if (state == RECORD_HELD && !acquisition->reserved)
         acquisition_mark_observed(acquisition);
+    if (state != RECORD_WAITING && acquisition->set->ops->winner)
+        return acquisition_result_of_group(acquisition, state);
     if (state == RECORD_HELD && acquisition_is_lost(acquisition))
         return -EOWNERDEAD;
     if (state == RECORD_HELD)
@@ -210,8 +236,11 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
  * case needs few registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
+    weir_acquisition *granted = acquisition_granted(acquisition);
     uint64_t matching;
 
+    if (granted != acquisition)
+        return acquisition_note_use(acquisition, acquisition_update(granted, key, used));
     /* `fast_ctx` implies HELD. */
     if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
         return set_is_broken(acquisition->set) ? -EUCLEAN : -EINVAL;
@@ -273,6 +302,9 @@ int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t laten
 
     if (r < 0)
         return r;
+    if (acquisition_granted(acquisition) != acquisition)
+        return acquisition_note_use(
+            acquisition, weir_outcome(acquisition_granted(acquisition), outcome, latency_ns));
     acquisition_mark_observed(acquisition);
     if (!acquisition->record)
         return 0; /* it holds nothing */

@@ -78,6 +78,14 @@ void acquisition_publish_within(weir_acquisition *acquisition);
 enum record_state acquisition_state(const weir_acquisition *acquisition);
 /* Returns whether what was granted is not held any more: the session with its engine has ended. */
 bool acquisition_is_lost(const weir_acquisition *acquisition);
+/* Returns the acquisition that was granted, of the set that has granted it: itself, or the winner
+ * of several that it stands for. */
+weir_acquisition *acquisition_granted(const weir_acquisition *acquisition);
+/* Marks the grant of an acquisition that stands for another one as observed, if a call on that one
+ * has returned 0. Returns `r`. */
+int acquisition_note_use(weir_acquisition *acquisition, int r);
+/* Returns whether the program does not know of the grant: a release undoes it. */
+bool acquisition_is_unused(weir_acquisition *acquisition);
 /* Releases an acquisition of any set: the slow path of weir_release. */
 int acquisition_release(weir_acquisition *acquisition);
 /* Frees the acquisition and its record, which must be FREE. */

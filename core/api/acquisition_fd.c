@@ -140,6 +140,7 @@ int weir_acquisition_lost_fd(weir_acquisition *acquisition)
         return -EINVAL;
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
+    acquisition = acquisition_granted(acquisition);
     if (acquisition_state(acquisition) != RECORD_HELD)
         return -EINVAL;
     if (acquisition->lost_fd >= 0)

@@ -8,18 +8,19 @@
 
 const char *weir_acquisition_set(const weir_acquisition *acquisition)
 {
-    return acquisition ? set_name(acquisition->set) : NULL;
+    return acquisition ? set_name(acquisition_granted(acquisition)->set) : NULL;
 }
 
 const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)
 {
-    return acquisition ? weir_set_config(acquisition->set, name) : NULL;
+    return acquisition ? weir_set_config(acquisition_granted(acquisition)->set, name) : NULL;
 }
 
 int weir_acquisition_config_settings(const weir_acquisition *acquisition, struct weir_setting *ret,
                                      size_t n)
 {
-    return weir_set_config_settings(acquisition ? acquisition->set : NULL, ret, n);
+    return weir_set_config_settings(acquisition ? acquisition_granted(acquisition)->set : NULL, ret,
+                                    n);
 }
 
 int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key, uint64_t *ret)
@@ -30,6 +31,7 @@ int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key
         return -EINVAL;
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
+    acquisition = acquisition_granted(acquisition);
     matching = request_limits_named(&acquisition->set->limits, key);
     if (!matching)
         return -ENOENT;
@@ -55,12 +57,14 @@ static bool acquisition_load_granted(const weir_acquisition *acquisition, uint64
 
 int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret)
 {
-    const weir_set *set = acquisition ? acquisition->set : NULL;
+    const weir_set *set;
 
-    if (!set || !ret)
+    if (!acquisition || !ret)
         return -EINVAL;
-    if (instance_is_forked(set->w))
+    if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
+    acquisition = acquisition_granted(acquisition);
+    set = acquisition->set;
     if (acquisition_state(acquisition) != RECORD_HELD)
         return -EINVAL;
     if (!set->ops->fence || !acquisition->record)
@@ -77,6 +81,7 @@ int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *r
         return -EINVAL;
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
+    acquisition = acquisition_granted(acquisition);
     state = acquisition_state(acquisition);
     if (state != RECORD_HELD)
         return state == RECORD_BROKEN ? -EUCLEAN : -EINVAL;
@@ -92,8 +97,10 @@ int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *r
 
 const char *weir_acquisition_missing_update(const weir_acquisition *acquisition)
 {
-    if (!acquisition || instance_is_forked(acquisition->set->w) ||
-        acquisition_state(acquisition) != RECORD_HELD)
+    if (!acquisition || instance_is_forked(acquisition->set->w))
+        return NULL;
+    acquisition = acquisition_granted(acquisition);
+    if (acquisition_state(acquisition) != RECORD_HELD)
         return NULL;
     for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
         if (acquisition_lacks_update(acquisition, i))

@@ -205,6 +205,9 @@ int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n)
 
     if (r < 0)
         return r;
+    if (acquisition_granted(acquisition) != acquisition)
+        return acquisition_note_use(acquisition,
+                                    weir_return(acquisition_granted(acquisition), key, n));
     part.matching = request_limits_named(&acquisition->set->limits, key);
     if (!part.matching)
         return acquisition_skip_key(acquisition, key);

@@ -206,8 +206,7 @@ static void balance_tell(const struct balance *balance, int result)
     pthread_mutex_unlock(&choice->lock);
 }
 
-/* Returns whether another set may grant what one has refused with this result. */
-static bool balance_may_go_on(int result)
+bool balance_may_go_on(int result)
 {
     switch (result) {
     case -EAGAIN:
@@ -221,8 +220,7 @@ static bool balance_may_go_on(int result)
     }
 }
 
-/* Keeps the refusal of the set that would grant first. */
-static void balance_keep_best(struct balance *balance, int result)
+void balance_keep_best(struct balance *balance, int result)
 {
     uint64_t after_ns = result == -EAGAIN ? balance->refused.retry_after_ns : WEIR_FOREVER;
 
@@ -234,8 +232,7 @@ static void balance_keep_best(struct balance *balance, int result)
     balance->best_refused = balance->refused;
 }
 
-/* Hands a refusal out, if the set that was asked has filled it. */
-static void balance_hand_out(struct weir_refusal *ret, struct weir_refusal *refused)
+void balance_hand_out(struct weir_refusal *ret, struct weir_refusal *refused)
 {
     if (!ret || ret->size < sizeof(*ret) || !refused->key)
         return;

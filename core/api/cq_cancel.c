@@ -99,6 +99,7 @@ int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
         return -ECHILD;
     while (cq_find_one(queue, user_data, &snapshot))
         n += cq_cancel_one(queue, &snapshot);
+    wait_group_withdraw(queue->timer.w);
     return n;
 }
 

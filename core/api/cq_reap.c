@@ -68,7 +68,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
     } else {
-        set_free_record(set, record);
+        set_free_ended_record(set, record);
         waiter_free(set, waiter);
         record_pool_put(ctx, set, record);
     }
@@ -93,8 +93,10 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
     uint64_t injected_ns = is_first && w->clock.injected.now_ns ? clock_now_ns(&w->clock) : 0;
     unsigned popped = 0;
 
-    if (injected_ns)
+    if (injected_ns) {
         wall_watch_tick(w);
+        wait_group_withdraw(w);
+    }
     pthread_mutex_lock(&queue->timer.lock);
     if (is_first) {
         queue->timer.wake_fd.reader_active = true; /* completions of this run cost no signal */

@@ -5,7 +5,7 @@
 #include "wait/cq.h"
 
 #include "api/acquire.h"
-#include "api/pool.h"
+#include "api/wait_group.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>
@@ -286,6 +286,8 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
     uint32_t pending;
     int r = queue && pool && pool->w == queue->timer.w ? 0 : -EINVAL;
 
+    if (r == 0 && pool->choice && group_serves(pool, request))
+        return group_queue_submit(queue, pool, request, user_data, ret, retref);
     if (r == 0 && pool->choice)
         BALANCE_RETURN(
             pool, request, retref, false,

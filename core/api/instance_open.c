@@ -379,6 +379,7 @@ weir *weir_close(weir *w)
     instance_shutdown_sets(w);
     instance_await_blocked(w);
     timer_thread_stop(w);
+    wait_group_withdraw(w);
     thread_ctx_detach(w);
     instance_unref(w, 1);
     return NULL;

@@ -52,6 +52,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     pool->choice->balancer_state = (uint64_t *)(pool->choice->members + n);
     for (uint32_t i = 0; i < n; i++)
         pool_fill_member(pool, i);
+    pool_fill(&pool->choice->group_pool, w, definition, definition->group_set);
     return pool;
 }
 

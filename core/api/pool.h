@@ -11,6 +11,7 @@
 struct instance_pool {
     struct pool_plan plan;
     _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
+    weir_set *group_set;      /* hidden: of requests that wait in several sets; NULL: none do */
     uint32_t sets_n;          /* at least 1 */
     weir_set *sets[];
 };
@@ -34,10 +35,11 @@ struct pool_member {
 struct pool_choice {
     uint32_t worker;
     uint32_t seen_n;          /* views with flags */
-    pthread_mutex_t lock;     /* over everything but `worker` and the handles of members */
+    pthread_mutex_t lock;     /* over everything but `worker` and the handles */
     uint64_t random_state;    /* of the generator */
     uint64_t *balancer_state; /* of the balancer, for this worker; behind the members */
     bool pick_warned;         /* an invalid pick was logged */
+    weir_pool group_pool;     /* a handle of the group set; no only set: there is none */
     struct pool_member members[];
 };
 
@@ -66,6 +68,13 @@ int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_reques
 
 /* Shows the views of a pool in a pick, if its balancer reads them. */
 void balance_show_views(const weir_pool *pool, struct weir_pick *ret);
+
+/* Returns whether another set may grant what one has refused with this result. */
+bool balance_may_go_on(int result);
+/* Keeps the refusal of the set that would grant first. */
+void balance_keep_best(struct balance *balance, int result);
+/* Hands a refusal out, if the set that was asked has filled it. */
+void balance_hand_out(struct weir_refusal *ret, struct weir_refusal *refused);
 
 /* Takes note of the result of that call. True: ask the new `balance->member`. False: `*result` and
  * the caller's refusal are final. */

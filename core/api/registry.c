@@ -4,6 +4,7 @@
 #include "api/instance.h"
 #include "api/pool.h"
 #include "api/set_object.h"
+#include "api/wait_group.h"
 #include "limit/limit.h"
 
 #include "base/invariant.h"
@@ -123,6 +124,30 @@ static struct instance_pool *registry_new_pool(struct instance *instance, uint32
     return pool;
 }
 
+/* Adds the group set of a pool. It has the pool's name, by which no set is found. */
+static int registry_add_group_set(weir *w, const char *name, weir_set **ret)
+{
+    struct set_plan plan = {.timeout_ns = WEIR_FOREVER,
+                            .max_wait_ns = WEIR_FOREVER,
+                            .fair = FAIR_SET,
+                            .name = os_strdup(name ? name : ""),
+                            .limits = os_alloc(1, sizeof(*plan.limits)),
+                            .state_words = 1};
+    int r = -ENOMEM;
+
+    if (plan.limits) {
+        plan.limits_n = 1;
+        *plan.limits = (struct limit){.type = WEIR_LIMIT_RESOURCE,
+                                      .key = os_strdup(""),
+                                      .capacity = UINT64_MAX,
+                                      .state_words = 1};
+    }
+    if (plan.name && plan.limits && plan.limits->key)
+        r = registry_add_unnamed(w, &plan, &group_set_ops, ret, NULL);
+    set_plan_free(&plan);
+    return r;
+}
+
 /* Fills in the sets of a pool. Returns 0 or -ENOMEM. */
 static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *only_set,
                               struct instance_pool *pool)
@@ -134,6 +159,8 @@ static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *o
         return registry_add_empty_set(w, plan->name, false, pool->sets);
     if (only_set)
         pool->sets[0] = only_set;
+    if (plan->waits_any && plan->sets_n > 1)
+        return registry_add_group_set(w, plan->name, &pool->group_set);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ends of acquisitions: cancellation, the slow path of release, and grants undone. */
-#include "api/acquisition.h"
+#include "api/wait_group.h"
 
 #include "limit/counters.h"
 #include "os/os.h"
@@ -72,6 +72,12 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     return signaled;
 }
 
+bool acquisition_is_unused(weir_acquisition *acquisition)
+{
+    return !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
+           !acquisition->reserved && !acquisition_was_signaled(acquisition);
+}
+
 /* Cancels the wait of a pending acquisition. Returns false if it was decided before. */
 static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
@@ -138,6 +144,8 @@ int weir_cancel(weir_acquisition *acquisition)
     thread_ctx_return(ctx);
     if (r == 0)
         acquisition_signal_locked(acquisition);
+    if (set->ops->winner)
+        wait_group_withdraw(set->w);
     return r;
 }
 
@@ -145,20 +153,16 @@ int weir_cancel(weir_acquisition *acquisition)
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     enum record_state state = acquisition_state(acquisition);
-    bool unused;
 
     WEIR_INVARIANT(acquisition->record);
     if (state == RECORD_WAITING) {
         acquisition_cancel_wait(ctx, acquisition);
         state = acquisition_state(acquisition);
     }
-    if (state == RECORD_HELD) {
-        unused = !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst) &&
-                 !acquisition->reserved && !acquisition_was_signaled(acquisition);
-        return acquisition_release_grant(ctx, acquisition, unused);
-    }
+    if (state == RECORD_HELD)
+        return acquisition_release_grant(ctx, acquisition, acquisition_is_unused(acquisition));
     if (state != RECORD_FREE)
-        set_free_record(acquisition->set, acquisition->record);
+        set_free_ended_record(acquisition->set, acquisition->record);
     return 0;
 }
 
@@ -185,7 +189,7 @@ int acquisition_release(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
     struct thread_ctx *ctx;
-    int r = 0;
+    int r = 0, winner_r = 0;
 
     if (instance_is_forked(w)) {
         acquisition_close_fds(acquisition);
@@ -194,6 +198,8 @@ int acquisition_release(weir_acquisition *acquisition)
     }
     cq_forget_acquisition(acquisition);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
+    if (acquisition->set->ops->winner)
+        winner_r = wait_group_end(acquisition);
     ctx = thread_ctx_borrow(acquisition->set);
     if (acquisition->record)
         r = acquisition_end(ctx, acquisition);
@@ -212,5 +218,5 @@ int acquisition_release(weir_acquisition *acquisition)
     acquisition_close_fds(acquisition);
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);
-    return r;
+    return winner_r < 0 ? winner_r : r;
 }

@@ -76,7 +76,7 @@ struct ast_pool_set {
 
 struct ast_pool {
     struct config_value name; /* no text: a pool in code that cannot be opened by name */
-    struct config_value balancer, seed, try_;
+    struct config_value balancer, seed, try_, wait;
     struct ast_pool_set *sets;
     size_t sets_n;
     struct settings settings; /* parameters of the balancer */

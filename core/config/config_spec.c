@@ -237,6 +237,7 @@ static void spec_append_pool_set(struct config_ast *ast, struct ast_pool *pool, 
 
 static void spec_copy_pool(struct config_ast *ast, const struct weir_pool_spec *spec)
 {
+    const uint32_t known_flags = WEIR_POOL_TRY_NEXT | WEIR_POOL_WAIT_ANY;
     struct ast_pool *pool = config_ast_append(ast, &ast->pools, &ast->pools_n, sizeof(*pool));
     ast->complaints->location = (struct spec_location){.pool = spec->name};
     if (!pool)
@@ -244,9 +245,10 @@ static void spec_copy_pool(struct config_ast *ast, const struct weir_pool_spec *
     pool->name.text = spec_text(ast, spec->name);
     pool->balancer.text = spec_text(ast, spec->balancer);
     pool->seed.text = spec_number(ast, spec->seed);
-    if ((spec->flags & ~(uint32_t)WEIR_POOL_TRY_NEXT) != 0)
-        spec_complain(ast, "flags 0x%x are not known", spec->flags & ~(uint32_t)WEIR_POOL_TRY_NEXT);
+    if ((spec->flags & ~known_flags) != 0)
+        spec_complain(ast, "flags 0x%x are not known", spec->flags & ~known_flags);
     pool->try_.text = (spec->flags & WEIR_POOL_TRY_NEXT) != 0 ? "next" : NULL;
+    pool->wait.text = (spec->flags & WEIR_POOL_WAIT_ANY) != 0 ? "any" : NULL;
     spec_copy_settings(ast, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,
                        &pool->settings);
     for (size_t i = 0; i < ast->sets_n; i++) /* first the new sets, then those that exist */

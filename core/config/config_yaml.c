@@ -114,6 +114,7 @@ static const struct schema pool_schema = {
     .fields = {FIELD(ast_pool, balancer),
                FIELD(ast_pool, seed),
                {.name = "try", .kind = FIELD_VALUE, .offset = offsetof(struct ast_pool, try_)},
+               FIELD(ast_pool, wait),
                ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, &pool_set_schema)},
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };

@@ -98,6 +98,7 @@ struct pool_plan {
     uint64_t *weights;             /* of the sets */
     uint32_t sets_n;               /* 0: one empty set */
     bool tries_next;               /* a try that is refused goes to the balancer's next choice */
+    bool waits_any;                /* a request waits in all sets */
 };
 
 struct plan {

@@ -158,7 +158,7 @@ static bool resolve_pool_set_up(struct resolver *resolver, const struct params_o
 static void resolve_pool_balancer(struct resolver *resolver, const struct ast_pool *ast,
                                   struct pool_plan *plan)
 {
-    static const char *const fields[] = {"balancer", "seed", "sets", "try"};
+    static const char *const fields[] = {"balancer", "seed", "sets", "try", "wait"};
     const struct config_value *name = &ast->balancer;
     struct params_owner owner = {.mark = ast->name.mark,
                                  .settings = &ast->settings,
@@ -190,8 +190,8 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
 
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan)
 {
-    static const char *const tries[] = {"one", "next"};
-    uint64_t try_ = 0;
+    static const char *const tries[] = {"one", "next"}, *const waits[] = {"picked", "any"};
+    uint64_t try_ = 0, wait = 0;
     resolver->complaints->location = (struct spec_location){.pool = ast->name.text};
     if (ast->name.text)
         plan->name = resolve_strdup(resolver, ast->name.text);
@@ -199,6 +199,12 @@ void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct 
     resolve_pool_balancer(resolver, ast, plan);
     value_read_choice(resolver->complaints, "try", &ast->try_, tries, ARRAY_LENGTH(tries), &try_);
     plan->tries_next = try_ == 1;
+    value_read_choice(resolver->complaints, "wait", &ast->wait, waits, ARRAY_LENGTH(waits), &wait);
+    plan->waits_any = wait == 1;
+    if (plan->waits_any && ast->sets_n > WEIR_POOL_WAIT_MAX)
+        complaint_add(resolver->complaints, -EINVAL, ast->wait.mark,
+                      "a request waits in at most %u sets, and the pool has %zu",
+                      WEIR_POOL_WAIT_MAX, ast->sets_n);
     value_read_number(resolver->complaints, "seed", &ast->seed, UNITS_AMOUNT, 1, UINT64_MAX,
                       &plan->seed);
     resolver->complaints->location = (struct spec_location){0};

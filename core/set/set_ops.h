@@ -84,6 +84,11 @@ struct set_ops {
     /* Adds 1 to `fd`, an eventfd, as soon as what a HELD record holds is lost, at once if it is;
      * -1: no more. Returns 0, or -EOPNOTSUPP (it is never lost). NULL: none is. */
     int (*watch_loss)(const weir_set *set, uint32_t record, int fd);
+    /* Returns the acquisition of another set that a HELD record stands for, or NULL if it is not
+     * HELD. NULL: records of the kind stand for themselves. */
+    weir_acquisition *(*winner)(const weir_set *set, uint32_t record);
+    /* Frees what a record refers to that has ended without a grant. NULL: nothing. */
+    void (*forget)(const weir_set *set, uint32_t record);
     /* As set_grant_waiters() and set_poll_head(), when time may have made the head ready. */
     void (*grant_waiters)(struct thread_ctx *ctx, weir_set *set);
     uint64_t (*poll_head)(struct thread_ctx *ctx, weir_set *set, uint32_t record);
@@ -95,7 +100,7 @@ struct set_ops {
     void (*shut_down)(struct thread_ctx *ctx, weir_set *set);
 
     /* Forecasts into op->decision, as set_forecast(), for op->amounts and the subject of `record`,
-     * or op->key if that is 0. Changes nothing. */
+     * or op->key if that is 0. Changes nothing but op->set, where another set has refused. */
     void (*forecast)(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
     /* As set_look(). NULL: the forecast says as much as there is to see. */
     void (*look)(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
@@ -139,6 +144,14 @@ static inline uint64_t request_timeout(const weir_set *set, const struct weir_re
 static inline uint64_t request_max_wait(const weir_set *set, const struct weir_request *request)
 {
     return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
+}
+
+/* Frees a record that has ended without a grant. */
+static inline void set_free_ended_record(const weir_set *set, uint32_t record)
+{
+    if (set->ops->forget)
+        set->ops->forget(set, record);
+    set_free_record(set, record);
 }
 
 /* Returns number `i` of the sets that decide for this one at times, or NULL. */

@@ -32,6 +32,7 @@ struct weir_acquisition {
     uint8_t canceled : 1;    /* canceled reservation of nothing, which has no record */
     uint8_t outcome : 3;     /* WEIR_OUTCOME_* */
     uint8_t has_latency : 1; /* as the program said: latency_ns */
+    uint8_t in_group : 1;    /* a member of `group`, which is not decided; owner: timer lock */
     bool strict;
     _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
     bool amounts_differ;   /* an amount used differs from the amount acquired */
@@ -39,7 +40,7 @@ struct weir_acquisition {
     uint8_t named_limits;
     uint64_t updated_limits; /* bit i: limit i */
     union {
-        weir_acquisition *next; /* in a thread context's cache */
+        weir_acquisition *next; /* in a thread context's cache; among those to be withdrawn */
         /* Completion queue that has yet to hand it out, else NULL; owner: that queue's lock. */
         _Atomic(weir_queue *) queue;
     };
@@ -47,6 +48,7 @@ struct weir_acquisition {
         uint64_t user_data;        /* of the submission to that completion queue */
         uint64_t empty_granted_ns; /* without a record: when nothing was granted */
         uint64_t latency_ns;       /* once it was handed out, with has_latency */
+        struct wait_group *group;  /* with in_group */
     };
     uint64_t values[]; /* amount of each limit, then amount used of each limit */
 };
@@ -64,5 +66,22 @@ int acquisition_result_of(enum record_state state);
  * descriptor tries again.
  */
 int acquisition_signal(weir_acquisition *acquisition);
+
+/* ---- defined in api/wait_group.c: requests that wait in several sets ---- */
+
+/* What a caller has to notify once it has released the lock: the word of this record has changed.
+ */
+struct group_notice {
+    weir_set *set;
+    uint32_t record;
+    uint64_t word;
+};
+
+/* Tells the group of a member that the member was decided. Returns whether that decides the group,
+ * and in `ret` what to notify. The caller holds the wait timer's lock. */
+bool wait_group_note(weir_acquisition *member, struct group_notice *ret);
+/* Withdraws the members that groups have no more use for: their waits are canceled, their grants
+ * undone. The caller has no lock and no thread context borrowed. */
+void wait_group_withdraw(weir *w);
 
 #endif

@@ -423,7 +423,7 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
         if (record_state(word) == RECORD_HELD)
             acquisition_undo(ctx, set, record, word);
         else if (record_state(word) != RECORD_FREE)
-            set_free_record(set, record);
+            set_free_ended_record(set, record);
         waiter_free(set, snapshot->record);
         record_pool_put(ctx, set, record);
     }
@@ -450,6 +450,7 @@ weir_queue *weir_queue_close(weir_queue *queue)
     atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
     cq_put(queue);
+    wait_group_withdraw(w);
     instance_unref(w, 1);
     return NULL;
 }

@@ -178,13 +178,32 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
     pthread_mutex_unlock(&timer->lock);
 }
 
-/* Delivers the decision on an acquisition, which exists until its release takes the lock. */
-static void timer_deliver_acquisition(struct wait_timer *timer, weir_acquisition *acquisition)
+/* Delivers the decision on an acquisition, which exists until its release takes the lock. Returns
+ * whether its group is decided by that, and in `ret` what to notify without the lock. */
+static bool timer_deliver_locked(struct wait_timer *timer, weir_acquisition *acquisition,
+                                 struct group_notice *ret)
 {
     WEIR_INVARIANT(acquisition->waiter && acquisition->is_timed);
     deadline_heap_remove(&timer->heap, acquisition->waiter);
     atomic_store_explicit(&acquisition->notified, true, memory_order_release);
     acquisition_signal(acquisition);
+    return acquisition->in_group && wait_group_note(acquisition, ret);
+}
+
+/* Delivers to the timer of the instance, as timer_deliver(). */
+static void timer_deliver_acquisition(struct wait_timer *timer, uint32_t record, uint64_t word)
+{
+    const struct acq_record *r = record_at(timer->heap.region, record);
+    struct group_notice notice;
+    bool must_notify = false;
+
+    pthread_mutex_lock(&timer->lock);
+    if (timer_serves(timer, r, record, word))
+        must_notify = timer_deliver_locked(
+            timer, (weir_acquisition *)(uintptr_t)record_load(&r->data), &notice);
+    pthread_mutex_unlock(&timer->lock);
+    if (must_notify)
+        notify_waiter(notice.set, notice.record, notice.word);
 }
 
 void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
@@ -192,11 +211,13 @@ void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
     const struct acq_record *r = record_at(timer->heap.region, record);
     bool must_signal = false;
 
+    if (!timer->number) {
+        timer_deliver_acquisition(timer, record, word);
+        return;
+    }
     pthread_mutex_lock(&timer->lock);
     if (!timer_serves(timer, r, record, word))
         must_signal = false; /* it comes late, or twice */
-    else if (!timer->number)
-        timer_deliver_acquisition(timer, (weir_acquisition *)(uintptr_t)record_load(&r->data));
     /* A proxy record has a mark once its submission has entered the set (cq_submit.c), since other
      * processes may write the shared word. */
     else if (!waiter_is_proxy(r) || record_load(&r->enqueued_ns))
@@ -419,6 +440,7 @@ int timer_run_all(weir *w)
         if (i)
             cq_ring_report_loss(cq_at(w, i));
     }
+    wait_group_withdraw(w);
     return decided;
 }
 

@@ -112,6 +112,7 @@ static bool timer_thread_iterate(weir *w, uint64_t *events, int n)
     if (!w->clock.injected.now_ns) {
         wall_watch_run(w);
         timer_run(timer_at(w, 0), &failing);
+        wait_group_withdraw(w);
     }
     if (signaled || n < 0)
         timer_thread_service_all(w, &failing);

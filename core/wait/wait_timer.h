@@ -52,6 +52,8 @@ struct instance_wait {
     struct wait_timer timer;        /* of acquisitions; its lock also covers their descriptors */
     size_t timed_n;                 /* acquisitions that may be in its heap; under its lock */
     struct os_thread *timer_thread; /* NULL: not running; under the timer's lock */
+    _Atomic(struct weir_acquisition *) withdrawn; /* members of groups (api/wait_group.c) that are
+                                                     to be withdrawn; changed under the lock */
     _Atomic uint32_t timer_thread_stop;
     _Atomic uint64_t timer_spin_until_ns; /* or until it is signaled; 0: it does not spin */
     _Atomic bool ring_refusal_reported;   /* attaching is impossible, and that was logged */

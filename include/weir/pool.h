@@ -23,8 +23,25 @@ typedef struct weir_pool weir_pool;
 enum {
     /* weir_take and weir_try_acquire go on to the balancer's next choice after a refusal, up to 64
      * sets. If all refuse, the refusal is that of the set that would grant first. */
-    WEIR_POOL_TRY_NEXT = 1u << 0
+    WEIR_POOL_TRY_NEXT = 1u << 0,
+    /*
+     * A request that is not granted at once waits in all sets, and the first one that is able
+     * grants it. The sets are asked in the balancer's order, as by WEIR_POOL_TRY_NEXT; the first
+     * that grants at once takes it, and no other does. Otherwise the request enters their wait
+     * queues in that order, and stands in each as any other: max_waiters, max_wait and timeout of
+     * that set and of the request hold there. Once one set grants, the request leaves all others. A
+     * set that grants between the two undoes it: it has these units less for a moment, and rates
+     * are refunded as acquisition.h says at its top.
+     *
+     * It is refused if all sets refuse it, and ends without a grant if it ends so in all of them.
+     * weir_submit, weir_acquire and weir_queue_submit wait so. weir_reserve picks one set, and a
+     * request with `within` waits in the set of that acquisition. At most WEIR_POOL_WAIT_MAX sets.
+     */
+    WEIR_POOL_WAIT_ANY = 1u << 1
 };
+
+/* Sets of a pool with WEIR_POOL_WAIT_ANY. */
+#define WEIR_POOL_WAIT_MAX 64u
 
 /* A pool, defined in code: over sets of its own, over sets that exist already, or both. */
 struct weir_pool_spec {
