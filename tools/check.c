@@ -310,9 +310,12 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
 {
     const char *balancer = weir_pool_balancer(pool);
     size_t n = weir_pool_sets(pool);
+    uint32_t flags = weir_pool_flags(pool);
 
     if (check->format != FORMAT_JSON) {
-        printf("pool %s%s%s:", name, balancer ? "  " : "", balancer ? balancer : "");
+        printf("pool %s%s%s%s%s:", name, balancer ? "  " : "", balancer ? balancer : "",
+               flags & WEIR_POOL_TRY_NEXT ? "  try next" : "",
+               flags & WEIR_POOL_WAIT_ANY ? "  wait any" : "");
         for (size_t i = 0; i < n; i++)
             printf(" %s", weir_set_name(weir_pool_set(pool, i)));
         putchar('\n');
@@ -321,6 +324,8 @@ static int describe_pool(struct check *check, const char *name, weir_pool *pool)
     json_object(&check->json, NULL);
     json_text(&check->json, "name", name);
     json_text(&check->json, "balancer", balancer);
+    json_text(&check->json, "try", flags & WEIR_POOL_TRY_NEXT ? "next" : "one");
+    json_text(&check->json, "wait", flags & WEIR_POOL_WAIT_ANY ? "any" : "picked");
     json_array(&check->json, "sets");
     for (size_t i = 0; i < n; i++)
         json_text(&check->json, NULL, weir_set_name(weir_pool_set(pool, i)));

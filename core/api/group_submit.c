@@ -101,6 +101,15 @@ static int group_enqueue_try(struct wait_group *group, struct group_try *try_,
     return r;
 }
 
+/* Returns whether the request may wait in other sets than the one that has failed with this result.
+ * -EAGAIN is of the kernel if the set has not filled the refusal. */
+static bool group_may_go_on(int result, const struct weir_refusal *refusal)
+{
+    if (result == -EAGAIN)
+        return refusal->key != NULL;
+    return result == -EDEADLK || balance_may_go_on(result);
+}
+
 /* Enqueues the request in the sets that were asked. Returns 1, or the error of a set that another
  * one does not make good. */
 static int group_enqueue_tries(struct group_submission *submission, struct wait_group *group)
@@ -113,7 +122,7 @@ static int group_enqueue_tries(struct group_submission *submission, struct wait_
         r = group_enqueue_try(group, &submission->tries[i], &balance->refused);
         if (r >= 0)
             continue;
-        if (r != -EDEADLK && !balance_may_go_on(r))
+        if (!group_may_go_on(r, &balance->refused))
             return r;
         balance_keep_best(balance, r);
     }

@@ -232,6 +232,15 @@ const char *weir_pool_balancer(const weir_pool *pool)
     return balancer ? balancer->info.name : NULL;
 }
 
+uint32_t weir_pool_flags(const weir_pool *pool)
+{
+    const struct pool_plan *plan = pool ? &pool->definition->plan : NULL;
+
+    return plan ? (plan->tries_next ? WEIR_POOL_TRY_NEXT : 0u) |
+                      (plan->waits_any ? WEIR_POOL_WAIT_ANY : 0u)
+                : 0;
+}
+
 size_t weir_pool_sets(const weir_pool *pool)
 {
     return pool ? pool->definition->sets_n : 0;

@@ -96,6 +96,10 @@ WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
 
+/* Returns the flags of the pool, WEIR_POOL_*; 0 if `pool` is NULL. Any thread. [any thread, reads]
+ */
+WEIR_PUBLIC uint32_t weir_pool_flags(const weir_pool *pool);
+
 /* Returns how many sets the pool has. It has at least 1; the answer is 0 if `pool` is NULL. Any
  * thread. [any thread, reads] */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);

@@ -93,9 +93,10 @@ static void print_plan(FILE *out, const struct plan *plan)
         print_set(out, &plan->sets[i]);
     for (size_t i = 0; i < plan->pools_n; i++) {
         const struct pool_plan *pool = &plan->pools[i];
-        fprintf(out, "pool %s: %s, seed %llu%s, sets", pool->name,
+        fprintf(out, "pool %s: %s, seed %llu%s%s, sets", pool->name,
                 pool->balancer ? pool->balancer->info.name : "no balancer",
-                (unsigned long long)pool->seed, pool->tries_next ? ", try next" : "");
+                (unsigned long long)pool->seed, pool->tries_next ? ", try next" : "",
+                pool->waits_any ? ", wait any" : "");
         for (uint32_t j = 0; j < pool->sets_n; j++)
             fprintf(out, " %s", pool->sets[j]);
         fprintf(out, "\n");

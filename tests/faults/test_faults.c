@@ -106,7 +106,8 @@ static int run_pool_of_anything(struct whole_set *world)
 }
 
 /* Two sets of its own, one that is there already, and a name. */
-static int define(struct whole_set *world, weir_pool **ret, struct weir_error *reterr)
+static int define_with(struct whole_set *world, uint32_t flags, weir_pool **ret,
+                       struct weir_error *reterr)
 {
     static const struct weir_setting settings[] = {{"burst", "5"}};
     static const struct weir_setting config[] = {{"region", "there"}};
@@ -131,9 +132,15 @@ static int define(struct whole_set *world, weir_pool **ret, struct weir_error *r
                                   .sets = sets,
                                   .sets_n = 2,
                                   .set_names = names,
-                                  .set_names_n = 1};
+                                  .set_names_n = 1,
+                                  .flags = flags};
 
     return weir_pool_new(ret, world->w, &spec, reterr);
+}
+
+static int define(struct whole_set *world, weir_pool **ret, struct weir_error *reterr)
+{
+    return define_with(world, 0, ret, reterr);
 }
 
 /* All or nothing: what could not be defined can be defined afterwards, under the same names. */
@@ -509,6 +516,127 @@ static int run_pool_of_three(struct whole_set *world)
     return r;
 }
 
+/* ---- a request that waits in three sets ---- */
+
+enum { SLOTS_OF_THREE = 1 + 1 + DB_CAPACITY };
+
+struct three {
+    weir_pool *pool;
+    weir_acquisition *held[SLOTS_OF_THREE];
+};
+
+/* Lets go of everything. What had to be withdrawn is gone from the sets by then, or soon. */
+static int end_three(struct three *three, int r)
+{
+    calm();
+    for (int i = 0; i < SLOTS_OF_THREE; i++)
+        require(weir_release(&three->held[i]) == 0);
+    for (size_t i = 0; i < weir_pool_sets(three->pool); i++) {
+        struct weir_set_stats stats = {.size = sizeof(stats), .waiting = 1};
+
+        for (int turn = 0; turn < 20000 && (stats.waiting || stats.held); turn++) {
+            require(weir_set_stats(weir_pool_set(three->pool, i), &stats, NULL, 0) > 0);
+            pause_ns(MS / 10);
+        }
+        require(!stats.waiting && !stats.held);
+    }
+    three->pool = weir_pool_close(three->pool);
+    return r;
+}
+
+/* Holds all slots of three sets. On failure there is nothing. */
+static int begin_three(struct whole_set *world, struct three *ret)
+{
+    int r;
+
+    *ret = (struct three){.pool = NULL};
+    r = define_with(world, WEIR_POOL_WAIT_ANY, &ret->pool, NULL);
+    for (int i = 0; r == 0 && i < SLOTS_OF_THREE; i++)
+        r = weir_submit(ret->pool, &want_db, &ret->held[i], NULL);
+    require(r <= 0);
+    return r < 0 ? end_three(ret, r) : 0;
+}
+
+/* Granted by a set, canceled, and released while it waits. */
+static int run_any_submit(struct whole_set *world)
+{
+    struct three three;
+    weir_acquisition *acquisition = NULL;
+    int r = begin_three(world, &three);
+
+    for (int end = 0; r == 0 && end < 3; end++) {
+        r = weir_submit(three.pool, &want_db, &acquisition, NULL);
+        require(r < 0 || r == 1);
+        require((r < 0) == !acquisition);
+        if (r < 0)
+            return end_three(&three, r);
+        if (end == 0)
+            require(weir_release(&three.held[2]) == 0);
+        if (end == 1)
+            require(weir_cancel(acquisition) == 0);
+        if (end < 2)
+            require(world_await(world, acquisition) == (end == 0 ? 0 : -ECANCELED));
+        require(weir_release(&acquisition) == 0);
+        r = end == 0 ? weir_submit(three.pool, &want_db, &three.held[2], NULL) : 0;
+        if (r == 1) { /* what was withdrawn has not left its set yet */
+            require(weir_release(&three.held[2]) == 0);
+            break;
+        }
+    }
+    return three.pool ? end_three(&three, r < 0 ? r : 0) : r;
+}
+
+static int run_any_acquire(struct whole_set *world)
+{
+    struct weir_request request = want_db;
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
+    struct three three;
+    int r = begin_three(world, &three);
+
+    if (r < 0)
+        return r;
+    request.timeout_ns = 2 * MS;
+    r = weir_acquire(three.pool, &request, &acquisition, &refusal);
+    require(r < 0 && acquisition == UNTOUCHED(weir_acquisition));
+    return end_three(&three, r == -ETIMEDOUT ? 0 : r);
+}
+
+/* Granted, with and without an acquisition from the start; canceled; and dropped. */
+static int run_any_queue(struct whole_set *world)
+{
+    struct weir_completion done;
+    weir_acquisition *kept = NULL;
+    weir_queue *queue;
+    struct three three;
+    int r = begin_three(world, &three);
+
+    if (r == 0 && (r = weir_queue_open(&queue, world->w, 4)) < 0)
+        return end_three(&three, r);
+    if (r < 0)
+        return r;
+    r = weir_queue_submit(queue, three.pool, &want_db, 1, NULL, NULL);
+    if (r == 0 && (r = weir_queue_submit(queue, three.pool, &want_db, 2, &kept, NULL)) == 0) {
+        weir_acquisition *first;
+
+        require(weir_release(&three.held[0]) == 0);
+        for (int i = 0; i < 2000 && (r = weir_queue_reap(queue, &done, 1)) <= 0; i++)
+            calm();
+        require(r == 1 && done.result == 0 && done.user_data == 1);
+        first = done.acquisition;
+        require(weir_release(&first) == 0);
+        for (int i = 0; i < 2000 && (r = weir_queue_reap(queue, &done, 1)) <= 0; i++)
+            pause_ns(MS);
+        require(r == 1 && done.result == 0 && done.acquisition == kept);
+        require(weir_release(&kept) == 0);
+        r = weir_queue_submit(queue, three.pool, &want_db, 3, NULL, NULL);
+        require(r < 0 || weir_queue_cancel(queue, 3) == 1);
+    }
+    weir_queue_close(queue);
+    require(weir_release(&kept) == 0);
+    return end_three(&three, r < 0 ? r : 0);
+}
+
 /* Queues. Each of these closes what it opened, so that only the call under test may fail. */
 
 static bool is_readable(weir_queue *queue)
@@ -776,6 +904,7 @@ static int run_queue_many(struct whole_set *world)
 static const int open_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, 0};
 static const int submit_errors[] = {-ENOMEM, -EMFILE, -EAGAIN, 0};
 
+static const int any_errors[] = {-ENOMEM, -EIO, -ENOEXEC, -EINVAL, -EMFILE, -EAGAIN, 0};
 static const int attach_errors[] = {-ENOMEM, -EMFILE, -EAGAIN, -EIO, 0};
 
 static const struct scenario scenarios[] = {
@@ -786,6 +915,9 @@ static const struct scenario scenarios[] = {
     {"pool_open", run_pool_open, FEW, false},
     {"pool_new", run_pool_new, open_errors, false},
     {"a pool of three", run_pool_of_three, open_errors, false},
+    {"any, submit", run_any_submit, any_errors, false},
+    {"any, acquire in vain", run_any_acquire, any_errors, false},
+    {"any, queue", run_any_queue, any_errors, false},
     {"try", run_try, FEW, false},
     {"take", run_take, FEW, false},
     {"reserve", run_reserve, FEW, false},

@@ -199,8 +199,8 @@ class Check(Directory):
                  "settings": {"capacity": "10"}}]},
             {"name": "plain", "backend": "thread", "strict": False, "fair": True, "per_limit": False,
              "clock": "monotonic", "limits": []}])
-        self.assertEqual(got["pools"], [{"name": "both", "balancer": "round_robin",
-                                         "sets": ["east", "plain"]}])
+        self.assertEqual(got["pools"], [{"name": "both", "balancer": "round_robin", "try": "one",
+                                         "wait": "picked", "sets": ["east", "plain"]}])
 
     def test_five_mistakes(self):
         path = self.write("wrong.yaml", FIVE_MISTAKES)

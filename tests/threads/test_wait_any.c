@@ -51,6 +51,7 @@ struct race {
     weir_queue *queue; /* of this thread alone */
     /* A token that the thread beside it may cancel, and whether that is done with it. */
     pthread_t canceler;
+    uint64_t canceler_random;
     _Atomic(weir_token *) token;
     _Atomic bool has_ended;
     _Atomic unsigned canceling_n;
@@ -177,7 +178,7 @@ static void race_acquisition(struct race *race)
 static void *run_canceler(void *argument)
 {
     struct race *race = argument;
-    uint64_t random = race->random;
+    uint64_t random = race->canceler_random;
 
     while (!atomic_load(&race->has_ended)) {
         weir_token *token;
@@ -321,6 +322,7 @@ static void *run_races(void *argument)
                         .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     uint64_t *ret_n = argument, n = 0;
 
+    race.canceler_random = random_next(&race.random);
     require(race.fd >= 0 && weir_queue_open(&race.queue, w, PAIR) == 0);
     require(pthread_create(&race.canceler, NULL, run_canceler, &race) == 0);
     while (n < races_of_one())

@@ -145,6 +145,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
          -EINVAL, -EINVAL, -EINVAL, 0)                                                             \
     CALL(weir_pool_close, (P(0, world.pool)), 0)                                                   \
     CALL(weir_pool_balancer, (P(0, world.pool)), 0)                                                \
+    CALL(weir_pool_flags, (P(0, world.pool)), 0)                                                   \
     CALL(weir_pool_sets, (P(0, world.pool)), 0)                                                    \
     CALL(weir_pool_set, (P(0, world.pool), 0), 0)                                                  \
     CALL(weir_queue_open, (P(0, &made.queue), P(1, world.w), 4), -EINVAL, -EINVAL)                 \
