@@ -236,12 +236,12 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
  * case needs few registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    weir_acquisition *granted = acquisition_granted(acquisition);
     uint64_t matching;
 
-    if (granted != acquisition)
-        return acquisition_note_use(acquisition, acquisition_update(granted, key, used));
-    /* `fast_ctx` implies HELD. */
+    /* `fast_ctx` implies HELD, and that it stands for no other one. */
+    if (!acquisition->fast_ctx && acquisition_granted(acquisition) != acquisition)
+        return acquisition_note_use(
+            acquisition, acquisition_update(acquisition_granted(acquisition), key, used));
     if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
         return set_is_broken(acquisition->set) ? -EUCLEAN : -EINVAL;
     if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))

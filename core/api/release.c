@@ -2,6 +2,7 @@
 /* Ends of acquisitions: cancellation, the slow path of release, and grants undone. */
 #include "api/wait_group.h"
 
+#include "base/compiler.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "set/set_ops.h"
@@ -185,11 +186,33 @@ static void acquisition_close_fds(const weir_acquisition *acquisition)
         os_close(acquisition->lost_fd);
 }
 
+/* Frees an acquisition with a FREE record, and returns the context. */
+static inline void acquisition_finish(struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
+    if (acquisition->is_timed)
+        timer_thread_forget(acquisition->set->w, acquisition->waiter);
+    if (acquisition->lost_fd >= 0)
+        (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
+    acquisition_close_fds(acquisition);
+    acquisition_free(ctx, acquisition);
+    thread_ctx_return(ctx);
+}
+
+/* Releases an acquisition that stands for others. */
+WEIR_NOINLINE int acquisition_release_group(weir_acquisition *acquisition)
+{
+    int r = wait_group_end(acquisition);
+
+    acquisition_finish(thread_ctx_borrow(acquisition->set), acquisition);
+    return r;
+}
+
 int acquisition_release(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
     struct thread_ctx *ctx;
-    int r = 0, winner_r = 0;
+    int r = 0;
 
     if (instance_is_forked(w)) {
         acquisition_close_fds(acquisition);
@@ -199,7 +222,7 @@ int acquisition_release(weir_acquisition *acquisition)
     cq_forget_acquisition(acquisition);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     if (acquisition->set->ops->winner)
-        winner_r = wait_group_end(acquisition);
+        return acquisition_release_group(acquisition);
     ctx = thread_ctx_borrow(acquisition->set);
     if (acquisition->record)
         r = acquisition_end(ctx, acquisition);
@@ -210,13 +233,6 @@ int acquisition_release(weir_acquisition *acquisition)
         acquisition_warn_missing(acquisition);
         ctx = thread_ctx_borrow(acquisition->set);
     }
-    WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
-    if (acquisition->is_timed)
-        timer_thread_forget(w, acquisition->waiter);
-    if (acquisition->lost_fd >= 0)
-        (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
-    acquisition_close_fds(acquisition);
-    acquisition_free(ctx, acquisition);
-    thread_ctx_return(ctx);
-    return winner_r < 0 ? winner_r : r;
+    acquisition_finish(ctx, acquisition);
+    return r;
 }

@@ -180,8 +180,8 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
 
 /* Delivers the decision on an acquisition, which exists until its release takes the lock. Returns
  * whether its group is decided by that, and in `ret` what to notify without the lock. */
-static bool timer_deliver_locked(struct wait_timer *timer, weir_acquisition *acquisition,
-                                 struct group_notice *ret)
+static bool timer_deliver_acquisition(struct wait_timer *timer, weir_acquisition *acquisition,
+                                      struct group_notice *ret)
 {
     WEIR_INVARIANT(acquisition->waiter && acquisition->is_timed);
     deadline_heap_remove(&timer->heap, acquisition->waiter);
@@ -190,41 +190,27 @@ static bool timer_deliver_locked(struct wait_timer *timer, weir_acquisition *acq
     return acquisition->in_group && wait_group_note(acquisition, ret);
 }
 
-/* Delivers to the timer of the instance, as timer_deliver(). */
-static void timer_deliver_acquisition(struct wait_timer *timer, uint32_t record, uint64_t word)
-{
-    const struct acq_record *r = record_at(timer->heap.region, record);
-    struct group_notice notice;
-    bool must_notify = false;
-
-    pthread_mutex_lock(&timer->lock);
-    if (timer_serves(timer, r, record, word))
-        must_notify = timer_deliver_locked(
-            timer, (weir_acquisition *)(uintptr_t)record_load(&r->data), &notice);
-    pthread_mutex_unlock(&timer->lock);
-    if (must_notify)
-        notify_waiter(notice.set, notice.record, notice.word);
-}
-
 void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
 {
     const struct acq_record *r = record_at(timer->heap.region, record);
+    struct group_notice notice;
     bool must_signal = false;
 
-    if (!timer->number) {
-        timer_deliver_acquisition(timer, record, word);
-        return;
-    }
     pthread_mutex_lock(&timer->lock);
     if (!timer_serves(timer, r, record, word))
         must_signal = false; /* it comes late, or twice */
+    else if (!timer->number)
+        must_signal = timer_deliver_acquisition(
+            timer, (weir_acquisition *)(uintptr_t)record_load(&r->data), &notice);
     /* A proxy record has a mark once its submission has entered the set (cq_submit.c), since other
      * processes may write the shared word. */
     else if (!waiter_is_proxy(r) || record_load(&r->enqueued_ns))
         must_signal = cq_complete(cq_of_timer(timer), record, word);
     pthread_mutex_unlock(&timer->lock);
-    if (must_signal)
+    if (must_signal && timer->number)
         timer_signal(timer);
+    else if (must_signal)
+        notify_waiter(notice.set, notice.record, notice.word);
 }
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
