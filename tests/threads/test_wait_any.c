@@ -361,7 +361,6 @@ static void check_total(uint64_t n)
     printf("%u requests: granted by a %u, b %u, c %u; canceled %u, timed out %u\n", sum, wins[0],
            wins[1], wins[2], canceled_n, timed_out_n);
     require(sum == n);
-    require(n < 1000 || (wins[0] && wins[1] && wins[2] && canceled_n && timed_out_n));
 }
 
 static const char *text_of(const char *kind)
