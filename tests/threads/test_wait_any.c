@@ -289,6 +289,41 @@ static void race_drop(struct race *race)
 
 /* ---- all of them ---- */
 
+static void await_no_waiter(weir_set *set)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    uint64_t end = clock_now() + 20 * SECOND;
+
+    do
+        require(weir_set_stats(set, &stats, NULL, 0) == 2);
+    while (stats.waiting > 0 && clock_now() < end);
+    require(stats.waiting == 0);
+}
+
+/* A request that was granted leaves the other sets, though the program does nothing. */
+static void check_withdrawal(void)
+{
+    struct race race = {.random = test_seed};
+    struct weir_request request = draw_request(&race);
+    weir_acquisition *holders[SETS] = {NULL}, *waits = NULL;
+    weir_pool *of;
+
+    request.timeout_ns = 0;
+    for (int i = 0; i < SETS; i++) {
+        require(weir_pool_open(&of, w, names[i], 0, NULL) == 0);
+        require(weir_try_acquire(of, &request, &holders[i], NULL) == 0);
+        weir_pool_close(of);
+    }
+    require(weir_submit(pool, &request, &waits, NULL) == 1);
+    use(&race, holders[1]);
+    for (int i = 0; i < SETS; i++)
+        await_no_waiter(sets[i]);
+    require(weir_acquisition_result(waits) == 0 && set_of(waits) == 1);
+    use(&race, waits);
+    use(&race, holders[0]);
+    use(&race, holders[2]);
+}
+
 /* Returns how many requests that were. */
 static unsigned run_race(struct race *race)
 {
@@ -388,6 +423,8 @@ int main(int argc, char **argv)
     require(w && weir_pool_open(&pool, w, "p", 0, NULL) == 0);
     for (size_t i = 0; i < SETS; i++)
         sets[i] = weir_pool_set(pool, i);
+    check_withdrawal();
+    n = SETS + 1;
     for (uint64_t i = 0; i < RACERS; i++) {
         cases[i] = random_case(test_seed, i);
         require(pthread_create(&threads[i], NULL, run_races, &cases[i]) == 0);

@@ -3,6 +3,7 @@
  * the dead? */
 #include "processes/shared.h"
 
+#include <errno.h>
 #include <liburing.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -142,11 +143,67 @@ static void another_ring_takes_the_place_of_one_that_was_closed(void **state)
     shared_end();
 }
 
+/* Of a request that waits in two sets one completion is posted. The program uses the acquisition
+ * as that of the set that has granted. */
+static void a_wait_in_several_sets_is_posted_once(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    weir_acquisition *holders[2] = {NULL, NULL}, *waits = NULL;
+    struct shared_request memory;
+    struct io_uring ring;
+    weir_queue *queue;
+    weir_pool *pool, *of[2];
+    weir *w;
+
+    (void)state;
+    shared_begin();
+    w = shared_open("version: 1\nsets:\n"
+                    "  a: { limits: [ { type: resource, key: slot, capacity: 1 } ] }\n"
+                    "  b: { backend: process,\n"
+                    "       limits: [ { type: resource, key: slot, capacity: 1 } ] }\n"
+                    "pools: { p: { sets: [a, b], wait: any } }\n");
+    pool = shared_pool(w, "p");
+    require(io_uring_queue_init(4, &ring, 0) == 0);
+    require(weir_queue_open(&queue, w, 4) == 0);
+    assert_int_equal(weir_queue_attach(queue, ring.ring_fd), 0);
+    for (int i = 0; i < 2; i++) {
+        of[i] = shared_pool(w, names[i]);
+        require(weir_try_acquire(of[i], shared_ask(&memory, "slot", 1, 0), &holders[i], NULL) == 0);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t winner = i % 2;
+
+        require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 1, WEIR_FOREVER), i,
+                                  &waits, NULL) == 0);
+        require(weir_release(&holders[winner]) == 0);
+        assert_int_equal(next_cqe(&ring), i);
+        assert_string_equal(weir_acquisition_set(waits), names[winner]);
+        assert_int_equal(weir_cancel(waits), -EALREADY);
+        holders[winner] = waits;
+        waits = NULL;
+    }
+    require(weir_queue_submit(queue, pool, shared_ask(&memory, "slot", 1, 10 * MS), 9, &waits,
+                              NULL) == 0);
+    assert_int_equal(next_cqe(&ring), 9); /* the time runs out in both */
+    assert_int_equal(weir_acquisition_result(waits), -ETIMEDOUT);
+    require(weir_release(&waits) == 0);
+    weir_queue_close(queue);
+    for (int i = 0; i < 2; i++) {
+        require(weir_release(&holders[i]) == 0);
+        weir_pool_close(of[i]);
+    }
+    weir_pool_close(pool);
+    weir_close(w);
+    io_uring_queue_exit(&ring);
+    shared_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_later_death_keeps_no_thread_busy),
         cmocka_unit_test(another_ring_takes_the_place_of_one_that_was_closed),
+        cmocka_unit_test(a_wait_in_several_sets_is_posted_once),
     };
     struct io_uring ring;
 
