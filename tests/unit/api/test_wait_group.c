@@ -3,6 +3,7 @@
  * Requests that wait in several sets (`wait: any`): by each way of waiting, the first set that is
  * able grants, and the request leaves the others. In every order of what races.
  */
+#include "api/wait_group.h"
 #include "lib/blocked.h"
 #include "lib/world.h"
 #include "unit/mirror.h"
@@ -230,6 +231,35 @@ static void a_surplus_grant_is_undone(void **state)
     expect(2, 0, 1); /* its holder's: that of the surplus grant came back */
     release_one(a);
     let_all_go();
+    close_three();
+}
+
+/* Two sets that grant at once, as the request enters their wait queues: what a thread that submits
+ * sees only if a unit comes back between the probe and the enqueue. */
+static void a_member_that_is_granted_too_late_is_undone(void **state)
+{
+    struct wait_group *group;
+    weir_acquisition *members[2];
+
+    (void)state;
+    needs(HAS_OWN_CLOCK);
+    open_three();
+    group = wait_group_new(world.w, 2);
+    for (int i = 0; i < 2; i++) {
+        struct weir_request asked = request();
+
+        assert_int_equal(weir_submit(pools[i], &asked, &members[i], NULL), 0);
+        assert_true(wait_group_begin_member(group, members[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        wait_group_add_member(group, members[i], 0);
+    assert_false(wait_group_begin_member(group, NULL)); /* it is decided */
+    assert_true(wait_group_complete(group));
+    tick();
+    expect(0, 0, 1); /* the winner */
+    expect(1, 0, 0);
+    wait_group_abandon(group);
+    expect(0, 0, 0);
     close_three();
 }
 
@@ -980,6 +1010,7 @@ int main(int argc, char **argv)
         leak_checked_test(the_first_that_grants_at_once_takes_it),
         leak_checked_test(each_may_win),
         leak_checked_test(a_surplus_grant_is_undone),
+        leak_checked_test(a_member_that_is_granted_too_late_is_undone),
         leak_checked_test(others_are_withdrawn_by_the_timer),
         leak_checked_test(a_cancellation_leaves_all),
         leak_checked_test(a_cancellation_undoes_a_grant_that_is_not_known),
