@@ -156,9 +156,9 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -EEXIST      the set is defined otherwise by the engine that keeps it
  *   -EACCES      the engine that keeps the set does not permit its use
  *   -EOPNOTSUPP  the set is kept by an engine, and the request is nested
- *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, and of one that reads the wall
- *                clock or goes by CLOCK_BOOTTIME: waiting needs the timer thread and some
- *                descriptors
+ *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, of one that reads the wall
+ *                clock or goes by CLOCK_BOOTTIME, and of a pool with WEIR_POOL_WAIT_ANY: waiting
+ *                needs the timer thread and some descriptors
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it; weir_token_cancel does.
@@ -357,12 +357,14 @@ WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
-/* Returns the name of the set that was picked. It lives as long as the acquisition.
- * [one thread, reads] */
+/* Returns the name of the set that was picked. As long as the request waits in several sets
+ * (WEIR_POOL_WAIT_ANY), and if it ends so, that is the name of the pool. It lives as long as the
+ * acquisition. [one thread, reads] */
 WEIR_PUBLIC const char *weir_acquisition_set(const weir_acquisition *acquisition);
 
 /* Returns a value of the `config` map of the set that was picked. It is that of the time of the
- * request, or NULL if there is none, and lives as long as the acquisition. [one thread, reads] */
+ * request, or NULL if there is none or no set was picked yet (WEIR_POOL_WAIT_ANY), and lives as
+ * long as the acquisition. [one thread, reads] */
 WEIR_PUBLIC const char *weir_acquisition_config(const weir_acquisition *acquisition,
                                                 const char *name);
 
@@ -379,7 +381,7 @@ WEIR_PUBLIC int weir_acquisition_config_settings(const weir_acquisition *acquisi
  * Tells the amount of the limit with this key, in its units. Stores in `*ret`, of a granted
  * acquisition what it holds or may use now; of any other what the request asked for. The set's
  * defaults are included, and 0 is a limit that was left out. Returns 0; -ENOENT (the set has no
- * such key), -EINVAL (an argument is NULL), -ECHILD.
+ * such key, or no set was picked yet: WEIR_POOL_WAIT_ANY), -EINVAL (an argument is NULL), -ECHILD.
  * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, const char *key,

@@ -89,7 +89,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsig
  *                request is nested, and `ret` is NULL
  *   -EDEADLK, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
  *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
- *                other processes that share the set, or the timer thread those of the clock
+ *                other processes that share the set, or the timer thread those of the clock; or it
+ *                is a pool with WEIR_POOL_WAIT_ANY, and there can be no timer thread
  * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_submit(weir_queue *queue, weir_pool *pool,
