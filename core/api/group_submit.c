@@ -139,6 +139,7 @@ static int group_enqueue(struct group_submission *submission, struct wait_group 
 
     if (!group)
         return -ENOMEM;
+    balance->best = 0; /* probes say less */
     r = group_enqueue_tries(submission, group);
     if (r < 0) {
         wait_group_abandon(group);
@@ -161,7 +162,8 @@ static int group_begin(weir_pool *pool, const struct weir_request *request,
 {
     struct group_submission submission = {.tries = NULL};
     struct balance *balance = &submission.balance;
-    int r = balance_begin(balance, pool, request, retref, false);
+    struct weir_refusal probed = {.size = sizeof(probed)};
+    int r = balance_begin(balance, pool, request, &probed, false);
 
     if (r < 0)
         return r;
@@ -171,8 +173,11 @@ static int group_begin(weir_pool *pool, const struct weir_request *request,
     do
         r = group_probe(&submission, ret);
     while (balance_again(balance, &r));
+    balance->retref = retref; /* untouched as long as a set may grant */
     if (r < 0 && balance_may_go_on(r) && submission.tries_n)
         r = group_enqueue(&submission, ret_group);
+    else if (r < 0)
+        balance_hand_out(retref, &probed);
     group_free_tries(&submission);
     return r;
 }

@@ -511,6 +511,50 @@ static void sets_that_refuse_are_left_out(void **state)
     close_three();
 }
 
+static void full_sets_refuse_together(void **state)
+{
+    struct weir_refusal why = {.size = sizeof(why)};
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    needs(HAS_OWN_CLOCK);
+    open_text(THREE(", max_waiters: 1", ", max_waiters: 1", ", max_waiters: 1"));
+    hold_all();
+    a = wait_for_any();
+    assert_int_equal(weir_submit(world.pool, ask(), &b, &why), -ENOBUFS);
+    assert_null(b);
+    assert_string_equal(why.set, "a");
+    expect_waiting(1, 1, 1);
+    release(a);
+    let_all_go();
+    close_three();
+}
+
+/* One set can never grant, another one may. */
+static void a_request_that_waits_has_no_refusal(void **state)
+{
+    struct weir_refusal why = {.size = sizeof(why)};
+    struct weir_request asked;
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    needs(HAS_OWN_CLOCK);
+    open_text("version: 1\nsets: { a: { " LIMITS(1) " }, b: { " LIMITS(2) " }, c: { " LIMITS(
+        1) " } }" POOL(""));
+    hold_all();
+    asked = request();
+    asked.amounts = (const struct weir_amount[]){{"slots", 2}, {"calls", 1}};
+    asked.amounts_n = 2;
+    assert_int_equal(weir_submit(world.pool, &asked, &a, &why), 1);
+    assert_null(why.key);
+    expect_waiting(0, 1, 0);
+    let_go(1);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    release_one(a);
+    let_all_go();
+    close_three();
+}
+
 static void the_soonest_refusal_is_told(void **state)
 {
     struct weir_request asked = request();
@@ -1021,6 +1065,8 @@ int main(int argc, char **argv)
         leak_checked_test(each_set_has_its_own_deadline),
         leak_checked_test(a_grant_comes_before_the_last_deadline),
         leak_checked_test(sets_that_refuse_are_left_out),
+        leak_checked_test(full_sets_refuse_together),
+        leak_checked_test(a_request_that_waits_has_no_refusal),
         leak_checked_test(the_soonest_refusal_is_told),
         leak_checked_test(each_queue_stays_first_in_first_out),
         leak_checked_test(a_blocked_thread_is_granted_by_any),
