@@ -125,7 +125,9 @@ struct weir_options source_options(const struct source *source)
                                  .text = source->text,
                                  .text_name = source->file,
                                  .plugin_dirs = source->plugin_dirs,
-                                 .process_dir = source->process_dir};
+                                 .clock = source->clock,
+                                 .process_dir = source->process_dir,
+                                 .flags = source->flags};
 }
 
 void source_complain(const char *command, const struct weir_error *error)

@@ -19,6 +19,8 @@ struct source {
     bool waits_for_place; /* -EUSERS is not reported: the command tries again */
     bool needs_no_config; /* the command line defines the set: no configuration is fine, even if the
                              environment requires one */
+    uint32_t flags;       /* WEIR_OPEN_* */
+    const struct weir_clock *clock; /* borrowed while the instance is opened, or NULL */
 };
 
 /* Options of a source: part of getopt_long's table and of its letters. */

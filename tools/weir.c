@@ -20,6 +20,7 @@ static const char help[] =
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
+    "  weir simulate   say what a configuration would do with recorded traffic\n"
     "  weir plugins    list plugins and refused plugin files\n"
     "  weir plugin     write and test plugins\n"
     "\n"
@@ -41,6 +42,7 @@ static const struct part parts[] = {
     {"plugin", "weir plugin", run_plugin, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},
+    {"simulate", "weir simulate", run_simulate, ENDING_SYSTEM},
     {"stat", "weir stat", run_stat, ENDING_SYSTEM},
     {"top", "weir top", run_top, ENDING_SYSTEM},
     {"why", "weir why", run_why, ENDING_SYSTEM},

@@ -414,3 +414,19 @@ const char *weir_version(void)
 {
     return WEIR_VERSION;
 }
+
+int weir_due_at(weir *w, uint64_t *ret_ns)
+{
+    if (!w || !ret_ns)
+        return -EINVAL;
+    if (instance_is_forked(w))
+        return -ECHILD;
+    *ret_ns = WEIR_FOREVER;
+    for (uint32_t i = 0, n = cq_count(w); i <= n; i++) {
+        uint64_t next_ns = timer_next_ns(timer_at(w, i));
+
+        if (next_ns < *ret_ns)
+            *ret_ns = next_ns;
+    }
+    return 0;
+}

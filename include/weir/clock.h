@@ -77,6 +77,18 @@ WEIR_PUBLIC uint64_t weir_now(weir *w);
  */
 WEIR_PUBLIC int weir_tick(weir *w);
 
+/*
+ * Tells when weir_tick(), or the reap of a completion queue, will have something to decide. For
+ * programs with an injected clock: what moves it stops at each such time, and so decides all at
+ * its exact time. Stores in `*ret_ns` that time of the instance's clock, ns, which may have passed
+ * already; or WEIR_FOREVER: nothing is decided before another call, or a step of the wall clock.
+ * Waiters that are blocked in weir_acquire, and what other processes do, are not looked at. It may
+ * be too early: then nothing is decided, and the next answer is a later one. Any thread. Returns 0,
+ * -EINVAL (an argument is NULL) or -ECHILD.
+ * [any thread, reads]
+ */
+WEIR_PUBLIC int weir_due_at(weir *w, uint64_t *ret_ns);
+
 #ifdef __cplusplus
 }
 #endif

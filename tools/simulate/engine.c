@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: MIT */
+/* The engine of a simulation. */
+#include "engine.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FINISHED_MAX 256
+#define NONE         UINT32_MAX
+
+/* A request that waits or holds something. */
+struct slot {
+    weir_acquisition *acquisition;
+    uint64_t number, arrived_ns, hold_ns;
+    uint64_t values[EVENT_VALUES_MAX];
+    uint32_t set;
+    uint32_t next; /* unused one */
+    bool waits;
+};
+
+/* ---- slots ---- */
+
+static int grow_slots(struct engine *engine)
+{
+    uint32_t n = engine->slots_n > 0 ? 2 * engine->slots_n : 1024;
+    struct slot *grown = realloc(engine->slots, n * sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    engine->slots = grown;
+    for (uint32_t i = n; i-- > engine->slots_n;) {
+        grown[i] = (struct slot){.next = engine->unused};
+        engine->unused = i;
+    }
+    engine->slots_n = n;
+    return 0;
+}
+
+static int take_slot(struct engine *engine, const struct event *event, uint32_t *ret)
+{
+    struct slot *slot;
+    int r = engine->unused == NONE ? grow_slots(engine) : 0;
+
+    if (r < 0)
+        return r;
+    *ret = engine->unused;
+    slot = &engine->slots[*ret];
+    engine->unused = slot->next;
+    slot->acquisition = NULL;
+    slot->number = event->number;
+    slot->arrived_ns = engine->candidate->now_ns;
+    slot->hold_ns = event->hold_ns;
+    memcpy(slot->values, event->values, sizeof(slot->values));
+    slot->set = 0;
+    slot->waits = false;
+    return 0;
+}
+
+static void free_slot(struct engine *engine, uint32_t index)
+{
+    struct slot *slot = &engine->slots[index];
+
+    weir_release(&slot->acquisition);
+    slot->next = engine->unused;
+    engine->unused = index;
+}
+
+static void free_finished(struct engine *engine)
+{
+    while (engine->finished_n > 0)
+        free_slot(engine, engine->finished[--engine->finished_n]);
+}
+
+/* Leaves a slot to be freed later, with others. */
+static void finish_slot(struct engine *engine, uint32_t index)
+{
+    if (engine->finished_n == FINISHED_MAX)
+        free_finished(engine);
+    engine->finished[engine->finished_n++] = index;
+}
+
+/* ---- limits ---- */
+
+/* Returns the index of a set by the name that the library gave. */
+static uint32_t find_set(const struct engine *engine, const char *name)
+{
+    const struct candidate *candidate = engine->candidate;
+
+    for (uint32_t i = 0; i < candidate->sets_n && name; i++)
+        if (candidate->sets[i].name == name || strcmp(candidate->sets[i].name, name) == 0)
+            return i;
+    return 0;
+}
+
+/* Returns the index of the limit that a refusal names, or -1. Limits of one key are told apart by
+ * their address. */
+static int find_limit(const struct engine *engine, uint32_t set, const char *key)
+{
+    const struct candidate_set *of = &engine->candidate->sets[set];
+    const struct candidate_limit *limits = engine->candidate->limits;
+    uint32_t end = of->limits_first + of->limits_n;
+
+    if (!key || *key == '\0')
+        return -1;
+    for (uint32_t i = of->limits_first; i < end; i++)
+        if (limits[i].key == key)
+            return (int)i;
+    for (uint32_t i = of->limits_first; i < end; i++)
+        if (strcmp(limits[i].key, key) == 0)
+            return (int)i;
+    return -1;
+}
+
+static uint64_t value_of_key(const struct engine *engine, const uint64_t *values, unsigned key)
+{
+    return key < engine->options.mapping->amounts_n ? values[key] : 1;
+}
+
+/* Returns how much a request asks of a limit. */
+static uint64_t amount_of(const struct engine *engine, const struct slot *slot, uint32_t limit)
+{
+    int key = engine->limit_keys[limit];
+
+    return key < 0 ? 1 : value_of_key(engine, slot->values, (unsigned)key);
+}
+
+/* ---- decisions ---- */
+
+static void write_decision(const struct engine *engine, const struct slot *slot,
+                           enum decision decision, uint64_t at_ns, int limit)
+{
+    const struct candidate *candidate = engine->candidate;
+
+    if (!engine->options.decisions)
+        return;
+    fprintf(engine->options.decisions, "%" PRIu64 ",%" PRIu64 ",%s,%" PRIu64 ",%s,%s\n",
+            slot->number, slot->arrived_ns, decision_word(decision), at_ns,
+            candidate->sets[slot->set].name, limit >= 0 ? candidate->limits[limit].key : "");
+}
+
+static int on_granted(struct engine *engine, uint32_t index)
+{
+    struct slot *slot = &engine->slots[index];
+    const struct candidate_set *set;
+    uint64_t now_ns = engine->candidate->now_ns;
+
+    if (engine->candidate->sets_n > 1)
+        slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
+    set = &engine->candidate->sets[slot->set];
+    tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits);
+    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
+        tally_units(&engine->tally, i, amount_of(engine, slot, i), now_ns);
+    write_decision(engine, slot, slot->waits ? DECISION_WAITED : DECISION_AT_ONCE, now_ns, -1);
+    slot->waits = false;
+    if (!engine->keeps_nothing)
+        return release_heap_add(&engine->releases, now_ns + slot->hold_ns, index);
+    finish_slot(engine, index);
+    return 0;
+}
+
+static enum decision decision_of(const struct engine *engine, int result)
+{
+    switch (result) {
+    case -EAGAIN:
+        return engine->options.mode == ENGINE_WAIT ? DECISION_MAX_WAIT : DECISION_BUSY;
+    case -ENOBUFS:
+        return DECISION_FULL;
+    case -ERANGE:
+        return DECISION_IMPOSSIBLE;
+    case -ETIMEDOUT:
+        return DECISION_TIMEOUT;
+    default:
+        return DECISION_NEVER;
+    }
+}
+
+static void on_refused(struct engine *engine, uint32_t index, int result,
+                       const struct weir_refusal *refusal)
+{
+    struct slot *slot = &engine->slots[index];
+    enum decision decision = decision_of(engine, result);
+    int limit;
+
+    slot->set = find_set(engine, refusal->set);
+    limit = find_limit(engine, slot->set, refusal->key);
+    if (limit >= 0)
+        engine->tally.limits[limit].refused++;
+    tally_refusal(&engine->tally, engine->candidate->now_ns, decision);
+    write_decision(engine, slot, decision, engine->candidate->now_ns, limit);
+    slot->waits = false;
+}
+
+/* Reports an error of the library that is no decision. */
+static int fail(const struct engine *engine, const struct slot *slot, int r,
+                const struct weir_refusal *refusal)
+{
+    fprintf(stderr, "%s: %s: event %" PRIu64 ": %s%s%s\n", engine->candidate->command,
+            engine->candidate->name, slot ? slot->number : 0, strerror(-r),
+            refusal && refusal->reason ? ": " : "",
+            refusal && refusal->reason ? refusal->reason : "");
+    return r;
+}
+
+/* ---- the passing of time ---- */
+
+static int on_completion(struct engine *engine, const struct weir_completion *completion)
+{
+    uint32_t index = (uint32_t)completion->user_data;
+    struct slot *slot = &engine->slots[index];
+
+    if (!slot->waits)
+        return 0; /* it was decided by its submission, and counted then */
+    engine->waiting_n--;
+    if (completion->result == 0)
+        return on_granted(engine, index);
+    if (decision_of(engine, completion->result) == DECISION_NEVER)
+        return fail(engine, slot, completion->result, NULL);
+    on_refused(engine, index, completion->result, &completion->refusal);
+    free_slot(engine, index);
+    return 0;
+}
+
+/* Takes all completions that are there, and lets the library decide what is due. */
+static int reap(struct engine *engine)
+{
+    struct weir_completion done[64];
+    int n, r = 0;
+
+    do {
+        n = weir_queue_reap(engine->queue, done, 64);
+        for (int i = 0; i < n && r == 0; i++)
+            r = on_completion(engine, &done[i]);
+    } while (n == 64 && r == 0);
+    if (n < 0)
+        return fail(engine, NULL, n, NULL);
+    free_finished(engine);
+    return r;
+}
+
+static uint64_t used_of(const struct engine *engine, const struct slot *slot, unsigned key)
+{
+    int used = key < engine->options.mapping->amounts_n ? engine->used[key] : -1;
+
+    return used >= 0 ? slot->values[used] : value_of_key(engine, slot->values, key);
+}
+
+/* Reports what was used, where that is required, or differs. */
+static void report_use(struct engine *engine, struct slot *slot)
+{
+    const int *limits = &engine->key_limits[(size_t)slot->set * ENGINE_KEYS_MAX];
+
+    for (unsigned key = 0; key < engine->keys_n; key++) {
+        uint64_t amount = value_of_key(engine, slot->values, key);
+        uint64_t used = used_of(engine, slot, key);
+        enum weir_limit_type type;
+
+        if (limits[key] < 0 || amount == 0)
+            continue;
+        type = engine->candidate->limits[limits[key]].type;
+        if (type == WEIR_LIMIT_CALL && used > amount)
+            used = amount;
+        if (type == WEIR_LIMIT_RATE || (type == WEIR_LIMIT_CALL && (amount > 1 || used != amount)))
+            weir_update(slot->acquisition, engine->keys[key], used);
+    }
+}
+
+static void release(struct engine *engine, uint32_t index)
+{
+    struct slot *slot = &engine->slots[index];
+    const struct candidate_set *set = &engine->candidate->sets[slot->set];
+
+    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
+        if (engine->candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
+            tally_released(&engine->tally, i, amount_of(engine, slot, i),
+                           engine->candidate->now_ns);
+    report_use(engine, slot);
+    free_slot(engine, index);
+}
+
+/* Moves the clock to `at_ns`, or as far as there is something to do, and stops where something is
+ * due or is released. */
+static int move_clock(struct engine *engine, uint64_t at_ns)
+{
+    struct candidate *candidate = engine->candidate;
+    int r = 0;
+
+    while (r == 0) {
+        uint64_t due_ns = WEIR_FOREVER, release_ns = release_heap_next_ns(&engine->releases);
+        uint64_t next_ns;
+
+        if (engine->waiting_n > 0)
+            weir_due_at(candidate->w, &due_ns);
+        next_ns = due_ns <= release_ns ? due_ns : release_ns;
+        if (next_ns == WEIR_FOREVER || next_ns > at_ns)
+            break;
+        if (next_ns > candidate->now_ns)
+            candidate->now_ns = next_ns;
+        if (due_ns > release_ns)
+            release(engine, release_heap_take(&engine->releases));
+        if (engine->waiting_n > 0)
+            r = reap(engine);
+    }
+    if (at_ns != WEIR_FOREVER && at_ns > candidate->now_ns)
+        candidate->now_ns = at_ns;
+    return r;
+}
+
+/* ---- requests ---- */
+
+static unsigned fill_amounts(const struct engine *engine, const struct event *event,
+                             struct weir_amount *ret)
+{
+    for (unsigned i = 0; i < engine->keys_n; i++)
+        ret[i] = (struct weir_amount){engine->keys[i], value_of_key(engine, event->values, i)};
+    return engine->keys_n;
+}
+
+/* Finds the limit that a waiter's wait queue waits for: a try of the same request must wait, too,
+ * and says so. */
+static void find_binding(struct engine *engine, const struct slot *slot,
+                         const struct weir_request *request)
+{
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_acquisition *acquisition = NULL;
+    uint32_t set = 0;
+    int limit = -1;
+
+    if (engine->candidate->sets_n > 1)
+        set = find_set(engine, weir_acquisition_set(slot->acquisition));
+    if (weir_try_acquire(engine->candidate->sets[set].pool, request, &acquisition, &refusal) ==
+        -EAGAIN)
+        limit = find_limit(engine, set, refusal.key);
+    weir_release(&acquisition); /* which undoes a grant that no call has reported */
+    if (limit >= 0)
+        engine->tally.limits[limit].waited++;
+}
+
+static int start_waiting(struct engine *engine, uint32_t index, const struct weir_request *request)
+{
+    struct slot *slot = &engine->slots[index];
+
+    slot->waits = true;
+    if (++engine->waiting_n > engine->tally.waiting_most)
+        engine->tally.waiting_most = engine->waiting_n;
+    find_binding(engine, slot, request);
+    return 0;
+}
+
+/* Submits to the completion queue. What is decided at once is known here already, so its completion
+ * is left where it is until there are some: each emptied queue would cost two system calls. */
+static int submit(struct engine *engine, uint32_t index, const struct weir_request *request)
+{
+    struct slot *slot = &engine->slots[index];
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    int r = weir_queue_submit(engine->queue, engine->candidate->pool, request, index,
+                              &slot->acquisition, &refusal);
+
+    if (r == -ENOSPC) {
+        fprintf(stderr,
+                "%s: %s: event %" PRIu64 ": %u requests wait: a timeout, max_wait or max_waiters "
+                "bounds them\n",
+                engine->candidate->command, engine->candidate->name, slot->number,
+                engine->waiting_n);
+        return r;
+    }
+    if (r < 0 && decision_of(engine, r) == DECISION_NEVER)
+        return fail(engine, slot, r, &refusal);
+    if (r == 0)
+        r = weir_acquisition_result(slot->acquisition);
+    if (r == -EINPROGRESS)
+        return start_waiting(engine, index, request);
+    if (r == 0)
+        return on_granted(engine, index);
+    if (decision_of(engine, r) == DECISION_NEVER)
+        return fail(engine, slot, r, &refusal);
+    if (slot->acquisition)
+        weir_acquisition_refusal(slot->acquisition, &refusal);
+    on_refused(engine, index, r, &refusal);
+    finish_slot(engine, index);
+    return 0;
+}
+
+/* Makes a request that does not wait. */
+static int try_now(struct engine *engine, uint32_t index, const struct weir_request *request)
+{
+    struct slot *slot = &engine->slots[index];
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_pool *pool = engine->candidate->pool;
+    int r = engine->options.mode == ENGINE_TAKE
+                ? weir_take(pool, request, &refusal)
+                : weir_try_acquire(pool, request, &slot->acquisition, &refusal);
+
+    if (r == 0)
+        return on_granted(engine, index);
+    if (decision_of(engine, r) == DECISION_NEVER)
+        return fail(engine, slot, r, &refusal);
+    on_refused(engine, index, r, &refusal);
+    finish_slot(engine, index);
+    return 0;
+}
+
+int engine_feed(struct engine *engine, const struct event *event)
+{
+    struct weir_amount amounts[ENGINE_KEYS_MAX];
+    struct weir_request request = {.size = sizeof(request),
+                                   .amounts = amounts,
+                                   .amounts_n = fill_amounts(engine, event, amounts),
+                                   .timeout_ns = engine->options.timeout_ns,
+                                   .max_wait_ns = engine->options.max_wait_ns,
+                                   .route = event->route};
+    uint32_t index = NONE;
+    int r = move_clock(engine, event->at_ns);
+
+    if (event->subject_size > 0) {
+        request.subject = event->subject;
+        request.subject_size = event->subject_size;
+    }
+    if (r == 0)
+        r = take_slot(engine, event, &index);
+    if (r < 0)
+        return r;
+    tally_arrival(&engine->tally, engine->candidate->now_ns);
+    r = engine->options.mode == ENGINE_WAIT ? submit(engine, index, &request)
+                                            : try_now(engine, index, &request);
+    if (r == 0 && engine->finished_n == FINISHED_MAX)
+        r = engine->options.mode == ENGINE_WAIT ? reap(engine) : (free_finished(engine), 0);
+    return r;
+}
+
+/* Counts the requests that wait for ever. */
+static void end_waits(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->slots_n && engine->waiting_n > 0; i++) {
+        if (!engine->slots[i].waits)
+            continue;
+        engine->waiting_n--;
+        on_refused(engine, i, -ECANCELED, &(struct weir_refusal){.size = 0});
+    }
+}
+
+int engine_finish(struct engine *engine)
+{
+    int r = move_clock(engine, WEIR_FOREVER);
+
+    if (r == 0 && engine->queue)
+        r = reap(engine);
+    if (r == 0)
+        end_waits(engine);
+    tally_finish(&engine->tally, engine->candidate->now_ns);
+    return r;
+}
+
+/* ---- opening ---- */
+
+/* Adds the keys of rates that the traffic does not name: 1 of each is requested. */
+static void add_rates(struct engine *engine)
+{
+    const struct candidate *candidate = engine->candidate;
+
+    for (uint32_t i = 0; i < candidate->limits_n && engine->keys_n < ENGINE_KEYS_MAX; i++) {
+        unsigned key = 0;
+
+        while (key < engine->keys_n && strcmp(engine->keys[key], candidate->limits[i].key) != 0)
+            key++;
+        if (key == engine->keys_n && candidate->limits[i].type == WEIR_LIMIT_RATE)
+            engine->keys[engine->keys_n++] = candidate->limits[i].key;
+    }
+}
+
+/* Connects keys and limits. Returns 0, or -ENOENT after a message: a key has no limit. */
+static int connect_keys(struct engine *engine)
+{
+    const struct candidate *candidate = engine->candidate;
+    bool is_known[ENGINE_KEYS_MAX] = {false};
+
+    for (size_t i = 0; i < (size_t)candidate->sets_n * ENGINE_KEYS_MAX; i++)
+        engine->key_limits[i] = -1;
+    for (uint32_t i = 0; i < candidate->limits_n; i++) {
+        const struct candidate_limit *limit = &candidate->limits[i];
+
+        engine->limit_keys[i] = -1;
+        for (unsigned key = 0; key < engine->keys_n; key++) {
+            int *first = &engine->key_limits[(size_t)limit->set * ENGINE_KEYS_MAX + key];
+
+            if (strcmp(engine->keys[key], limit->key) != 0)
+                continue;
+            engine->limit_keys[i] = (int)key;
+            is_known[key] = true;
+            if (*first < 0)
+                *first = (int)i;
+        }
+    }
+    for (unsigned key = 0; key < engine->keys_n; key++) {
+        if (!is_known[key]) {
+            fprintf(stderr, "%s: %s: no limit has the key `%s`\n", candidate->command,
+                    candidate->name, engine->keys[key]);
+            return -ENOENT;
+        }
+    }
+    return 0;
+}
+
+/* Finds what is used of each amount. Returns 0, or -ENOENT after a message. */
+static int connect_used(struct engine *engine)
+{
+    const struct mapping *mapping = engine->options.mapping;
+
+    for (unsigned i = 0; i < EVENT_VALUES_MAX; i++)
+        engine->used[i] = -1;
+    for (unsigned used = mapping->amounts_n; used < mapping->values_n; used++) {
+        unsigned key = 0;
+
+        while (key < mapping->amounts_n && strcmp(mapping->keys[key], mapping->keys[used]) != 0)
+            key++;
+        if (key == mapping->amounts_n) {
+            fprintf(stderr, "%s: --used %s needs --amount %s\n", engine->candidate->command,
+                    mapping->keys[used], mapping->keys[used]);
+            return -ENOENT;
+        }
+        engine->used[key] = (int)used;
+    }
+    return 0;
+}
+
+static int open_keys(struct engine *engine)
+{
+    const struct candidate *candidate = engine->candidate;
+    const struct mapping *mapping = engine->options.mapping;
+    int r;
+
+    for (unsigned i = 0; i < mapping->amounts_n; i++)
+        engine->keys[engine->keys_n++] = mapping->keys[i];
+    add_rates(engine);
+    engine->key_limits =
+        calloc((size_t)candidate->sets_n * ENGINE_KEYS_MAX, sizeof(*engine->key_limits));
+    engine->limit_keys = calloc((size_t)candidate->limits_n + 1, sizeof(*engine->limit_keys));
+    if (!engine->key_limits || !engine->limit_keys)
+        return -ENOMEM;
+    r = connect_keys(engine);
+    engine->keeps_nothing = mapping->values_n == mapping->amounts_n;
+    for (uint32_t i = 0; i < candidate->limits_n; i++)
+        if (candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
+            engine->keeps_nothing = false;
+    return r < 0 ? r : connect_used(engine);
+}
+
+int engine_open(struct engine *ret, struct candidate *candidate,
+                const struct engine_options *options)
+{
+    int r;
+
+    *ret = (struct engine){.options = *options, .candidate = candidate, .unused = NONE};
+    r = tally_open(&ret->tally, candidate, candidate->now_ns);
+    ret->tally.targets = options->targets;
+    targets_clear(&ret->tally.targets);
+    ret->finished = calloc(FINISHED_MAX, sizeof(*ret->finished));
+    if (r == 0 && !ret->finished)
+        r = -ENOMEM;
+    if (r == 0)
+        r = open_keys(ret);
+    if (r == 0 && options->mode == ENGINE_WAIT)
+        r = weir_queue_open(&ret->queue, candidate->w, ENGINE_WAITING_MAX);
+    if (r < 0 && r != -ENOENT)
+        fprintf(stderr, "%s: %s\n", candidate->command, strerror(-r));
+    if (r < 0)
+        engine_close(ret);
+    return r;
+}
+
+void engine_close(struct engine *engine)
+{
+    weir_queue_close(engine->queue);
+    for (uint32_t i = 0; i < engine->slots_n; i++)
+        weir_release(&engine->slots[i].acquisition);
+    free(engine->slots);
+    free(engine->finished);
+    free(engine->key_limits);
+    free(engine->limit_keys);
+    release_heap_free(&engine->releases);
+    tally_close(&engine->tally);
+    *engine = (struct engine){.unused = NONE};
+}

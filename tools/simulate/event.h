@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* An event of the traffic: one request. */
+#ifndef WEIR_TOOLS_SIMULATE_EVENT_H
+#define WEIR_TOOLS_SIMULATE_EVENT_H
+
+#include <stdint.h>
+
+#define EVENT_VALUES_MAX 8
+/* Longer subjects are cut, and end with a hash of what is cut. */
+#define EVENT_SUBJECT_MAX 64
+
+struct event {
+    uint64_t at_ns;   /* since 1970, or of whatever clock the traffic goes by */
+    uint64_t hold_ns; /* from its grant to its release */
+    uint64_t route;
+    uint64_t number; /* its line in the input, or its place in a generated load, from 1 */
+    uint64_t values[EVENT_VALUES_MAX]; /* amounts requested, then amounts used: see mapping.h */
+    uint32_t subject_size;             /* 0: none */
+    char subject[EVENT_SUBJECT_MAX];
+};
+
+#endif
