@@ -105,12 +105,15 @@ static void deadline_set(struct connection *c, struct deadlines *list, uint64_t 
 static void arm_timer(struct server *s)
 {
     uint64_t at_ns = s->accept_again_ns;
+    uint64_t due_ns = trace_due_ns(&s->service.trace, s->service.weir);
     struct itimerspec when = {0};
 
     if (s->idle.first && (at_ns == 0 || s->idle.first->deadline_ns < at_ns))
         at_ns = s->idle.first->deadline_ns;
     if (s->work.first && (at_ns == 0 || s->work.first->deadline_ns < at_ns))
         at_ns = s->work.first->deadline_ns;
+    if (due_ns != 0 && (at_ns == 0 || due_ns < at_ns))
+        at_ns = due_ns;
     if (at_ns == s->armed_ns)
         return;
     s->armed_ns = at_ns;
@@ -152,12 +155,20 @@ static void accept_stop(struct server *s)
 
 /* ---- requests ---- */
 
+static struct trace_request traced(const struct job *job, uint64_t used)
+{
+    return (struct trace_request){job->arrived_ns, job->tokens, used};
+}
+
 /* Releases the acquisition of the connection, waiting or held; `used` is charged to the client. */
 static void release(struct server *s, struct connection *c, const char *event, uint64_t used)
 {
+    const struct trace_request request = traced(&c->job, used);
     uint64_t since_ns = now_ns();
     char set[256];
 
+    trace_move(&s->service.trace, s->service.weir);
+    trace_released(&s->service.trace, &request, c->acquisition);
     snprintf(set, sizeof(set), "%s", weir_acquisition_set(c->acquisition));
     if (c->job.tokens > 0)
         weir_update(c->acquisition, "tokens", used);
@@ -168,6 +179,7 @@ static void release(struct server *s, struct connection *c, const char *event, u
 static void hang_up(struct server *s, struct connection *c)
 {
     if (c->state == WAITING) {
+        trace_move(&s->service.trace, s->service.weir);
         weir_cancel(c->acquisition); /* if it was granted just now, none of it was used */
         release(s, c, "left", 0);
     }
@@ -217,6 +229,9 @@ static void finish_work(struct server *s, struct connection *c)
 static void refuse(struct server *s, struct connection *c, int result,
                    const struct weir_refusal *refusal)
 {
+    const struct trace_request request = traced(&c->job, 0);
+
+    trace_refused(&s->service.trace, &request, result, refusal->set);
     service_log(&s->service, "refused", &c->job, refusal->set, c->job.tokens, c->job.asked_ns);
     answer_refused(&c->reply, result, refusal, c->keep_alive);
     weir_release(&c->acquisition);
@@ -246,8 +261,10 @@ static void ask(struct server *s, struct connection *c)
     const struct weir_request request = {
         .size = sizeof(request), .amounts = &tokens, .amounts_n = 1};
     struct weir_refusal refusal = {.size = sizeof(refusal)};
-    int e = weir_submit(s->service.pool, &request, &c->acquisition, &refusal);
+    int e;
 
+    c->job.arrived_ns = trace_move(&s->service.trace, s->service.weir);
+    e = weir_submit(s->service.pool, &request, &c->acquisition, &refusal);
     if (e < 0)
         refuse(s, c, e, &refusal);
     else if (e == 0)
@@ -442,6 +459,7 @@ static void on_timer(struct server *s, void *owner)
     if (read(s->timer, &expirations, sizeof(expirations)) < 0)
         return;
     s->armed_ns = 0;
+    trace_move(&s->service.trace, s->service.weir);
     while ((c = s->work.first) && c->deadline_ns <= now) {
         finish_work(s, c);
         run(s, c);

@@ -41,7 +41,8 @@ static int usage(const struct service *service)
             "  --service-ms N     work this long on a request that has no X-Service-Ms (5)\n"
             "  --idle-ms N        give a client this long to send a request (10000)\n"
             "  --connections N    serve at most this many clients at a time (256)\n"
-            "  --log FILE         append a line for each event of a request\n",
+            "  --log FILE         append a line for each event of a request\n"
+            "  --trace FILE       write a trace for `weir simulate` (epoll_server)\n",
             service->name);
     return EX_USAGE;
 }
@@ -64,13 +65,10 @@ static uint64_t number(const struct service *service, const char *text, uint64_t
 static int read_options(struct service *service, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"pool", required_argument, NULL, 'p'},
-        {"port", required_argument, NULL, 'n'},
-        {"service-ms", required_argument, NULL, 's'},
-        {"idle-ms", required_argument, NULL, 'i'},
-        {"connections", required_argument, NULL, 'c'},
-        {"log", required_argument, NULL, 'l'},
-        {NULL, 0, NULL, 0},
+        {"pool", required_argument, NULL, 'p'},        {"port", required_argument, NULL, 'n'},
+        {"service-ms", required_argument, NULL, 's'},  {"idle-ms", required_argument, NULL, 'i'},
+        {"connections", required_argument, NULL, 'c'}, {"log", required_argument, NULL, 'l'},
+        {"trace", required_argument, NULL, 't'},       {NULL, 0, NULL, 0},
     };
     int option;
 
@@ -87,6 +85,8 @@ static int read_options(struct service *service, int argc, char **argv)
             service->connections_max = (unsigned)number(service, optarg, 10000);
         else if (option == 'l')
             service->log_file = optarg;
+        else if (option == 't')
+            service->trace_file = optarg;
         else
             return usage(service);
     }
@@ -131,9 +131,11 @@ static void on_log(void *userdata, enum weir_log_level level, const char *messag
 
 static int open_weir(struct service *service)
 {
+    struct weir_clock clock;
     const struct weir_options options = {
         .size = sizeof(options),
         .file = service->file,
+        .clock = trace_clock(&service->trace, &clock),
         .log = on_log,
         .complaint = on_complaint,
         .userdata = service,
@@ -152,6 +154,22 @@ static int open_weir(struct service *service)
     return e < 0 ? EX_CONFIG : 0;
 }
 
+/* Opens the log and the trace, as far as they are wanted. */
+static int open_files(struct service *service)
+{
+    const char *file = service->trace_file;
+    int e = file ? trace_open(&service->trace, file) : 0;
+
+    if (e == 0 && service->log_file) {
+        file = service->log_file;
+        service->log = fopen(file, "ae");
+        e = service->log ? 0 : -errno;
+    }
+    if (e < 0)
+        fprintf(stderr, "%s: %s: %s\n", service->name, file, strerror(-e));
+    return e < 0 ? EX_CANTCREAT : 0;
+}
+
 int service_open(struct service *service, int argc, char **argv)
 {
     int e;
@@ -167,13 +185,8 @@ int service_open(struct service *service, int argc, char **argv)
     if (e == 0)
         e = reserve_descriptors(service);
     if (e == 0)
-        e = open_weir(service);
-    if (e != 0 || !service->log_file)
-        return e;
-    service->log = fopen(service->log_file, "ae");
-    if (!service->log)
-        fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
-    return service->log ? 0 : EX_CANTCREAT;
+        e = open_files(service);
+    return e == 0 ? open_weir(service) : e;
 }
 
 void service_close(struct service *service)
@@ -182,6 +195,8 @@ void service_close(struct service *service)
     service->weir = weir_close(service->weir);
     if (service->log && fclose(service->log) != 0)
         fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
+    if (!trace_close(&service->trace))
+        fprintf(stderr, "%s: %s: cannot be written\n", service->name, service->trace_file);
 }
 
 int service_listen(const struct service *service, int flags)
@@ -238,6 +253,7 @@ int job_read(struct service *service, struct job *job, const struct http_input *
         return 400;
     job->work_ns = work_ms * NS_PER_MS;
     job->asked_ns = now_ns();
+    job->arrived_ns = 0;
     return 0;
 }
 

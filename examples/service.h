@@ -7,6 +7,7 @@
 #define WEIR_EXAMPLES_SERVICE_H
 
 #include "http.h"
+#include "trace.h"
 #include <stdio.h>
 #include <weir/weir.h>
 
@@ -15,6 +16,7 @@ struct service {
     const char *file;      /* configuration file */
     const char *pool_name; /* pool that admits requests */
     const char *log_file;
+    const char *trace_file; /* of epoll_server alone */
     uint16_t port;
     uint64_t work_ns; /* default time of work for a request */
     uint64_t idle_ns; /* limit for a client to send a request, or to take a response */
@@ -23,6 +25,7 @@ struct service {
     weir *weir;
     weir_pool *pool;
     FILE *log; /* NULL: none */
+    struct trace trace;
     uint64_t jobs_n;
 };
 
@@ -33,6 +36,7 @@ struct job {
     uint64_t used;   /* tokens used: X-Used */
     uint64_t work_ns;
     uint64_t asked_ns;
+    uint64_t arrived_ns; /* by the clock of the trace; 0: there is none */
 };
 
 /* Reads options, opens weir and the log. Returns 0, or an exit status after a message. */

@@ -595,6 +595,10 @@ int main(int argc, char **argv)
     static struct server s;
     int status = service_open(&s.service, argc, argv);
 
+    if (status == 0 && s.service.trace_file) {
+        fprintf(stderr, "%s: only epoll_server keeps a trace\n", argv[0]);
+        status = EX_USAGE;
+    }
     s.signals = status == 0 ? service_signals(&s.service) : -1;
     if (status == 0)
         status = s.signals >= 0 ? run(&s) : EX_OSERR;
