@@ -43,7 +43,7 @@ static int choose_target(struct candidate *candidate, weir *w, const char *targe
     weir_pool_close(pool);
     if (r < 0) {
         source_complain(candidate->command, &error);
-        return r;
+        return -EINVAL;
     }
     candidate->target = strdup(name);
     return candidate->target ? 0 : -ENOMEM;
@@ -64,8 +64,8 @@ int candidate_read(struct candidate *ret, const struct source *source, const cha
     ret->name = ret->source.file ? ret->source.file : "WEIR_CONFIG";
     r = source_open(&ret->source, NULL, command, &w);
     if (r < 0)
-        return r;
-    if (!ret->text) { /* it opened, so it was readable a moment ago */
+        return ret->text ? -EINVAL : -EIO;
+    if (!ret->text) { /* it is there again, or is no text */
         fprintf(stderr, "%s: %s: cannot be read\n", command, ret->name);
         r = -EIO;
     }
@@ -230,7 +230,7 @@ int candidate_find_limit(const struct candidate *candidate, const char *name)
 {
     const char *sign = strrchr(name, '#');
     size_t n = sign ? (size_t)(sign - name) : strlen(name);
-    int found = -ENOENT;
+    int found = -EINVAL;
     uint64_t wanted = 0;
 
     if (sign && (units_parse(UNITS_AMOUNT, sign + 1, &wanted) < 0 || wanted == 0))
@@ -241,7 +241,7 @@ int candidate_find_limit(const struct candidate *candidate, const char *name)
         if (found >= 0) {
             fprintf(stderr, "%s: several limits are `%s`: say SET/KEY, or SET/KEY#N\n",
                     candidate->command, name);
-            return -ENOENT;
+            return -EINVAL;
         }
         found = (int)i;
     }

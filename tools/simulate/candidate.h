@@ -44,8 +44,8 @@ struct candidate {
 
 /*
  * Reads a configuration, and chooses the pool or set: `target`, or the only one if that is NULL.
- * All complaints are reported. Returns 0 or a negative errno. The source is that of the command
- * line, and lives as long as the candidate, which is closed whatever comes back.
+ * All complaints are reported. Returns 0, -EINVAL (something is wrong) or -EIO. The source is that
+ * of the command line, and lives as long as the candidate, which is closed whatever comes back.
  */
 int candidate_read(struct candidate *ret, const struct source *source, const char *target,
                    const char *command);
@@ -56,7 +56,7 @@ int candidate_open(struct candidate *candidate, uint64_t now_ns, const struct ca
 
 void candidate_close(struct candidate *candidate);
 
-/* Finds a limit by [SET/]KEY[#N], N from 1 among those with the key. Returns its index, or -ENOENT
+/* Finds a limit by [SET/]KEY[#N], N from 1 among those with the key. Returns its index, or -EINVAL
  * after a message. The candidate is open. */
 int candidate_find_limit(const struct candidate *candidate, const char *name);
 

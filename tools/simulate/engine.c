@@ -468,7 +468,7 @@ static void add_rates(struct engine *engine)
     }
 }
 
-/* Connects keys and limits. Returns 0, or -ENOENT after a message: a key has no limit. */
+/* Connects keys and limits. Returns 0, or -EINVAL after a message: a key has no limit. */
 static int connect_keys(struct engine *engine)
 {
     const struct candidate *candidate = engine->candidate;
@@ -495,13 +495,13 @@ static int connect_keys(struct engine *engine)
         if (!is_known[key]) {
             fprintf(stderr, "%s: %s: no limit has the key `%s`\n", candidate->command,
                     candidate->name, engine->keys[key]);
-            return -ENOENT;
+            return -EINVAL;
         }
     }
     return 0;
 }
 
-/* Finds what is used of each amount. Returns 0, or -ENOENT after a message. */
+/* Finds what is used of each amount. Returns 0, or -EINVAL after a message. */
 static int connect_used(struct engine *engine)
 {
     const struct mapping *mapping = engine->options.mapping;
@@ -516,7 +516,7 @@ static int connect_used(struct engine *engine)
         if (key == mapping->amounts_n) {
             fprintf(stderr, "%s: --used %s needs --amount %s\n", engine->candidate->command,
                     mapping->keys[used], mapping->keys[used]);
-            return -ENOENT;
+            return -EINVAL;
         }
         engine->used[key] = (int)used;
     }
@@ -561,7 +561,7 @@ int engine_open(struct engine *ret, struct candidate *candidate,
         r = open_keys(ret);
     if (r == 0 && options->mode == ENGINE_WAIT)
         r = weir_queue_open(&ret->queue, candidate->w, ENGINE_WAITING_MAX);
-    if (r < 0 && r != -ENOENT)
+    if (r < 0 && r != -EINVAL)
         fprintf(stderr, "%s: %s\n", candidate->command, strerror(-r));
     if (r < 0)
         engine_close(ret);

@@ -16,12 +16,12 @@
 #define PANEL       1500 /* height of a panel's axes */
 #define PANEL_GAP   900
 #define LEGEND_LINE 180
-#define LETTER      62 /* mean width of a small letter */
+#define LETTER      70 /* mean width of a small letter */
 
 #define LIMITS_MAX 10 /* limits with a line */
 #define USED_CUT   1500
 #define NS_PER_S   UINT64_C(1000000000)
-#define ARRIVED    "#9aa5b1"
+#define LONGEST    "#9aa5b1"
 #define GRANTED    "#52b788"
 #define REFUSED    "#c8443c"
 
@@ -266,7 +266,7 @@ static uint64_t most_of(const struct simulation *simulation, plot_value value)
 static void draw_traffic(struct panel *panel, const struct simulation *simulation)
 {
     static const struct legend legend[] = {
-        {"arrived", ARRIVED}, {"granted", GRANTED}, {"refused", REFUSED}};
+        {"arrived", SVG_INK}, {"granted", GRANTED}, {"refused", REFUSED}};
     uint64_t most = most_of(simulation, value_arrived), step;
     uint64_t decided = most_of(simulation, value_decided);
 
@@ -290,7 +290,7 @@ static void draw_traffic(struct panel *panel, const struct simulation *simulatio
 static void draw_waits(struct panel *panel, const struct simulation *simulation)
 {
     static const struct legend legend[] = {
-        {"maximum", ARRIVED}, {"99th percentile", "#c05621"}, {"median", "#2b6cb0"}};
+        {"maximum", LONGEST}, {"99th percentile", "#c05621"}, {"median", "#2b6cb0"}};
     uint64_t most = most_of(simulation, value_max);
     char text[FIGURE_MAX];
 
@@ -304,7 +304,7 @@ static void draw_waits(struct panel *panel, const struct simulation *simulation)
     draw_times(panel);
     for (uint64_t at = panel->low; at <= panel->high; at *= 10)
         draw_mark(panel, at, at == panel->low ? "less" : figure_duration(at, text));
-    draw_steps(panel, value_max, 0, ARRIVED, false);
+    draw_steps(panel, value_max, 0, LONGEST, false);
     draw_steps(panel, value_p99, 0, "#c05621", false);
     draw_steps(panel, value_p50, 0, "#2b6cb0", false);
 }

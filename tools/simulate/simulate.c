@@ -232,8 +232,7 @@ static int ending_of(int r)
     case 0:
         return ENDING_FINE;
     case -EINVAL:
-    case -ENOENT:
-    case -ENODATA:
+    case -ENODATA: /* there are no events */
         return ENDING_COMPLAINTS;
     default:
         return ENDING_SYSTEM;

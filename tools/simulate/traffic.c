@@ -13,11 +13,11 @@ static const char *traffic_name(const struct traffic *traffic)
     return strcmp(traffic->options->path, "-") == 0 ? "<stdin>" : traffic->options->path;
 }
 
-/* Reports an error of the system. Returns it. */
+/* Reports an error of the system. Returns -EIO. */
 static int fail(const struct traffic *traffic, int r)
 {
     fprintf(stderr, "%s: %s: %s\n", traffic->command, traffic_name(traffic), strerror(-r));
-    return r;
+    return -EIO;
 }
 
 /* Counts a wrong line, and reports it if it is one of the first. Returns 0, or -EINVAL: the input
@@ -44,6 +44,8 @@ static int open_format(struct traffic *traffic)
     r = lines_next(&traffic->lines, &line);
     if (r < 0)
         return fail(traffic, r);
+    if (r == 0)
+        return 0; /* there is nothing to be read */
     if (format->kind == LINE_UNKNOWN)
         format->kind = line_kind_guess(line);
     missing = line_format_open(format, &traffic->options->mapping.fields, line);
@@ -53,7 +55,7 @@ static int open_format(struct traffic *traffic)
         return -EINVAL;
     }
     start = traffic->lines;
-    if (r == 1 && !line_kind_has_header(format->kind)) {
+    if (!line_kind_has_header(format->kind)) {
         start.from = 0;
         start.number = 0;
         start.is_cut = false;
@@ -77,10 +79,7 @@ int traffic_open(struct traffic *ret, const struct traffic_options *options, con
     if (r < 0)
         return fail(ret, r);
     r = reorder_open(&ret->reorder, options->reorder);
-    if (r < 0)
-        fail(ret, r);
-    else
-        r = open_format(ret);
+    r = r < 0 ? fail(ret, r) : open_format(ret);
     if (r < 0)
         traffic_close(ret);
     return r;
