@@ -99,6 +99,11 @@ _weir_options()
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
+    simulate)
+        echo --file --compare --set --format --time --ends --reorder --strict --load --seed --amount --used --hold \
+            --subject --route --mode --timeout --max-wait --suggest --target --json --svg --png --decisions \
+            --plugin-dir --help
+        ;;
     plugin)
         case ${COMP_WORDS[2]} in
         check) echo --json --seed --time --only --verbose --help ;;
@@ -118,7 +123,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec hold stat top why ls rm check plugin plugins --help --version" -- "$current")
+            "exec hold stat top why ls rm check simulate plugin plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then
@@ -149,6 +154,22 @@ _weir()
     stat:-m | top:-m | *:--match)
         return
         ;;
+    simulate:-s | simulate:--set | simulate:-[TLaHStw] | simulate:--time | simulate:--reorder | simulate:--load | \
+        simulate:--seed | simulate:--used | simulate:--hold | simulate:--route | simulate:--suggest | simulate:--target)
+        return
+        ;;
+    simulate:-F | simulate:--format)
+        mapfile -t COMPREPLY < <(compgen -W "common combined json csv" -- "$current")
+        return
+        ;;
+    simulate:-m | simulate:--mode)
+        mapfile -t COMPREPLY < <(compgen -W "wait try take" -- "$current")
+        return
+        ;;
+    simulate:--compare | simulate:--svg | simulate:--png | simulate:--decisions)
+        compopt -o default
+        return
+        ;;
     rm:-f) ;;
     *:-f | *:--file | *:-c | *:--config)
         compopt -o default
@@ -172,7 +193,7 @@ _weir()
     fi
     case $part in
     stat | top | why | rm) _weir_complete_sets "$part" "$current" ;;
-    check | plugin | plugins) compopt -o default ;;
+    check | plugin | plugins | simulate) compopt -o default ;;
     esac
 }
 

@@ -358,9 +358,13 @@ sets:
     lifetime: users
     limits: [ {{ type: resource, key: conns, capacity: 2 }} ]
 """)
+        os.mkdir(self.path("shared"), 0o700)
+        os.environ["WEIR_PROCESS_DIR"] = self.path("shared")
+        self.addCleanup(os.environ.pop, "WEIR_PROCESS_DIR")
         report = self.report("-f", config, "-L", "even:10/s:1s", "-H", "500ms", "-m", "try")["candidates"][0]
         self.assertEqual((report["decisions"]["granted"], report["decisions"]["refused_busy"]), (4, 6))
         self.assertFalse(os.path.exists(self.path("none")))
+        self.assertEqual(os.listdir(self.path("shared")), [])
 
     def test_wrong_usage(self):
         config = self.write("x.yaml", SIMPLE)

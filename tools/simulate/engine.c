@@ -8,6 +8,8 @@
 
 #define FINISHED_MAX 256
 #define NONE         UINT32_MAX
+/* A look at a wait queue is made for one waiter in as many as this part of it. */
+#define WAITERS_PER_LOOK 16
 
 /* A request that waits or holds something. */
 struct slot {
@@ -316,24 +318,36 @@ static unsigned fill_amounts(const struct engine *engine, const struct event *ev
     return engine->keys_n;
 }
 
-/* Finds the limit that a waiter's wait queue waits for: a try of the same request must wait, too,
- * and says so. */
-static void find_binding(struct engine *engine, const struct slot *slot,
-                         const struct weir_request *request)
+/* Finds the limit that a wait queue waits for: a try of the waiter's request must wait, too, and
+ * its refusal says what for. */
+static int find_binding(const struct engine *engine, uint32_t set,
+                        const struct weir_request *request)
 {
     struct weir_refusal refusal = {.size = sizeof(refusal)};
     weir_acquisition *acquisition = NULL;
+    int r = weir_try_acquire(engine->candidate->sets[set].pool, request, &acquisition, &refusal);
+
+    weir_release(&acquisition); /* which undoes a grant that no call has reported */
+    return r == -EAGAIN ? find_limit(engine, set, refusal.key) : -1;
+}
+
+/* Counts what a new waiter waits for. A look takes the longer the more there are that wait, so a
+ * long wait queue is looked at for one in some waiters, and the others count with it. */
+static void count_binding(struct engine *engine, const struct slot *slot,
+                          const struct weir_request *request)
+{
     uint32_t set = 0;
-    int limit = -1;
+    int *binding;
 
     if (engine->candidate->sets_n > 1)
         set = find_set(engine, weir_acquisition_set(slot->acquisition));
-    if (weir_try_acquire(engine->candidate->sets[set].pool, request, &acquisition, &refusal) ==
-        -EAGAIN)
-        limit = find_limit(engine, set, refusal.key);
-    weir_release(&acquisition); /* which undoes a grant that no call has reported */
-    if (limit >= 0)
-        engine->tally.limits[limit].waited++;
+    binding = &engine->bindings[set];
+    if (*binding < 0 || engine->unlooked_n++ >= engine->waiting_n / WAITERS_PER_LOOK) {
+        *binding = find_binding(engine, set, request);
+        engine->unlooked_n = 0;
+    }
+    if (*binding >= 0)
+        engine->tally.limits[*binding].waited++;
 }
 
 static int start_waiting(struct engine *engine, uint32_t index, const struct weir_request *request)
@@ -343,7 +357,7 @@ static int start_waiting(struct engine *engine, uint32_t index, const struct wei
     slot->waits = true;
     if (++engine->waiting_n > engine->tally.waiting_most)
         engine->tally.waiting_most = engine->waiting_n;
-    find_binding(engine, slot, request);
+    count_binding(engine, slot, request);
     return 0;
 }
 
@@ -534,9 +548,12 @@ static int open_keys(struct engine *engine)
     add_rates(engine);
     engine->key_limits =
         calloc((size_t)candidate->sets_n * ENGINE_KEYS_MAX, sizeof(*engine->key_limits));
+    engine->bindings = calloc((size_t)candidate->sets_n + 1, sizeof(*engine->bindings));
     engine->limit_keys = calloc((size_t)candidate->limits_n + 1, sizeof(*engine->limit_keys));
-    if (!engine->key_limits || !engine->limit_keys)
+    if (!engine->key_limits || !engine->limit_keys || !engine->bindings)
         return -ENOMEM;
+    for (uint32_t i = 0; i < candidate->sets_n; i++)
+        engine->bindings[i] = -1;
     r = connect_keys(engine);
     engine->keeps_nothing = mapping->values_n == mapping->amounts_n;
     for (uint32_t i = 0; i < candidate->limits_n; i++)
@@ -577,6 +594,7 @@ void engine_close(struct engine *engine)
     free(engine->finished);
     free(engine->key_limits);
     free(engine->limit_keys);
+    free(engine->bindings);
     release_heap_free(&engine->releases);
     tally_close(&engine->tally);
     *engine = (struct engine){.unused = NONE};

@@ -41,13 +41,16 @@ struct engine {
 
     const char *keys[ENGINE_KEYS_MAX];
     unsigned keys_n;
-    int *key_limits;            /* of each set: the first limit with each key, or -1 */
+    int *key_limits; /* of each set: the first limit with each key, or -1 */
+    int *
+        bindings; /* of each set: the limit that its head waited for when it was looked at, or -1 */
     int *limit_keys;            /* of each limit: its key, or -1 */
     int used[EVENT_VALUES_MAX]; /* of each amount: the value that is used, or -1 */
     bool keeps_nothing;         /* nothing that is released changes anything */
 
     struct slot *slots; /* requests that wait or hold something */
     uint32_t slots_n, unused, waiting_n;
+    uint32_t unlooked_n; /* waiters since the engine has looked at what they wait for */
     struct release_heap releases;
     uint32_t *finished; /* slots that are only to be freed */
     uint32_t finished_n;

@@ -30,7 +30,7 @@ struct simulation_run {
 int simulation_go(struct simulation *simulation, const struct engine_options *options,
                   const struct simulation_run *run, bool *ret_is_missed);
 
-/* Closes the engines of a run, whose tallies are gone then. */
+/* Closes the engines of a run. Their tallies are gone then. */
 void simulation_end_run(struct simulation *simulation);
 
 #endif

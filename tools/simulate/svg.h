@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes SVG: texts, boxes and lines. Lengths are in tenths of a pixel. */
+/* Writes SVG: texts, rectangles and lines. Lengths are in tenths of a pixel. */
 #ifndef WEIR_TOOLS_SIMULATE_SVG_H
 #define WEIR_TOOLS_SIMULATE_SVG_H
 

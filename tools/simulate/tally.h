@@ -24,7 +24,7 @@ enum decision {
 const char *decision_word(enum decision decision);
 
 struct tally_limit {
-    uint64_t refused; /* requests, among them those whose time ran out */
+    uint64_t refused; /* requests, among them those that timed out */
     uint64_t waited;  /* requests that had to wait, and found the head of the queue wait for it */
     uint64_t units;   /* granted */
     uint64_t held;    /* units of a resource, now */
@@ -56,8 +56,8 @@ void tally_refusal(struct tally *tally, uint64_t at_ns, enum decision decision);
 void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns);
 void tally_released(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns);
 
-/* Looks at limits whose use is not counted: rates and calls without one window. Of the interval
- * with this index. */
+/* Looks at limits of which the use is not counted: rates and calls without one window. Of the
+ * interval with this index. */
 void tally_look(struct tally *tally, unsigned interval);
 
 /* Ends the counting. */

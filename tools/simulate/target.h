@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a capacity has to reach: p99<200ms (also p50, p90, p999, max), refused<0.1%, or several of
- * these with commas. A request that is refused, or whose time runs out, counts as one that waits
- * for ever: else the smallest capacity would be one that refuses everything. Counts are exact.
+ * these with commas. A request that is refused, or times out, counts as one that waits for ever:
+ * else the smallest capacity would be one that refuses everything. Counts are exact.
  */
 #ifndef WEIR_TOOLS_SIMULATE_TARGET_H
 #define WEIR_TOOLS_SIMULATE_TARGET_H

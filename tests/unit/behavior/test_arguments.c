@@ -121,6 +121,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
     CALL(weir_now, (P(0, world.w)), 0)                                                             \
     CALL(weir_tick, (P(0, world.w)), -EINVAL)                                                      \
+    CALL(weir_due_at, (P(0, world.w), P(1, &right.at_ns)), -EINVAL, -EINVAL)                       \
     CALL(weir_open, (P(0, &made.w), P(1, &right.options), P(2, &right.error)), -EINVAL, 0, 0)      \
     CALL(weir_close, (P(0, world.w)), 0)                                                           \
     CALL(weir_sets, (P(0, world.w), P(1, right.names), 4), -EINVAL, -EINVAL)                       \

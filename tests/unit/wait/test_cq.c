@@ -1115,6 +1115,43 @@ static void one_wait_queue_for_all_kinds_of_waiters(void **state)
     queue_world_close();
 }
 
+/* The earliest of all: of completion queues, of acquisitions, and of deadlines. */
+static void what_is_due_next_is_told(void **state)
+{
+    weir_queue *other;
+    weir_acquisition *kept;
+    uint64_t due_ns = 1;
+
+    (void)state;
+    queue_world(RATE);
+    other = open_queue(ALL);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == WEIR_FOREVER);
+    assert_int_equal(take(ASK({"tokens", 10})), 0);
+    kept = pending(with_timeout(ASK({"tokens", 5}), 4 * SECOND));
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == world.now + 4 * SECOND);
+    assert_int_equal(put_to(other, with_timeout(ASK({"tokens", 1}), 3 * SECOND), 1, NULL), 0);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == world.now + 3 * SECOND);
+    put(with_timeout(ASK({"tokens", 3}), 2 * SECOND), 2);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == world.now + 2 * SECOND);
+    world.now = due_ns;
+    assert_int_equal(weir_tick(world.w), 1);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == world.now + SECOND);
+    release(kept); /* which the other one waited behind */
+    assert_int_equal(weir_queue_reap(other, done, ALL), 1);
+    release_used(done[0].acquisition, "tokens", 1);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == WEIR_FOREVER);
+    assert_int_equal(weir_queue_reap(queue, done, ALL), 1);
+    assert_int_equal(done[0].result, -ETIMEDOUT);
+    weir_queue_close(other);
+    queue_world_close();
+}
+
 /* The head changes between completion queues: the one that has the new head keeps its time. */
 static void each_head_is_rechecked_by_its_own_queue(void **state)
 {
@@ -1415,6 +1452,7 @@ int main(void)
         leak_checked_test(closing_takes_back_everything_that_was_not_reaped),
         leak_checked_test(a_closed_queue_is_used_again_and_knows_nothing),
         leak_checked_test(one_wait_queue_for_all_kinds_of_waiters),
+        leak_checked_test(what_is_due_next_is_told),
         leak_checked_test(each_head_is_rechecked_by_its_own_queue),
         leak_checked_test(a_head_that_leaves_hands_the_looking_on),
         leak_checked_test(a_late_recheck_comes_before_a_later_deadline),
