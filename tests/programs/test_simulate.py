@@ -187,6 +187,13 @@ class Loads(Simulation):
         self.assertGreater(one["candidates"][0]["decisions"]["refused_busy"], 400)
         self.assertEqual(many["candidates"][0]["decisions"]["refused_busy"], 0)
 
+    def test_decisions_are_those_of_the_first(self):
+        config = self.write("x.yaml", SIMPLE.replace("api", '"a,b"'))
+        other = self.write("y.yaml", SIMPLE.replace("api", '"a,b"').replace("100", "1"))
+        alone = self.decisions("-f", config, "-L", "even:150/s:3s", "-m", "try")
+        self.assertEqual(alone, self.decisions("-f", config, "-c", other, "-L", "even:150/s:3s", "-m", "try"))
+        self.assertEqual({(r["set"], r["limit"]) for r in alone.values()}, {("a,b", ""), ("a,b", "call_count")})
+
     def test_longer_than_the_timeline(self):
         config = self.write("x.yaml", SIMPLE)
         trace = self.write("x.csv", "time\n" + "".join(f"{i * 86400 * 30}\n" for i in range(1, 400)))
@@ -241,14 +248,15 @@ sets: { api: { limits: [ { type: rate, key: bytes, algorithm: token_bucket, capa
         self.assertEqual(report["traffic"]["moved"], 1)
 
     def test_wrong_lines(self):
-        text = "time,n\n1,60\nx,60\n2,-1\n3\n\n4,60\n" + "y" * 2000000 + "\n5,60"
+        text = "time,n\n1,60\nx,60\n2,-1\n3\n\n4,60\n" + "y" * 1100000 + "\n" + "5," + "0" * 3000000 + "\n5,60"
         done = self.run_it("-f", self.config, "-a", "bytes=n", "-", text=text)
         self.assertIn("<stdin>:3: missing or wrong: time", done.stderr)
         self.assertIn("<stdin>:4: missing or wrong: n", done.stderr)
         self.assertIn("<stdin>:5: the line is malformed", done.stderr)
         self.assertIn("<stdin>:8: the line is too long", done.stderr)
+        self.assertIn("<stdin>:9: the line is too long", done.stderr)
         self.assertIn("3 events", done.stdout)
-        self.assertIn("4 lines were not understood", done.stdout)
+        self.assertIn("5 lines were not understood", done.stdout)
         self.run_it("-f", self.config, "-a", "bytes=n", "--strict", "-", text=text, status=1)
         done = self.run_it("-f", self.config, "-T", "when", "-", text="time\n1\n", status=1)
         self.assertIn("there is no field `when`", done.stderr)
@@ -373,6 +381,7 @@ sets:
                           ["--target", "p99<1s", "-L", "even:1/s:1s"], ["-L", "even:1/s:1s", "-H", "field"],
                           ["--reorder", "0", "-"], ["a", "b"], ["--suggest", "call_count", "--target", "p99<1s", "-"]):
             self.run_it("-f", config, *arguments, status=2)
+        self.run_it("-f", config, "-L", "even:1/s:1s", "-H", "50000d", status=2)
         self.assertIn("no limit has the key `x`",
                       self.run_it("-f", config, "-L", "even:1/s:1s", "-a", "x=1", status=1).stderr)
         self.assertIn("there is no limit `x`", self.run_it("-f", config, "-L", "even:1/s:1s", "--suggest", "x",

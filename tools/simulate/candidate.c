@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SETTINGS_MAX 80 /* of a limit: 64 parameters, and the fields of every limit */
+
 static uint64_t look_at_clock(void *userdata)
 {
     const struct candidate *candidate = userdata;
@@ -80,15 +82,13 @@ int candidate_read(struct candidate *ret, const struct source *source, const cha
 /* Returns a setting of a limit as a number, or 0: it has none. */
 static uint64_t limit_setting(weir_set *set, size_t limit, const char *name, enum units_kind kind)
 {
-    struct weir_setting settings[80];
+    struct weir_setting settings[SETTINGS_MAX];
     uint64_t value = 0;
-    int n = weir_set_limit_settings(set, limit, settings, 80);
+    int n = weir_set_limit_settings(set, limit, settings, SETTINGS_MAX);
 
-    for (int i = 0; i < n && i < 80; i++)
-        if (strcmp(settings[i].name, name) == 0 && units_parse(kind, settings[i].value, &value) < 0)
-            return 0;
-        else if (value != 0)
-            return value;
+    for (int i = 0; i < n && i < SETTINGS_MAX; i++)
+        if (strcmp(settings[i].name, name) == 0)
+            return units_parse(kind, settings[i].value, &value) == 0 ? value : 0;
     return 0;
 }
 

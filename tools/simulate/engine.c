@@ -129,16 +129,36 @@ static uint64_t amount_of(const struct engine *engine, const struct slot *slot, 
 
 /* ---- decisions ---- */
 
+/* Writes a value of CSV, in quotes if it needs them. */
+static void write_value(FILE *out, const char *text)
+{
+    if (!strpbrk(text, ",\"")) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
 static void write_decision(const struct engine *engine, const struct slot *slot,
                            enum decision decision, uint64_t at_ns, int limit)
 {
     const struct candidate *candidate = engine->candidate;
+    FILE *out = engine->options.decisions;
 
-    if (!engine->options.decisions)
+    if (!out)
         return;
-    fprintf(engine->options.decisions, "%" PRIu64 ",%" PRIu64 ",%s,%" PRIu64 ",%s,%s\n",
-            slot->number, slot->arrived_ns, decision_word(decision), at_ns,
-            candidate->sets[slot->set].name, limit >= 0 ? candidate->limits[limit].key : "");
+    fprintf(out, "%" PRIu64 ",%" PRIu64 ",%s,%" PRIu64 ",", slot->number, slot->arrived_ns,
+            decision_word(decision), at_ns);
+    write_value(out, candidate->sets[slot->set].name);
+    fputc(',', out);
+    write_value(out, limit >= 0 ? candidate->limits[limit].key : "");
+    fputc('\n', out);
 }
 
 static int on_granted(struct engine *engine, uint32_t index)
@@ -543,6 +563,11 @@ static int open_keys(struct engine *engine)
     const struct mapping *mapping = engine->options.mapping;
     int r;
 
+    if (engine->options.mode == ENGINE_TAKE && candidate->sets_n > 1) {
+        fprintf(stderr, "%s: %s: --mode take is for one set\n", candidate->command,
+                candidate->name);
+        return -EINVAL; /* nothing tells which set it was taken from */
+    }
     for (unsigned i = 0; i < mapping->amounts_n; i++)
         engine->keys[engine->keys_n++] = mapping->keys[i];
     add_rates(engine);

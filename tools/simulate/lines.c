@@ -43,7 +43,7 @@ int lines_rewind(struct lines *lines)
         return -errno;
     lines->from = lines->to = 0;
     lines->number = lines->read_n = 0;
-    lines->is_over = lines->is_cut = false;
+    lines->is_over = lines->is_cut = lines->has_rest = false;
     return 0;
 }
 
@@ -87,13 +87,13 @@ int lines_next(struct lines *lines, struct text *ret)
     const char *at;
     char *end;
 
-    if (lines->is_cut) {
+    if (lines->has_rest) {
         int r = skip_rest(lines);
 
         if (r < 0)
             return r;
     }
-    lines->is_cut = false;
+    lines->is_cut = lines->has_rest = false;
     while (!(end = memchr(lines->buffer + lines->from, '\n', lines->to - lines->from)) &&
            !lines->is_over && lines->to - lines->from <= LINE_MAX_SIZE) {
         int r = fill(lines);
@@ -108,8 +108,7 @@ int lines_next(struct lines *lines, struct text *ret)
     *ret = (struct text){at, end ? (size_t)(end - at) : lines->to - lines->from};
     lines->is_cut = ret->n > LINE_MAX_SIZE;
     lines->from += ret->n + (end != NULL);
-    if (end)
-        lines->is_cut = false;
+    lines->has_rest = !end;
     if (ret->n > 0 && at[ret->n - 1] == '\r')
         ret->n--;
     return 1;

@@ -17,6 +17,7 @@ struct lines {
     uint64_t size;   /* of the file, bytes; 0: not known */
     bool is_over;    /* the end of the file was read */
     bool is_cut;     /* the line that was returned last is longer than LINE_MAX_SIZE */
+    bool has_rest;   /* of that line, which was not returned */
 };
 
 /* Opens a file, `-` is the standard input. Returns 0 or a negative errno. */

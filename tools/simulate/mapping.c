@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define HASH_DIGITS 16
+#define HOLD_MAX_NS (UINT64_C(36500) * 86400 * 1000000000)
 
 /* ---- the options ---- */
 
@@ -92,8 +93,11 @@ bool mapping_hold(struct mapping *mapping, char *text, struct option_complaint *
 {
     const char *wrong;
 
-    if (parse_numbers(text, UNITS_DURATION, &mapping->hold, &wrong))
+    if (parse_numbers(text, UNITS_DURATION, &mapping->hold, &wrong)) {
+        if (!wrong && (mapping->hold.low > HOLD_MAX_NS || mapping->hold.high > HOLD_MAX_NS))
+            wrong = "a hold is at most 36500d";
         return !wrong || complain(ret_wrong, wrong);
+    }
     mapping->hold.kind = VALUE_FIELD;
     cut_unit(text, &mapping->hold.unit);
     return want_field(mapping, text, &mapping->hold.field, ret_wrong);
@@ -103,7 +107,7 @@ bool mapping_hold(struct mapping *mapping, char *text, struct option_complaint *
 static bool add_value(struct mapping *mapping, unsigned at, char *text,
                       struct option_complaint *ret_wrong)
 {
-    char *sign = strchr(text, '=');
+    char *sign = strrchr(text, '=');
     struct value_source *source = &mapping->values[at];
     const char *wrong;
 

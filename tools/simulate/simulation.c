@@ -12,12 +12,14 @@ static int open_engines(struct simulation *simulation, const struct engine_optio
                         const struct simulation_run *run, uint64_t start_ns)
 {
     static const struct capacity_edit none = {NULL, 0, 0};
+    struct engine_options own = *options;
     int r = 0;
 
     for (unsigned i = 0; i < simulation->n && r == 0; i++) {
         r = candidate_open(&simulation->candidates[i], start_ns, i == 0 ? &run->edit : &none);
         if (r == 0)
-            r = engine_open(&simulation->engines[i], &simulation->candidates[i], options);
+            r = engine_open(&simulation->engines[i], &simulation->candidates[i], &own);
+        own.decisions = NULL; /* those of the first candidate alone are written */
     }
     return r;
 }

@@ -58,7 +58,7 @@ static int open_format(struct traffic *traffic)
     if (!line_kind_has_header(format->kind)) {
         start.from = 0;
         start.number = 0;
-        start.is_cut = false;
+        start.is_cut = start.has_rest = false;
     }
     traffic->lines = start;
     return 0;
