@@ -64,8 +64,8 @@ class Bash(Completions):
 
     def test_commands(self):
         self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "why", "check",
-                                                    "plugin", "plugins", "--help", "--version"]))
-        self.assertEqual(self.complete("s"), ["stat"])
+                                                    "simulate", "plugin", "plugins", "--help", "--version"]))
+        self.assertEqual(self.complete("s"), ["simulate", "stat"])
         self.assertEqual(self.complete("plugin", ""), ["check", "new"])
         self.assertEqual(self.complete("plugin", "new", ""), ["algorithm", "balancer"])
         self.assertEqual(self.complete("plugin", "new", "algorithm", ""), [])
@@ -76,6 +76,9 @@ class Bash(Completions):
 
     def test_options(self):
         self.assertEqual(self.complete("exec", "--t"), ["--timeout"])
+        self.assertEqual(self.complete("simulate", "--su"), ["--subject", "--suggest"])
+        self.assertEqual(self.complete("simulate", "--format", "c"), ["combined", "common", "csv"])
+        self.assertEqual(self.complete("simulate", "-m", "t"), ["take", "try"])
         self.assertEqual(self.complete("exec", "-s", "x", "-a", "k=1", "--max"), ["--max-wait"])
         self.assertEqual(self.complete("rm", "-"), ["--file", "--force", "--help",
                                                     "--process-dir"])
@@ -142,6 +145,7 @@ class Zsh(Completions):
 
     def test_options(self):
         self.assertIn("--retry-after", self.complete("weir exec --retr"))
+        self.assertIn("--suggest", self.complete("weir simulate --sug"))
         self.assertIn("--exit-code", self.complete("weir exec --exi"))
         self.assertIn("--retry-after", self.complete("weir hold --retr"))
         self.assertIn("--sort waiting", self.complete("weir top --sort w"))
