@@ -12,6 +12,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import xml.etree.ElementTree
 
 from simulation_model import Bucket, Log, Resource, Set, Window
 
-COMMAND = sys.argv[1]
+COMMAND = os.path.abspath(sys.argv[1])
 SERVER = sys.argv[2] if len(sys.argv) > 2 else None
 SEED = int(os.environ.get("WEIR_SEED", random.SystemRandom().randrange(1 << 32)))
 START = 1767225600 * 10**9  # 2026-01-01
@@ -156,6 +157,20 @@ class Exact(Simulation):
         expected = Set([("call_count", Bucket(100, S, 10))]).run(events)
         self.assertEqual([(rows[i + 1]["decision"], int(rows[i + 1]["decided"])) for i in range(len(rows))], expected,
                          f"seed {SEED}")
+
+
+class Documentation(Simulation):
+    def test_example(self):
+        """The first example of docs/simulation.md prints what stands there, up to its ellipsis."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/simulation.md")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        config, command, output = re.search(r"```yaml\n(.*?)```\n\n    weir simulate (.*?)\n\n```text\n(.*?)…", text,
+                                            re.S).groups()
+        self.write("api.yaml", config)
+        done = subprocess.run([COMMAND, "simulate", *command.split()], cwd=self.folder.name, capture_output=True,
+                              text=True, timeout=120, check=True)
+        self.assertEqual(done.stdout[:len(output)], output)
 
 
 class Loads(Simulation):
@@ -373,6 +388,26 @@ sets:
         self.assertEqual((report["decisions"]["granted"], report["decisions"]["refused_busy"]), (4, 6))
         self.assertFalse(os.path.exists(self.path("none")))
         self.assertEqual(os.listdir(self.path("shared")), [])
+
+    @unittest.skipUnless(any(os.path.exists(os.path.join(path, "redis.so"))
+                             for path in os.environ.get("WEIR_PLUGIN_PATH", "").split(":")), "there is no redis plugin")
+    def test_an_engine_is_not_asked(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = self.write("x.yaml", f"""version: 1
+backends:
+  main: {{ type: redis, url: "redis://127.0.0.1:{listener.getsockname()[1]}" }}
+sets:
+  api:
+    backend: main
+    on_failure: closed
+    limits:
+      - {{ type: call, algorithm: gcra, capacity: 5, window: 1s }}
+      - {{ type: rate, key: tokens, algorithm: token_bucket, capacity: 100, window: 1s, lease: {{ for: 100ms }} }}
+""")
+            report = self.report("-f", config, "-L", "burst:20/s:1s", "-m", "try")["candidates"][0]
+            listener.settimeout(0.1)
+            self.assertRaises(TimeoutError, listener.accept)
+        self.assertEqual((report["decisions"]["granted"], report["decisions"]["refused_busy"]), (5, 15))
 
     def test_wrong_usage(self):
         config = self.write("x.yaml", SIMPLE)

@@ -9,7 +9,8 @@
 #define ROWS_MAX   16 /* of the table over time */
 #define SHOWN_MAX  6  /* limits in the table over time */
 #define NAME_WIDTH 24
-#define CELL       22
+#define CELL       22 /* of which SHARE are for a share */
+#define SHARE      8
 
 static const struct {
     enum decision decision;
@@ -70,7 +71,8 @@ static void print_decisions(const struct simulation *simulation)
             uint64_t n = tally->decisions[decision_rows[row].decision];
             char share[FIGURE_MAX];
 
-            printf("%*" PRIu64 " %7s", CELL - 8, n, figure_share(n, tally->events, share));
+            printf("%*" PRIu64 " %*s", CELL - SHARE, n, SHARE - 1,
+                   figure_share(n, tally->events, share));
         }
         putchar('\n');
     }
@@ -83,15 +85,15 @@ static void print_waits(const struct simulation *simulation)
     for (size_t row = 0; row < sizeof(wait_rows) / sizeof(wait_rows[0]); row++) {
         printf("%-*s", NAME_WIDTH, wait_rows[row].words);
         for (unsigned i = 0; i < simulation->n; i++)
-            printf("%*s", CELL - 8,
+            printf("%*s", i == 0 ? CELL - SHARE : CELL,
                    figure_duration(tally_wait(&simulation->engines[i].tally, wait_rows[row].share),
-                                   text)),
-                printf("%8s", "");
+                                   text));
         putchar('\n');
     }
     printf("%-*s", NAME_WIDTH, "waiting at most");
     for (unsigned i = 0; i < simulation->n; i++)
-        printf("%*" PRIu64 "%8s", CELL - 8, simulation->engines[i].tally.waiting_most, "");
+        printf("%*" PRIu64, i == 0 ? CELL - SHARE : CELL,
+               simulation->engines[i].tally.waiting_most);
     putchar('\n');
 }
 
@@ -227,10 +229,9 @@ void report_text(const struct simulation *simulation, const struct suggestion *s
     print_traffic(simulation);
     if (suggestion)
         print_suggestion(suggestion);
-    printf("%-*s", NAME_WIDTH, "");
-    for (unsigned i = 0; i < simulation->n; i++)
-        printf("%*s", CELL, simulation->n > 1 ? (i == 0 ? "A" : "B") : "");
     putchar('\n');
+    if (simulation->n > 1)
+        printf("%*s%*s\n", NAME_WIDTH + CELL - SHARE, "A", CELL, "B");
     print_decisions(simulation);
     print_waits(simulation);
     for (unsigned i = 0; i < simulation->n; i++) {
