@@ -19,7 +19,7 @@ static void remove_field(struct fy_node *mapping, const char *key)
     struct fy_node_pair *pair = fy_node_mapping_lookup_pair_by_simple_key(mapping, key, FY_NT);
 
     if (pair)
-        fy_node_mapping_remove(mapping, pair);
+        fy_node_free(fy_node_mapping_remove_by_key(mapping, fy_node_pair_key(pair)));
 }
 
 /* A lease of a time is for limits that an engine keeps. */
