@@ -221,7 +221,7 @@ static void start_work(struct server *s, struct connection *c, uint64_t granted_
 
 static void finish_work(struct server *s, struct connection *c)
 {
-    answer_done(&c->reply, &c->job, c->acquisition, c->keep_alive);
+    answer_done(&c->reply, &s->service, &c->job, c->acquisition, c->keep_alive);
     release(s, c, "finished", c->job.used);
     start_writing(s, c);
 }
@@ -233,7 +233,7 @@ static void refuse(struct server *s, struct connection *c, int result,
 
     trace_refused(&s->service.trace, &request, result, refusal->set);
     service_log(&s->service, "refused", &c->job, refusal->set, c->job.tokens, c->job.asked_ns);
-    answer_refused(&c->reply, result, refusal, c->keep_alive);
+    answer_refused(&c->reply, &s->service, result, refusal, c->keep_alive);
     weir_release(&c->acquisition);
     start_writing(s, c);
 }

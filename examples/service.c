@@ -257,17 +257,65 @@ int job_read(struct service *service, struct job *job, const struct http_input *
     return 0;
 }
 
-void answer_done(struct http_reply *reply, const struct job *job, const weir_acquisition *granted,
-                 bool keep_alive)
+/* Lines of a response. */
+struct headers {
+    size_t n;
+    char text[HTTP_REPLY_MAX / 2];
+};
+
+/* Adds a line. One that does not fit is left out. */
+static void put_line(struct headers *headers, const char *name, const char *value)
+{
+    size_t room = sizeof(headers->text) - headers->n;
+    int n = snprintf(headers->text + headers->n, room, "%s: %s\r\n", name, value);
+
+    if (n > 0 && (size_t)n < room)
+        headers->n += (size_t)n;
+    headers->text[headers->n] = '\0';
+}
+
+/* Limits of a set that clients are told of: more than the examples have. */
+#define LIMITS_TOLD_MAX 4
+
+static weir_set *find_set(const struct service *service, const char *name)
+{
+    weir_set *set;
+
+    for (size_t i = 0; (set = weir_pool_set(service->pool, i)); i++)
+        if (strcmp(weir_set_name(set), name) == 0)
+            return set;
+    return NULL;
+}
+
+/* Writes the lines of a set, for a client that is to come back after that time. */
+static void put_set(struct headers *headers, const struct service *service, const char *name,
+                    uint64_t retry_after_ns)
+{
+    char value[LIMITS_TOLD_MAX * WEIR_HTTP_LIMIT_MAX];
+    struct weir_remaining limits[LIMITS_TOLD_MAX];
+    weir_set *set = find_set(service, name);
+    int n = set ? weir_set_remaining(set, NULL, limits, LIMITS_TOLD_MAX) : 0;
+    size_t told = n < 0 ? 0 : n < LIMITS_TOLD_MAX ? (size_t)n : LIMITS_TOLD_MAX;
+
+    put_line(headers, "X-Weir-Set", name);
+    if (weir_http_ratelimit_policy(limits, told, value, sizeof(value)) > 0)
+        put_line(headers, "RateLimit-Policy", value);
+    if (weir_http_ratelimit(limits, told, retry_after_ns, value, sizeof(value)) > 0)
+        put_line(headers, "RateLimit", value);
+}
+
+void answer_done(struct http_reply *reply, const struct service *service, const struct job *job,
+                 const weir_acquisition *granted, bool keep_alive)
 {
     const char *region = weir_acquisition_config(granted, "region");
-    char headers[512], body[128];
+    struct headers headers = {.n = 0};
+    char body[128];
 
-    snprintf(headers, sizeof(headers), "X-Weir-Set: %.200s\r\nX-Region: %.200s\r\n",
-             weir_acquisition_set(granted), region ? region : "");
+    put_set(&headers, service, weir_acquisition_set(granted), WEIR_FOREVER);
+    put_line(&headers, "X-Region", region ? region : "");
     snprintf(body, sizeof(body), "%" PRIu64 " of %" PRIu64 " tokens used\n", job->used,
              job->tokens);
-    http_respond(reply, 200, keep_alive, headers, body);
+    http_respond(reply, 200, keep_alive, headers.text, body);
 }
 
 /* Returns the HTTP status for a negative errno of weir_submit or weir_acquisition_result. */
@@ -292,24 +340,23 @@ static int status_of(int result)
     }
 }
 
-void answer_refused(struct http_reply *reply, int result, const struct weir_refusal *refusal,
-                    bool keep_alive)
+void answer_refused(struct http_reply *reply, const struct service *service, int result,
+                    const struct weir_refusal *refusal, bool keep_alive)
 {
-    uint64_t after_ns = refusal->retry_after_ns;
-    uint64_t after_s = after_ns / NS_PER_S + (after_ns % NS_PER_S != 0);
-    char headers[512], body[512];
-    int n = 0, status = status_of(result);
+    int status = status_of(result);
+    bool may_come_back = status == 429 || status == 503;
+    uint64_t after_ns = may_come_back ? refusal->retry_after_ns : WEIR_FOREVER;
+    struct headers headers = {.n = 0};
+    char value[WEIR_HTTP_RETRY_AFTER_MAX], body[512];
 
-    headers[0] = '\0';
+    if (weir_http_retry_after(after_ns, value, sizeof(value)) > 0)
+        put_line(&headers, "Retry-After", value);
     if (refusal->set)
-        n = snprintf(headers, sizeof(headers), "X-Weir-Set: %.200s\r\n", refusal->set);
-    if ((status == 429 || status == 503) && after_ns != WEIR_FOREVER)
-        snprintf(headers + n, sizeof(headers) - (size_t)n, "Retry-After: %" PRIu64 "\r\n",
-                 after_s > 0 ? after_s : 1);
+        put_set(&headers, service, refusal->set, after_ns);
     snprintf(body, sizeof(body), "refused by %.200s: %s\n",
              refusal->key && refusal->key[0] != '\0' ? refusal->key : "the wait queue",
              strerror(-result));
-    http_respond(reply, status, keep_alive, headers, body);
+    http_respond(reply, status, keep_alive, headers.text, body);
 }
 
 void answer_status(struct http_reply *reply, int status)

@@ -55,10 +55,10 @@ uint64_t now_ns(void);
 int job_read(struct service *service, struct job *job, const struct http_input *in);
 
 /* Write the responses: work done, or refused with `result`; GET /stats; anything else. */
-void answer_done(struct http_reply *reply, const struct job *job, const weir_acquisition *granted,
-                 bool keep_alive);
-void answer_refused(struct http_reply *reply, int result, const struct weir_refusal *refusal,
-                    bool keep_alive);
+void answer_done(struct http_reply *reply, const struct service *service, const struct job *job,
+                 const weir_acquisition *granted, bool keep_alive);
+void answer_refused(struct http_reply *reply, const struct service *service, int result,
+                    const struct weir_refusal *refusal, bool keep_alive);
 void answer_stats(struct http_reply *reply, const struct service *service, bool keep_alive);
 void answer_status(struct http_reply *reply, int status);
 

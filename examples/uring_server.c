@@ -254,7 +254,7 @@ static void on_worked(struct server *s, struct connection *c, int result)
     (void)result; /* -ETIME, or removed by hang_up */
     if (c->state != WORKING)
         return;
-    answer_done(&c->reply, &c->job, c->acquisition, c->keep_alive);
+    answer_done(&c->reply, &s->service, &c->job, c->acquisition, c->keep_alive);
     release(s, c, "finished", c->job.used);
     start_writing(s, c);
 }
@@ -263,7 +263,7 @@ static void refuse(struct server *s, struct connection *c, int result,
                    const struct weir_refusal *refusal)
 {
     service_log(&s->service, "refused", &c->job, refusal->set, c->job.tokens, c->job.asked_ns);
-    answer_refused(&c->reply, result, refusal, c->keep_alive);
+    answer_refused(&c->reply, &s->service, result, refusal, c->keep_alive);
     weir_release(&c->acquisition);
     start_writing(s, c);
 }

@@ -123,5 +123,6 @@ const struct set_ops keyed_set_ops = {
     .forecast = keyed_forecast,
     .snapshot = set_keyed_snapshot,
     .observe = set_plain_observe, /* of the template: a new subject */
+    .remaining = keyed_remaining,
     .view_queue = set_keyed_view_queue,
 };

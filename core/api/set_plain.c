@@ -70,6 +70,11 @@ int set_plain_observe(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_
     return (int)limit_observe(limit, view.content + CONTENT_STATES + limit->state_offset, &at, ret);
 }
 
+static int set_plain_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t n)
+{
+    return set_remaining(op->ctx, op->set, ret, n);
+}
+
 bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret)
 {
     if (i == 0)
@@ -180,5 +185,6 @@ const struct set_ops plain_set_ops = {
     .look = set_look,
     .snapshot = set_plain_snapshot,
     .observe = set_plain_observe,
+    .remaining = set_plain_remaining,
     .view_queue = set_plain_view_queue,
 };

@@ -2,6 +2,7 @@
 /* What a set tells of itself: definitions, counters, and when it would grant a request. */
 #include "api/acquire.h"
 #include "api/set_object.h"
+#include "base/units.h"
 #include "config/plan.h"
 #include "keyed/keyed.h"
 #include "limit/counters.h"
@@ -216,6 +217,57 @@ int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *r
     if (instance_is_forked(set->w))
         return -ECHILD;
     return remote_leases_stats(set, (uint32_t)limit, ret);
+}
+
+/* Returns the setting `window` of a limit, or 0. */
+static uint64_t stats_window_ns(const struct limit *limit)
+{
+    const char *at = limit->settings_text;
+    uint64_t window_ns = 0;
+
+    for (uint32_t i = 0; i < limit->settings_n; i++) {
+        const char *value = at + strlen(at) + 1;
+
+        if (strcmp(at, "window") == 0 && units_parse(UNITS_DURATION, value, &window_ns) < 0)
+            window_ns = 0;
+        at = value + strlen(value) + 1;
+    }
+    return window_ns;
+}
+
+int weir_set_remaining(weir_set *set, const struct weir_request *request,
+                       struct weir_remaining *ret, size_t n)
+{
+    struct acquire_op op = {.set = set, .request = request_validate(request)};
+    struct weir_remaining all[WEIR_LIMITS_MAX];
+    uint32_t limits_n;
+    int r;
+
+    if (!set || !op.request || (n && !ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    r = set->ops->identify ? set->ops->identify(&op) : 0;
+    if (r < 0)
+        return r;
+    op.ctx = thread_ctx_get(set);
+    if (!op.ctx)
+        return -ENOMEM;
+    limits_n = n < set->limits.n ? (uint32_t)n : set->limits.n;
+    for (uint32_t i = 0; i < limits_n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+
+        all[i] = (struct weir_remaining){.type = limit->type,
+                                         .key = limit->key,
+                                         .capacity = limit->capacity,
+                                         .window_ns = stats_window_ns(limit)};
+    }
+    if (limits_n)
+        r = set->ops->remaining(&op, all, limits_n);
+    if (r < 0)
+        return r;
+    memcpy(ret, all, limits_n * sizeof(*ret));
+    return (int)set->limits.n;
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)

@@ -91,6 +91,9 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
 /* Forecasts as set_ops.forecast specifies. */
 void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk);
 
+/* Tells what remains for a key, as set_ops.remaining specifies. */
+int keyed_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t n);
+
 /* Writes the key behind the amounts of a record that is being filled. */
 void keyed_fill_record(const struct acquire_op *op, struct acq_record *r);
 /* Returns whether a record of the set is of the subject of op->request. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Acquires from keyed sets, and forecasts. */
+/* Acquires from keyed sets. */
 #include "base/backoff.h"
 #include "keyed/keyed_internal.h"
 #include "limit/counters.h"
@@ -263,53 +263,4 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, u
         spin_backoff(&turn);
     }
     return acq.result;
-}
-
-/* ---- forecasts, which change nothing ---- */
-
-static void keyed_forecast_states(struct acquire_op *op, const struct limits *limits,
-                                  const uint64_t *states, const struct weir_instant *at)
-{
-    struct decision *ret = &op->decision;
-
-    *ret = (struct decision){.now_ns = at->now_ns};
-    /* If only a resource is short, it is the limiting one, although it has no forecast. */
-    limits_ready_at(limits, states, at, op->amounts, true, &ret->limiting);
-    ret->forecast_ns = limits_ready_at(limits, states, at, op->amounts, false, &ret->limiting);
-}
-
-void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
-{
-    weir_set *set = key_set_template(op->set);
-    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
-    struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = op->ctx, .key = &key};
-    uint64_t *states = op->ctx->content; /* as room for a new key's */
-    struct weir_instant at;
-
-    WEIR_INVARIANT(op->ctx->w == set->w);
-    while (keyed_slot_find(&slot)) {
-        uint64_t word = slot.entry.word;
-        struct key_set storage, *key_set;
-
-        if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
-            at = clock_instant(&set->w->clock, set->limits.clock_needs);
-            keyed_forecast_states(op, &set->limits, &word, &at);
-            return;
-        }
-        key_set = key_set_at(slot.keyed, word, &storage);
-        if (key_set)
-            set_forecast(op->ctx, &key_set->set, op->amounts, op->within, walk, &op->decision);
-        /* A word that named a key set all the time: its states were the key's. */
-        if (key_set && keyed_slot_is_same(&slot))
-            return;
-        if (set_is_broken(set) || !key_set_repair(&slot)) {
-            op->decision = (struct decision){.now_ns = clock_now_ns(&set->w->clock),
-                                             .forecast_ns = WEIR_NEVER};
-            return;
-        }
-    }
-    at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
-    limits_init(&set->limits, states, &at);
-    keyed_forecast_states(op, &set->limits, states, &at);
 }

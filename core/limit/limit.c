@@ -107,6 +107,32 @@ uint64_t limit_available(const struct limit *limit, const uint64_t *state,
     return state[0] < limit->capacity ? limit->capacity - state[0] : 0;
 }
 
+/* Returns in how long from `now_ns` an amount would be granted; WEIR_FOREVER: not by time. */
+static uint64_t limit_after(const struct limit *limit, const uint64_t *state,
+                            const struct weir_instant *at, uint64_t now_ns, uint64_t amount)
+{
+    uint64_t ready = limit_ready_at(limit, state, at, amount);
+
+    if (ready >= WEIR_BLOCKED)
+        return WEIR_FOREVER;
+    return (ready > at->now_ns ? ready : at->now_ns) - now_ns;
+}
+
+void limit_remaining(const struct limit *limit, const uint64_t *state,
+                     const struct weir_instant *at, uint64_t now_ns, struct weir_remaining *ret)
+{
+    bool is_reserved = at->now_ns > now_ns;
+    uint64_t available = limit_available(limit, state, at);
+
+    WEIR_INVARIANT(at->now_ns >= now_ns);
+    ret->available = is_reserved ? 0 : available;
+    ret->more_after_ns = ret->full_after_ns = 0;
+    if (is_reserved || available < limit->capacity) {
+        ret->more_after_ns = limit_after(limit, state, at, now_ns, ret->available + 1);
+        ret->full_after_ns = limit_after(limit, state, at, now_ns, limit->capacity);
+    }
+}
+
 uint32_t limit_observe(const struct limit *limit, const uint64_t *state,
                        const struct weir_instant *at, uint64_t *ret)
 {

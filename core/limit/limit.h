@@ -11,7 +11,7 @@
 #include "base/invariant.h"
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <weir/algorithm.h>
+#include <weir/set.h>
 
 /* What is refunded of the unused amounts of a rate or call. REFUND_STRICT: what leaves the bound of
  * the limit as without refunds (algorithm.h); also where a grant is undone. */
@@ -74,6 +74,11 @@ bool limit_charge(const struct limit *limit, uint64_t *state, const struct weir_
                   uint64_t amount);
 uint64_t limit_available(const struct limit *limit, const uint64_t *state,
                          const struct weir_instant *at);
+
+/* Fills in what remains of the limit, of which nothing is granted before `at`. `now_ns`: the time
+ * that its times count from, not later. */
+void limit_remaining(const struct limit *limit, const uint64_t *state,
+                     const struct weir_instant *at, uint64_t now_ns, struct weir_remaining *ret);
 
 /* Fills `ret`, of WEIR_GAUGES_MAX values, with those of the gauges of the limit. Returns how many
  * there are. */

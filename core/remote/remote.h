@@ -140,6 +140,9 @@ int remote_share_acquire(struct acquire_op *op, uint32_t record, enum wait_mode 
                          uint64_t max_wait_ns);
 /* Ends the waits for the share: the engine is there again. */
 void remote_share_end(struct remote_set *remote);
+/* Tells what remains of the share, as set_ops.remaining. */
+int remote_share_remaining(struct remote_set *remote, struct weir_remaining *ret, uint32_t n);
+
 /* Tells what is available and held of the share, and waits for it, as set_ops.snapshot. */
 int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,
                           struct weir_limit_stats *limits, uint32_t n);

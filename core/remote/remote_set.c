@@ -500,6 +500,50 @@ static void remote_forecast(struct acquire_op *op, uint32_t record, enum forecas
         op->decision.forecast_ns = retry_ns;
 }
 
+/* Asks the engine for a snapshot, of a subject or of the whole set. Returns 0 or what
+ * set_ops.snapshot returns. */
+static int remote_ask_snapshot(struct remote_set *remote, const void *subject, size_t subject_size,
+                               struct weir_backend_snapshot *ret)
+{
+    int r = remote_engine_start(remote->engine);
+
+    if (r == 0)
+        r = remote->engine->backend->snapshot(remote->handle, subject, subject_size,
+                                              os_now_ns() + REMOTE_SNAPSHOT_NS, ret);
+    if (r >= 0)
+        return 0;
+    return r == -ENOMEM || r == -EEXIST || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
+}
+
+static int remote_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t n)
+{
+    struct remote_set *remote = remote_of(op->set);
+    struct weir_backend_limit_stats all[WEIR_LIMITS_MAX] = {{0}};
+    struct weir_backend_limit_waits waits[WEIR_LIMITS_MAX];
+    struct weir_backend_snapshot snapshot = {
+        .size = sizeof(snapshot), .limits = all, .waits = waits};
+    size_t subject_size = 0;
+    const void *subject = remote->subjects_max ? request_subject(op->request, &subject_size) : NULL;
+    int r;
+
+    if (remote_has_share(remote))
+        return remote_share_remaining(remote, ret, n);
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        waits[i] = (struct weir_backend_limit_waits){WEIR_FOREVER, WEIR_FOREVER};
+    r = remote_ask_snapshot(remote, subject, subject_size, &snapshot);
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        bool is_whole;
+
+        if (remote->leases)
+            ret[i].capacity = remote->leases[i].capacity;
+        is_whole = all[i].available >= ret[i].capacity;
+        ret[i].available = all[i].available;
+        ret[i].more_after_ns = is_whole ? 0 : waits[i].more_after_ns;
+        ret[i].full_after_ns = is_whole ? 0 : waits[i].full_after_ns;
+    }
+    return r;
+}
+
 static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                            struct weir_limit_stats *limits, uint32_t n)
 {
@@ -514,12 +558,9 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
         return 0;
     if (remote_has_share(remote))
         return remote_share_snapshot(remote, ret, limits, n);
-    r = remote_engine_start(remote->engine);
-    if (r == 0)
-        r = remote->engine->backend->snapshot(remote->handle, NULL, 0,
-                                              os_now_ns() + REMOTE_SNAPSHOT_NS, &snapshot);
+    r = remote_ask_snapshot(remote, NULL, 0, &snapshot);
     if (r < 0)
-        return r == -ENOMEM || r == -EEXIST || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
+        return r;
     ret->waiting = snapshot.waiting;
     ret->engine_held = snapshot.held;
     ret->engine_granted = snapshot.granted;
@@ -571,6 +612,7 @@ const struct set_ops remote_set_ops = {
     .forecast = remote_forecast,
     .stand_in = remote_share_at,
     .snapshot = remote_snapshot,
+    .remaining = remote_remaining,
     .own_waiting = remote_own_waiting,
     .view_queue = remote_view_queue,
 };

@@ -243,6 +243,18 @@ int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,
     return ctx ? share->set->ops->snapshot(ctx, share->set, ret, limits, n) : -ENOMEM;
 }
 
+int remote_share_remaining(struct remote_set *remote, struct weir_remaining *ret, uint32_t n)
+{
+    struct remote_share *share;
+    struct thread_ctx *ctx;
+    int r = share_find(remote, &share);
+
+    if (r < 0)
+        return r;
+    ctx = thread_ctx_get(share->set);
+    return ctx ? set_remaining(ctx, share->set, ret, n) : -ENOMEM;
+}
+
 uint64_t remote_share_waiting(const struct remote_set *remote)
 {
     struct weir_set_stats stats = {0};

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Looks at a set for a balancer: what a request that came now would find. */
+/* Looks at a set: for a balancer, what a request that came now would find; and what remains. */
+#include "base/clock.h"
+#include "set/instance_base.h"
 #include "set/txn.h"
+#include <errno.h>
 
 __extension__ typedef unsigned __int128 u128;
 
@@ -61,4 +64,28 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
         else if (!is_done)
             is_done = look_behind_waiters(&txn, amounts, ret);
     } while (!is_done);
+}
+
+int set_remaining(struct thread_ctx *ctx, weir_set *set, struct weir_remaining *ret, uint32_t n)
+{
+    struct set_view view;
+    struct weir_instant at;
+    uint64_t now_ns;
+
+    set_snapshot(ctx, set, &view);
+    if (set_is_broken(set))
+        return -EUCLEAN;
+    at = set_view_instant(set, &view);
+    now_ns = at.now_ns == view.last_ns
+                 ? clock_instant(&set->w->clock, set->limits.clock_needs).now_ns
+                 : at.now_ns;
+    if (now_ns > at.now_ns)
+        now_ns = at.now_ns;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+
+        limit_remaining(limit, view.content + CONTENT_STATES + limit->state_offset, &at, now_ns,
+                        &ret[i]);
+    }
+    return 0;
 }

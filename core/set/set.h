@@ -291,4 +291,7 @@ void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);
  * nothing is granted before a reservation. */
 struct weir_instant set_view_instant(const weir_set *set, const struct set_view *view);
 
+/* Fills in what remains of the first `n` limits. Returns 0 or -EUCLEAN. */
+int set_remaining(struct thread_ctx *ctx, weir_set *set, struct weir_remaining *ret, uint32_t n);
+
 #endif

@@ -115,6 +115,9 @@ struct set_ops {
     /* Fills `ret`, of WEIR_GAUGES_MAX values, with the gauges of limit `i`. Returns how many there
      * are, or -EUCLEAN. NULL: the state is elsewhere. */
     int (*observe)(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret);
+    /* Fills in times and `available` of what remains of the first `n` limits, for the subject of
+     * op->request. Returns as `snapshot`. */
+    int (*remaining)(struct acquire_op *op, struct weir_remaining *ret, uint32_t n);
     /* Returns how many requests of this process wait. NULL: `snapshot` costs no more. */
     uint64_t (*own_waiting)(const weir_set *set);
     /* Views wait queue number `i`. False: there are fewer. Its links are those of the records. */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A web server that lets each client address have so many requests, and answers 429 Too Many
- * Requests to more, with the seconds after which to come back.
+ * Requests to more, with the seconds after which to come back. Each response says what is left.
  *
  *     WEIR_CONFIG=too_many.yaml ./too_many [PORT]
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +16,23 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
-static void respond(int client, const char *status, uint64_t retry_after_s)
-{
-    char text[256], retry_after[64] = "";
-    int n;
+#define LINES_MAX (2 * WEIR_HTTP_LIMIT_MAX + 128) /* of the one limit */
 
-    if (retry_after_s)
-        snprintf(retry_after, sizeof(retry_after), "Retry-After: %" PRIu64 "\r\n", retry_after_s);
-    n = snprintf(text, sizeof(text),
-                 "HTTP/1.1 %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", status,
-                 retry_after);
-    if (send(client, text, (size_t)n, MSG_NOSIGNAL) != n)
-        perror("too_many: send");
+/* Writes the lines that tell a client of its limit. */
+static void tell(weir_set *set, const struct weir_request *request, uint64_t retry_after_ns,
+                 char lines[static LINES_MAX])
+{
+    char policy[WEIR_HTTP_LIMIT_MAX], left[WEIR_HTTP_LIMIT_MAX], after[WEIR_HTTP_RETRY_AFTER_MAX];
+    struct weir_remaining limit;
+    int n = weir_set_remaining(set, request, &limit, 1);
+
+    lines[0] = '\0';
+    if (n != 1 || weir_http_ratelimit_policy(&limit, 1, policy, sizeof(policy)) < 0 ||
+        weir_http_ratelimit(&limit, 1, retry_after_ns, left, sizeof(left)) < 0)
+        return;
+    n = snprintf(lines, LINES_MAX, "RateLimit-Policy: %s\r\nRateLimit: %s\r\n", policy, left);
+    if (weir_http_retry_after(retry_after_ns, after, sizeof(after)) > 0)
+        snprintf(lines + n, LINES_MAX - (size_t)n, "Retry-After: %s\r\n", after);
 }
 
 static void serve(int client, weir_pool *pool, const struct in_addr *address)
@@ -36,20 +40,23 @@ static void serve(int client, weir_pool *pool, const struct in_addr *address)
     const struct timeval patience = {.tv_sec = 1};
     const struct weir_request request = {
         .size = sizeof(request), .subject = address, .subject_size = sizeof(*address)};
-    struct weir_refusal refusal = {.size = sizeof(refusal)};
-    char head[4096];
-    int e;
+    struct weir_refusal refusal = {.size = sizeof(refusal), .retry_after_ns = WEIR_FOREVER};
+    char lines[LINES_MAX], text[4096];
+    int n, e;
 
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (recv(client, head, sizeof(head), 0) <= 0)
+    if (recv(client, text, sizeof(text), 0) <= 0)
         return;
     e = weir_take(pool, &request, &refusal); /* never waits */
-    if (e == 0)
-        respond(client, "200 OK", 0);
-    else if (e == -EAGAIN)
-        respond(client, "429 Too Many Requests", refusal.retry_after_ns / 1000000000 + 1);
-    else
-        respond(client, "503 Service Unavailable", 1); /* -ENOBUFS, -ENOMEM, … */
+    tell(weir_pool_set(pool, 0), &request, refusal.retry_after_ns, lines);
+    n = snprintf(text, sizeof(text),
+                 "HTTP/1.1 %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n",
+                 e == 0         ? "200 OK"
+                 : e == -EAGAIN ? "429 Too Many Requests"
+                                : "503 Service Unavailable", /* -ENOBUFS, -ENOMEM, … */
+                 lines);
+    if (send(client, text, (size_t)n, MSG_NOSIGNAL) != n)
+        perror("too_many: send");
 }
 
 static int listen_on(uint16_t port)

@@ -185,12 +185,20 @@ struct weir_backend_limit_stats {
     uint64_t available, held;
 };
 
+/* In how long more than is available would be granted of a limit, and all of its capacity. 0: it is
+ * whole; UINT64_MAX: not by the passing of time, or not known. */
+struct weir_backend_limit_waits {
+    uint64_t more_after_ns, full_after_ns;
+};
+
 struct weir_backend_snapshot {
     size_t size;
     uint64_t waiting;
     struct weir_backend_limit_stats *limits; /* room for all limits of the set */
     uint64_t held;                           /* grants that are held now, of all processes */
     uint64_t granted; /* grants so far, of all processes; those of TAKE may be left out */
+    struct weir_backend_limit_waits *waits; /* room for all limits, as not known; NULL: not asked
+                                               for. An earlier version has a struct without it */
 };
 
 struct weir_backend {

@@ -291,6 +291,23 @@ WEIR_PUBLIC int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret
 WEIR_PUBLIC int weir_set_stats(weir_set *set, struct weir_set_stats *ret,
                                struct weir_limit_stats *retlimits, size_t limits_n);
 
+/* What remains of a limit, for one subject of a per-subject set, else for all: weir_set_remaining
+ * (acquisition.h). */
+struct weir_remaining {
+    enum weir_limit_type type;
+    const char *key;    /* lives as long as the set */
+    uint64_t capacity;  /* the largest amount that can be granted */
+    uint64_t window_ns; /* the setting `window`; 0: there is none */
+    uint64_t available; /* now; 0 while a reservation is ahead */
+    /*
+     * Times from now, as if nothing else happened and nothing waited: until more than `available`
+     * could be granted, and until all of `capacity` could be. 0: the limit is whole. WEIR_FOREVER:
+     * not by the passing of time, as with a resource; or the engine that keeps the set cannot tell.
+     */
+    uint64_t more_after_ns;
+    uint64_t full_after_ns;
+};
+
 /* A gauge of a limit (algorithm.h). The strings live as long as the set. */
 struct weir_limit_gauge {
     const char *name;

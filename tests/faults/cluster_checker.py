@@ -493,7 +493,7 @@ def quiet(run):
         waiting, granted, released, reaped, limits = (snapshot[i] for i in (3, 4, 5, 6, 10))
         if waiting or granted != released + reaped:
             yield describe("quiet", f"{name}: {waiting} wait, {granted} granted, {released} released, {reaped} reaped")
-        for i, (available, waits, _) in zip(LIMITS_OF[SETS.index(name)], limits):
+        for i, (available, waits, *_) in zip(LIMITS_OF[SETS.index(name)], limits):
             capacity = run.capacities.get((name, LIMITS[i]))
             if capacity and (available != capacity or waits):
                 yield describe("quiet", f"{name}: {available} of {capacity} {LIMITS[i]} are available, {waits} wait")

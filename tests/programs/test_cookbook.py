@@ -140,13 +140,14 @@ class Cookbook(unittest.TestCase):
             self.refuses(name, dict(self.environment, WEIR_CONFIG=str(FILES / "meson.build")))
 
     def get(self, port):
-        """The status of a request, and its Retry-After."""
+        """The status of a request, its Retry-After, and what it says of the limit."""
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         connection.request("GET", "/")
         response = connection.getresponse()
         response.read()
         connection.close()
-        return response.status, response.getheader("Retry-After")
+        return (response.status, response.getheader("Retry-After"), response.getheader("RateLimit-Policy"),
+                response.getheader("RateLimit"))
 
     def test_run_too_many(self):
         self.environment["WEIR_CONFIG"] = str(FILES / "too_many.yaml")
@@ -155,9 +156,13 @@ class Cookbook(unittest.TestCase):
             port = int(server.stdout.readline().removeprefix("port "))
             answers = [self.get(port) for _ in range(4)]
             server.send_signal(signal.SIGKILL)
-        self.assertEqual("".join(f"{status}\n" for status, _ in answers), self.prints("too_many.c"))
-        self.assertEqual([after for _, after in answers[:3]], [None] * 3)
+        self.assertEqual("".join(f"{answer[0]}\n" for answer in answers), self.prints("too_many.c"))
+        self.assertEqual([answer[1] for answer in answers[:3]], [None] * 3)
         self.assertIn(int(answers[3][1]), range(1, 1201))
+        self.assertEqual({answer[2] for answer in answers}, {'"call_count";q=3;w=3600'})
+        left = [re.fullmatch(r'"call_count";r=(\d);t=(\d+)', answer[3]) for answer in answers]
+        self.assertEqual([int(match[1]) for match in left], [2, 1, 0, 0])
+        self.assertIn(int(left[3][2]), range(1, int(answers[3][1]) + 1))
 
     def test_too_many_without_descriptors(self):
         """A server that cannot accept for the moment goes on when it can."""

@@ -265,6 +265,10 @@ class ServerTest(unittest.TestCase):
         self.assertLessEqual(int(answer.headers["retry-after"]), 2)
         self.assertGreaterEqual(int(answer.headers["retry-after"]), math.ceil(2 - passed))
         self.assertIn(b"call_count", answer.body)
+        self.assertEqual(answer.headers["ratelimit-policy"],
+                         '"call_count";q=1;w=2, "tokens";q=100;qu="tokens";w=1')
+        left = re.fullmatch(r'"call_count";r=0;t=(\d), "tokens";r=\d+(;t=\d)?', answer.headers["ratelimit"])
+        self.assertLessEqual(int(left[1]), int(answer.headers["retry-after"]))
 
     def test_429_when_the_wait_has_become_too_long(self):
         self.start(SHORT_MAX_WAIT)
@@ -288,6 +292,13 @@ class ServerTest(unittest.TestCase):
         answer = self.connect().send("X-Tokens: 1001").answer()
         self.assertEqual(answer.status, 400)
         self.assertNotIn("retry-after", answer.headers)
+
+    def test_a_granted_request_is_told_what_is_left(self):
+        self.start(ONE_AT_A_TIME)
+        answer = self.connect().send("X-Tokens: 300", "X-Service-Ms: 0").answer()
+        self.assertEqual(answer.headers["ratelimit-policy"],
+                         '"tokens";q=1000;qu="tokens";w=3600, "connections";q=1;qu="concurrent-requests"')
+        self.assertRegex(answer.headers["ratelimit"], r'^"tokens";r=70\d;t=[1-4], "connections";r=0$')
 
     # -- clients that leave --
 

@@ -498,6 +498,15 @@ static void operate_return(struct world *world)
     printf(": 0\n");
 }
 
+/* Prints us from now on until the limit grants the amount. */
+static void print_wait(struct world *world, struct limit *limit, uint64_t amount)
+{
+    const uint64_t at = decided_at(world);
+    uint64_t wait = wait_of(world, limit, at, amount);
+
+    printf(" %" PRId64, wait == UINT64_MAX ? -1 : (int64_t)(wait + (at - world->now)));
+}
+
 static void operate_look(struct world *world)
 {
     const uint64_t at = decided_at(world);
@@ -506,11 +515,19 @@ static void operate_look(struct world *world)
     for (uint64_t i = 0; i < world->n; i++) {
         struct limit *limit = &world->limits[i];
         uint64_t available = limit->capacity > limit->used ? limit->capacity - limit->used : 0;
-        uint64_t wait = wait_of(world, limit, at, 1);
+        uint64_t most = limit->most, at_once;
 
         if (!limit->is_resource)
             available = subject_available(&limit->subject, at * world->scale);
-        printf(" %" PRIu64 " %" PRId64, available, wait == UINT64_MAX ? -1 : (int64_t)wait);
+        at_once = at > world->now ? 0 : available;
+        printf(" %" PRIu64, available);
+        print_wait(world, limit, 1);
+        if (at_once < most) {
+            print_wait(world, limit, at_once + 1);
+            print_wait(world, limit, most);
+        } else {
+            printf(" 0 0");
+        }
     }
     printf("\n");
 }

@@ -50,7 +50,7 @@ class Tickets(Calls):
         granted = a.acquire(0, 1)
         self.assertEqual(granted[0], GRANTED)
         self.assertEqual(a.acquire(0, 1, serial=1), granted)
-        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0, -1, -1]])
 
     def test_a_repeated_release_gives_back_once(self):
         a = self.node("a", resource(3))
@@ -58,14 +58,14 @@ class Tickets(Calls):
             a.acquire(slot, 1)
         self.assertEqual(a.release(0, 1, "-"), [GRANTED, -1])
         self.assertEqual(a.release(0, 1, "-"), [GONE, -1])
-        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0, -1, -1]])
 
     def test_a_request_that_arrives_after_its_release_is_gone(self):
         a = self.node("a", resource(1))
         a.acquire(0, 1)
         a.release(0, 1, "-")
         self.assertEqual(a.acquire(0, 1, serial=1), [GONE])
-        self.assertEqual(a.snapshot()[-1], [[1, 0, 0]])
+        self.assertEqual(a.snapshot()[-1], [[1, 0, 0, 0, 0]])
 
     def test_a_request_that_arrives_after_its_cancellation_is_gone(self):
         a = self.node("a", resource(1))
@@ -833,14 +833,14 @@ class State(Calls):
         self.fails("BADARG", Node(self.client, "one", "a b", a.text).open)
         self.fails("BADARG", Node(self.client, "one", "a" * 129, a.text).open)
         self.fails("BADARG", Node(self.client, "one", "", a.text).open)
-        self.assertEqual(a.snapshot()[-1], [[2, 0, 0]])
+        self.assertEqual(a.snapshot()[-1], [[2, 0, 0, 0, 0]])
 
     def test_a_snapshot_changes_nothing(self):
         a = self.node("a", "s,5,1000,5,5,0,0,0,0")
         a.take(5)
         self.fake.advance(2000)
         before = self.client.call("HGETALL", "set")
-        self.assertEqual(self.client.call("FCALL_RO", "weir_snapshot", 1, "set", "one", a.text, "")[-1], [[5, 0, 0]])
+        self.assertEqual(self.client.call("FCALL_RO", "weir_snapshot", 1, "set", "one", a.text, "")[-1], [[5, 0, 0, 0, 0]])
         self.assertEqual(self.client.call("HGETALL", "set"), before)
         a.key = "none"
         self.fails("NOSET", a.snapshot)

@@ -78,7 +78,7 @@ class Repeater:
             return status(reply) if reply[0] != 0 else f"0 {reply[2]}"
 
         def look(reply):
-            return " ".join(f"{available} {wait}" for available, _, wait in reply[-1])
+            return " ".join(f"{available} {one} {more} {full}" for available, _, one, more, full in reply[-1])
 
         if operation == "G":
             self.call("weir_acquire", "", *rest[:2], "try", -1, -1, *rest[2:], as_text=status, line=line)

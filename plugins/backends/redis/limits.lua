@@ -151,15 +151,22 @@ function limits.count_waiting(c, amounts, sign)
   c.changed = true
 end
 
--- Returns for each limit: the largest amount that would be granted now, what waits, and us until
--- that amount of 1 is granted.
+-- Returns for each limit: the largest amount that would be granted now, what waits, and us until an
+-- amount of 1, one more than that largest one, and all that ever can be, would be granted.
 function limits.describe(c)
+  local ahead = math.max(0, c.v[head.FLOOR] - c.now)
   return limits_at_floor(c, function()
     local reply = {}
     for i = 1, c.plan.n do
       local p = c.plan.limits[i]
-      local us = p.kind.wait(c, p, 1, 0)
-      reply[i] = {p.kind.available(c, p), c.v[p.waiting], us < NEVER and us or -1}
+      local function us_until(n)
+        local us = p.kind.is_foreign and NEVER or p.kind.wait(c, p, n, 0) + ahead
+        return us < NEVER and us or -1
+      end
+      local available = p.kind.available(c, p)
+      local at_once = ahead == 0 and available or 0
+      local more = at_once < p.max and us_until(at_once + 1) or 0
+      reply[i] = {available, c.v[p.waiting], us_until(1), more, at_once < p.max and us_until(p.max) or 0}
     end
     return reply
   end)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,6 +318,25 @@ static void answers_list(struct redis_server *server, const struct redis_call *c
         answers_miss(call->session);
 }
 
+/* Returns the struct that asks for waits, or NULL. */
+static struct weir_backend_limit_waits *answers_waits(const struct weir_backend_snapshot *ret)
+{
+    size_t with_waits = offsetof(struct weir_backend_snapshot, waits) + sizeof(ret->waits);
+    return ret->size >= with_waits ? ret->waits : NULL;
+}
+
+/* Fills in when more of a limit can be had. -1: not by the passing of time. */
+static int answers_fill_waits(const struct redis_reply *limit, struct weir_backend_limit_waits *ret)
+{
+    int64_t more_us = redis_reply_integer(limit, 3, -1);
+    int64_t full_us = redis_reply_integer(limit, 4, -1);
+    if (more_us < -1 || full_us < -1)
+        return -EPROTO;
+    ret->more_after_ns = more_us < 0 ? UINT64_MAX : (uint64_t)more_us * 1000;
+    ret->full_after_ns = full_us < 0 ? UINT64_MAX : (uint64_t)full_us * 1000;
+    return 0;
+}
+
 static int answers_fill(const struct redis_set *set, const struct redis_reply *reply,
                         struct weir_backend_snapshot *ret)
 {
@@ -335,6 +355,8 @@ static int answers_fill(const struct redis_set *set, const struct redis_reply *r
     for (uint32_t i = 0; i < set->limits_n; i++) {
         int64_t available = redis_reply_integer(&limits->elements[i], 0, 0);
         if (available < 0)
+            return -EPROTO;
+        if (answers_waits(ret) && answers_fill_waits(&limits->elements[i], &ret->waits[i]) < 0)
             return -EPROTO;
         ret->limits[i].available = (uint64_t)available;
         ret->limits[i].held = 0;

@@ -32,6 +32,9 @@ static struct {
     struct weir_limit_stats limit_stats;
     struct weir_lease_stats lease_stats;
     struct weir_limit_gauge gauge;
+    struct weir_remaining remaining, limit;
+    struct weir_http_triple triple;
+    char text[64];
     struct weir_subjects_stats subjects;
     struct weir_setting settings[8];
     struct weir_completion completion;
@@ -118,6 +121,14 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_acquisition_missing_update, (P(0, right.held)), 0)                                   \
     CALL(weir_set_ready_at, (P(0, world.set), P(1, &right.request), P(2, &right.at_ns)), -EINVAL,  \
          0, -EINVAL)                                                                               \
+    CALL(weir_set_remaining, (P(0, world.set), P(1, &right.request), P(2, &right.remaining), 1),   \
+         -EINVAL, 1, -EINVAL)                                                                      \
+    CALL(weir_http_retry_after, (1, P(0, right.text), sizeof(right.text)), -EINVAL)                \
+    CALL(weir_http_ratelimit_policy,                                                               \
+         (P(0, &right.limit), 1, P(1, right.text), sizeof(right.text)), -EINVAL, -EINVAL)          \
+    CALL(weir_http_ratelimit, (P(0, &right.limit), 1, 1, P(1, right.text), sizeof(right.text)),    \
+         -EINVAL, -EINVAL)                                                                         \
+    CALL(weir_http_triple, (P(0, &right.limit), 1, P(1, &right.triple)), -EINVAL, -EINVAL)         \
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
     CALL(weir_now, (P(0, world.w)), 0)                                                             \
     CALL(weir_tick, (P(0, world.w)), -EINVAL)                                                      \
@@ -234,6 +245,7 @@ static void make_right(void)
     right.info.size = sizeof(right.info);
     right.stats.size = sizeof(right.stats);
     right.subjects.size = sizeof(right.subjects);
+    right.limit = (struct weir_remaining){.type = WEIR_LIMIT_CALL, .key = "c", .capacity = 1};
     assert_int_equal(weir_queue_open(&right.queue, world.w, 4), 0);
     assert_int_equal(weir_token_open(&right.token, world.w), 0);
     assert_int_equal(take(ASK({"c", 100})), 0);
