@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: shows shared sets, and those that engines keep, as text, as JSON, or for Prometheus.
- */
+/* `weir stat`: shows shared sets, and those that engines keep, as text, as JSON, or as
+ * metrics. */
 #include "json.h"
 #include "limit_type.h"
-#include "prometheus.h"
+#include "metrics.h"
 #include "selection.h"
 #include "snapshot.h"
 #include "snapshot_json.h"
@@ -11,6 +11,7 @@
 #include "usage.h"
 #include "utf8.h"
 #include "weir.h"
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -28,7 +29,8 @@ static const char help[] =
     "named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
-    "  -p, --prometheus        write the text format of Prometheus\n"
+    "  -o, --openmetrics       write OpenMetrics\n"
+    "  -p, --prometheus        write the older text format of Prometheus\n"
     "  -s, --sort ORDER        sort sets by name (default) or waiting: the most waiters first\n"
     "  -m, --match TEXT        only sets with TEXT in their names\n"
     "  -n, --no-idle           leave out sets of which nothing is held, waited for or used up\n"
@@ -420,7 +422,7 @@ static void json_snapshot(const struct snapshot *snapshot)
 
 /* ---- command ---- */
 
-enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_PROMETHEUS };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_OPENMETRICS, FORMAT_PROMETHEUS };
 
 static void complain(void *userdata, const struct weir_error *error)
 {
@@ -433,15 +435,27 @@ struct wish {
     struct snapshot_names names;
 };
 
-static void write_snapshot(const struct snapshot *snapshot, enum format format)
+static int write_piece(void *userdata, const char *text, size_t n)
 {
+    return fwrite(text, 1, n, userdata) == n ? 0 : -EIO;
+}
+
+/* Returns 0 or -ENOMEM. What goes wrong with the standard output is found when it is closed. */
+static int write_snapshot(const struct snapshot *snapshot, enum format format)
+{
+    int r = 0;
+
     if (format == FORMAT_JSON)
         json_snapshot(snapshot);
-    else if (format == FORMAT_PROMETHEUS)
-        prometheus_write(stdout, snapshot);
-    else
+    else if (format == FORMAT_TEXT)
         for (size_t i = 0; i < snapshot->sets_n; i++)
             print_set(&snapshot->sets[i]);
+    else
+        r = metrics_write(snapshot,
+                          format == FORMAT_OPENMETRICS ? WEIR_METRICS_OPENMETRICS
+                                                       : WEIR_METRICS_PROMETHEUS,
+                          write_piece, stdout);
+    return r == -ENOMEM ? r : 0;
 }
 
 static int show(char *title, const struct source *source, const struct wish *wish)
@@ -459,9 +473,14 @@ static int show(char *title, const struct source *source, const struct wish *wis
     }
     shown = snapshot;
     shown.sets_n = selection_apply(&wish->selection, &snapshot);
-    write_snapshot(&shown, wish->format);
+    r = write_snapshot(&shown, wish->format);
     refused = snapshot.refused;
     snapshot_free(&snapshot);
+    if (r < 0) {
+        error = (struct weir_error){.code = r, .message = "out of memory"};
+        source_complain(title, &error);
+        return ENDING_SYSTEM;
+    }
     return refused != 0 ? ENDING_COMPLAINTS : ENDING_FINE;
 }
 
@@ -470,8 +489,10 @@ static int read_option(struct wish *wish, struct source *source, int option, con
 {
     int known;
 
-    if (option == 'j' || option == 'p') {
-        wish->format = option == 'j' ? FORMAT_JSON : FORMAT_PROMETHEUS;
+    if (option == 'j' || option == 'o' || option == 'p') {
+        wish->format = option == 'j'   ? FORMAT_JSON
+                       : option == 'o' ? FORMAT_OPENMETRICS
+                                       : FORMAT_PROMETHEUS;
         return 0;
     }
     known = selection_option(&wish->selection, &wish->names, option, optarg, title);
@@ -484,6 +505,7 @@ int run_stat(int argc, char **argv)
 {
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'},
+        {"openmetrics", no_argument, NULL, 'o'},
         {"prometheus", no_argument, NULL, 'p'},
         SELECTION_OPTIONS,
         SOURCE_OPTIONS,
@@ -494,7 +516,7 @@ int run_stat(int argc, char **argv)
     struct wish wish = {.format = FORMAT_TEXT};
     int option, ending;
 
-    while ((option = getopt_long(argc, argv, "jph" SELECTION_LETTERS SOURCE_LETTERS, options,
+    while ((option = getopt_long(argc, argv, "joph" SELECTION_LETTERS SOURCE_LETTERS, options,
                                  NULL)) != -1) {
         if (option == 'h')
             return usage_help(help);

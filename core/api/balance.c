@@ -7,6 +7,7 @@
 #include "api/pool.h"
 #include "api/set_object.h"
 #include "base/hash.h"
+#include "limit/counters.h"
 
 #include "base/invariant.h"
 #include "set/instance_base.h"
@@ -154,6 +155,8 @@ static int balance_step(struct balance *balance)
     r = balance_pick(balance, &index, &answer);
     must_warn = r == 0 && answer >= balance->pool->definition->sets_n && !choice->pick_warned;
     choice->pick_warned |= must_warn;
+    if (r == 0)
+        counter_add(&choice->members[index].picks, 1);
     pthread_mutex_unlock(&choice->lock);
     if (must_warn)
         balance_warn_pick(balance->pool, answer);

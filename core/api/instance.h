@@ -56,6 +56,12 @@ struct registry_mark {
 struct registry_mark registry_mark(const weir *w);
 void registry_remove_since(weir *w, struct registry_mark mark);
 
+/* Return a pool by its number; and the name of a set, or NULL: the empty set of a pool without sets
+ * bears the pool's and has none, and those that decide for others at times have none. The caller
+ * holds the lock. */
+struct instance_pool *registry_pool(const weir *w, uint32_t i);
+const char *registry_set_name(const weir *w, uint32_t i);
+
 /* Frees all sets and pools. */
 void registry_free(weir *w);
 

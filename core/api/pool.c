@@ -76,6 +76,38 @@ static void pool_init_choice(weir_pool *pool, uint32_t worker)
     plan->balancer->balancer.init(plan->config, choice->balancer_state, &first);
 }
 
+/* Adds a handle to those of its pool. The caller holds the instance's lock. */
+static void pool_link(weir_pool *pool)
+{
+    pool->link = &pool->definition->handles;
+    pool->next = *pool->link;
+    if (pool->next)
+        pool->next->link = &pool->next;
+    *pool->link = pool;
+}
+
+/* Removes a handle from those of its pool, which keeps its counts. */
+static void pool_unlink(weir_pool *pool)
+{
+    instance_lock(pool->w);
+    for (uint32_t i = 0; i < pool->definition->sets_n; i++)
+        pool->definition->picks[i] +=
+            atomic_load_explicit(&pool->choice->members[i].picks, memory_order_relaxed);
+    *pool->link = pool->next;
+    if (pool->next)
+        pool->next->link = pool->link;
+    instance_unlock(pool->w);
+}
+
+uint64_t pool_picks(const struct instance_pool *pool, uint32_t set)
+{
+    uint64_t picks = pool->picks[set];
+
+    for (const weir_pool *at = pool->handles; at; at = at->next)
+        picks += atomic_load_explicit(&at->choice->members[set].picks, memory_order_relaxed);
+    return picks;
+}
+
 /* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
@@ -87,8 +119,10 @@ static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *defi
         return -ENOMEM;
     if (worker == WEIR_WORKER_AUTO)
         worker = atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst);
-    if (pool->choice)
+    if (pool->choice) {
         pool_init_choice(pool, worker);
+        pool_link(pool);
+    }
     instance_ref(w, 1);
     *ret = pool;
     return 0;
@@ -216,8 +250,10 @@ weir_pool *weir_pool_close(weir_pool *pool)
         os_free(pool);
         return NULL;
     }
-    if (pool->choice)
+    if (pool->choice) {
+        pool_unlink(pool);
         pthread_mutex_destroy(&pool->choice->lock);
+    }
     os_free(pool);
     if (instance_is_closed(w))
         thread_ctx_detach(w);

@@ -10,9 +10,11 @@
 /* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
 struct instance_pool {
     struct pool_plan plan;
-    _Atomic uint32_t workers; /* next number for WEIR_WORKER_AUTO */
-    weir_set *group_set;      /* hidden: of requests that wait in several sets; NULL: none do */
-    uint32_t sets_n;          /* at least 1 */
+    _Atomic uint32_t workers;  /* next number for WEIR_WORKER_AUTO */
+    weir_set *group_set;       /* hidden: of requests that wait in several sets; NULL: none do */
+    uint32_t sets_n;           /* at least 1 */
+    struct weir_pool *handles; /* that pick, with the instance's lock, as the next */
+    uint64_t *picks;           /* by set, of handles that were closed; behind `sets` */
     weir_set *sets[];
 };
 
@@ -21,13 +23,15 @@ struct weir_pool {
     weir_set *only_set; /* the only set of the pool, or of this member; NULL: the balancer picks */
     weir_set *fast_set; /* only_set if fast_path_supports() it, else NULL */
     struct instance_pool *definition;
-    struct pool_choice *choice; /* NULL if there is an only set */
+    struct pool_choice *choice; /* NULL if there is an only set; else in the list of handles: */
+    struct weir_pool *next, **link;
 };
 
 /* A set of several. */
 struct pool_member {
     struct weir_set_view view; /* for balancers that read views */
     weir_pool pool;            /* a handle of this set alone, which is never closed */
+    _Atomic uint64_t picks;    /* written with the lock of the choice */
     uint32_t seen;             /* here, in the order of the looks: index of a view with flags */
 };
 
@@ -42,6 +46,9 @@ struct pool_choice {
     weir_pool group_pool;     /* a handle of the group set; no only set: there is none */
     struct pool_member members[];
 };
+
+/* Returns how often a set of a pool was picked by all handles. The instance's lock is held. */
+uint64_t pool_picks(const struct instance_pool *pool, uint32_t set);
 
 /* ---- balance.c: requests to pools of several sets ---- */
 

@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-static struct instance_pool *registry_pool(const weir *w, uint32_t i)
+struct instance_pool *registry_pool(const weir *w, uint32_t i)
 {
     return *stable_array_at(&instance_of(w)->pools, i);
 }
@@ -118,9 +118,11 @@ static struct instance_pool *registry_new_pool(struct instance *instance, uint32
 
     if (stable_array_reserve(&instance->pools, instance->pools_n + 1) == 0 &&
         str_map_reserve(&instance->pool_names, 1) == 0)
-        pool = os_alloc(1, sizeof(*pool) + n * sizeof(*pool->sets));
-    if (pool)
+        pool = os_alloc(1, sizeof(*pool) + n * (sizeof(*pool->sets) + sizeof(*pool->picks)));
+    if (pool) {
         pool->sets_n = n;
+        pool->picks = (uint64_t *)(pool->sets + n);
+    }
     return pool;
 }
 
@@ -239,8 +241,7 @@ int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
     return r;
 }
 
-/* Returns the name of a set. The empty set of a pool without sets bears the pool's and has none. */
-static const char *registry_set_name(const weir *w, uint32_t i)
+const char *registry_set_name(const weir *w, uint32_t i)
 {
     const weir_set *set = instance_set(w, i);
 

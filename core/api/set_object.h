@@ -41,6 +41,11 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 
 struct weir_set_view;
 
+/* Reads the statistics of a set and of its first `n` limits. Returns as weir_set_stats(). Without
+ * `asks_engine` what only an engine knows is 0. */
+int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+               uint32_t n, bool asks_engine);
+
 /* Looks at a set for a valid request: fills the view but for `id`, `weight` and `flags`. An engine
  * is not asked. `now_ns`: the instance's clock. Returns 0 or -ENOMEM. */
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,

@@ -155,33 +155,40 @@ static void stats_describe_limits(const weir_set *set, struct weir_limit_stats *
         };
 }
 
-int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
-                   size_t limits_n)
+int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+               uint32_t n, bool asks_engine)
 {
-    struct thread_ctx *ctx;
-    uint32_t n;
+    struct thread_ctx *ctx = thread_ctx_get(set);
     int r = 0;
 
-    if (!set || !ret || (limits_n && !retlimits))
-        return -EINVAL;
-    if (ret->size < sizeof(*ret))
-        return -EINVAL;
-    if (instance_is_forked(set->w))
-        return -ECHILD;
-    n = limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n;
-    ctx = thread_ctx_get(set);
+    WEIR_INVARIANT(n <= set->limits.n);
     if (!ctx)
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set_is_shared(set))
         peer_reap_all(ctx, set); /* grants of dead peers are not held */
     stats_describe_limits(set, retlimits, n);
-    if (set->limits.n)
+    if (set->limits.n && set->ops->own_stats && !asks_engine)
+        set->ops->own_stats(set, ret, retlimits, n);
+    else if (set->limits.n)
         r = set->ops->snapshot(ctx, set, ret, retlimits, n);
     if (r < 0 && set_is_shared(set))
         return r;
     stats_add_counters(set, ret, retlimits, n);
     return r < 0 ? r : (int)set->limits.n;
+}
+
+int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+                   size_t limits_n)
+{
+    if (!set || !ret || (limits_n && !retlimits))
+        return -EINVAL;
+    if (ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    return stats_read(set, ret, retlimits,
+                      limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n, true);
 }
 
 int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret, size_t n)
@@ -321,10 +328,11 @@ static void stats_look_from_outside(struct acquire_op *op, struct set_look *ret)
         ret->limit = op->amounts[i] ? &set->limits.items[i] : NULL;
     if (!ret->limit)
         return;
-    if (set->ops->own_waiting) {
+    if (set->ops->own_stats) {
+        set->ops->own_stats(op->set, &stats, NULL, 0);
         stats_add_counters(op->set, &stats, NULL, 0);
-        ret->waiting = set->ops->own_waiting(set);
     }
+    ret->waiting = stats.waiting;
     ret->held = stats.held;
     if (ret->ready_ns <= ret->now_ns && ret->held < ret->limit->capacity)
         ret->available = ret->limit->capacity - ret->held;

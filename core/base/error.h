@@ -66,8 +66,6 @@ bool complaints_full(const struct complaints *complaints);
  */
 int complaints_report(struct complaints *complaints);
 
-/* Returns the offset of the first byte that is not well-formed UTF-8, or `length`. */
-size_t utf8_valid_length(const char *text, size_t length);
 /* Returns whether the text has a control character. */
 bool text_has_control(const char *text);
 

@@ -3,6 +3,7 @@
 #include "config/fingerprint.h"
 #include "base/hash.h"
 #include "base/invariant.h"
+#include "base/utf8.h"
 #include "os/os.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Values: names, choices, booleans, amounts, durations and sizes. */
 #include "config/value.h"
+#include "base/utf8.h"
 #include <string.h>
 
 bool value_is_given(const struct config_value *value)

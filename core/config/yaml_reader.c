@@ -2,6 +2,7 @@
 /* Turns libfyaml's events into nodes, with a complaint for every error. */
 #include "config/yaml_reader.h"
 #include "base/invariant.h"
+#include "base/utf8.h"
 #include "config/yaml_unclosed.h"
 #include <libfyaml.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 /* Validates the plugin ABI table of a file, of which nothing is trusted, and copies it into
  * complete structs. One error refuses the whole file. A plugin that is well-formed, but needs a
  * newer library, is skipped. */
+#include "base/utf8.h"
 #include "os/os.h"
 #include "plugin/plugin_file.h"
 #include <stdarg.h>

@@ -38,6 +38,7 @@ struct remote_engine {
     const struct weir_backend *backend; /* of plan.plugin */
     void *connection;
     struct remote_log log;
+    _Atomic uint64_t answers_n, errors_n; /* requests that the engine answered, or did not */
     struct thread_ctx *ctx; /* for the counters of what the backend reports, under `lock` */
     /* Every change of a record from WAITING, and losses. Taken with locks of the backend held, so
      * no call of the backend is made with it. */
@@ -111,6 +112,9 @@ int remote_engine_start(struct remote_engine *engine);
  * or a word about the engine in `*ret`. */
 int remote_engine_check(const struct remote_engine *engine, uint64_t timeout_ns,
                         struct weir_error *ret);
+
+/* Counts what became of a request to the engine (remote_decide.c). */
+void remote_count_answer(struct remote_engine *engine, int result);
 
 /* The host's calls about a set (remote_decide.c). */
 int remote_decided(void *context, void *set, uint64_t token,

@@ -38,6 +38,12 @@ static bool remote_is_away(int result)
            result == -EHOSTUNREACH;
 }
 
+void remote_count_answer(struct remote_engine *engine, int result)
+{
+    atomic_fetch_add_explicit(remote_is_away(result) ? &engine->errors_n : &engine->answers_n, 1,
+                              memory_order_relaxed);
+}
+
 /* How a request that waits ends, as the engine did not grant it. At its deadline the record ends as
  * by the timer of this process. */
 static enum record_state remote_state_of(const struct remote_set *remote, uint32_t record,
@@ -206,6 +212,7 @@ int remote_decided(void *context, void *argument, uint64_t token,
         shm_store_release(&r->word, next);
     }
     pthread_mutex_unlock(&engine->lock);
+    remote_count_answer(engine, verdict->result);
     remote_note_failure(remote, verdict->result);
     if (next)
         notify_waiter(set, record, next);

@@ -425,6 +425,7 @@ uint64_t remote_batched(void *context, void *set, const struct weir_backend_batc
     }
     lease->wanted = 0;
     pthread_mutex_unlock(&engine->lock);
+    remote_count_answer(engine, batch->result);
     return due_ns;
 }
 

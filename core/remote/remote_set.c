@@ -510,6 +510,7 @@ static int remote_ask_snapshot(struct remote_set *remote, const void *subject, s
     if (r == 0)
         r = remote->engine->backend->snapshot(remote->handle, subject, subject_size,
                                               os_now_ns() + REMOTE_SNAPSHOT_NS, ret);
+    remote_count_answer(remote->engine, r);
     if (r >= 0)
         return 0;
     return r == -ENOMEM || r == -EEXIST || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
@@ -544,6 +545,18 @@ static int remote_remaining(struct acquire_op *op, struct weir_remaining *ret, u
     return r;
 }
 
+static void remote_own_stats(weir_set *set, struct weir_set_stats *ret,
+                             struct weir_limit_stats *limits, uint32_t n)
+{
+    struct remote_set *remote = remote_of(set);
+
+    ret->granted_alone = atomic_load_explicit(&remote->granted_open, memory_order_relaxed);
+    ret->waiting =
+        atomic_load_explicit(&remote->waiting, memory_order_seq_cst) + remote_share_waiting(remote);
+    for (uint32_t i = 0; i < n; i++)
+        limits[i].leased = remote_leases_ready(remote, i);
+}
+
 static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_set_stats *ret,
                            struct weir_limit_stats *limits, uint32_t n)
 {
@@ -553,7 +566,8 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     int r;
 
     (void)ctx;
-    ret->granted_alone = atomic_load_explicit(&remote->granted_open, memory_order_relaxed);
+    remote_own_stats(set, ret, limits, n);
+    ret->waiting = 0;
     if (remote->subjects_max) /* each subject has its own */
         return 0;
     if (remote_has_share(remote))
@@ -567,7 +581,6 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     for (uint32_t i = 0; i < n; i++) {
         limits[i].available = all[i].available;
         limits[i].held = all[i].held;
-        limits[i].leased = remote_leases_ready(remote, i);
     }
     return 0;
 }
@@ -575,14 +588,6 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
 uint64_t remote_subjects_max(const weir_set *set)
 {
     return ((const struct remote_set *)set)->subjects_max;
-}
-
-static uint64_t remote_own_waiting(const weir_set *set)
-{
-    const struct remote_set *remote = (const struct remote_set *)set;
-
-    return atomic_load_explicit(&remote->waiting, memory_order_seq_cst) +
-           remote_share_waiting(remote);
 }
 
 static bool remote_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
@@ -613,6 +618,6 @@ const struct set_ops remote_set_ops = {
     .stand_in = remote_share_at,
     .snapshot = remote_snapshot,
     .remaining = remote_remaining,
-    .own_waiting = remote_own_waiting,
+    .own_stats = remote_own_stats,
     .view_queue = remote_view_queue,
 };

@@ -118,8 +118,10 @@ struct set_ops {
     /* Fills in times and `available` of what remains of the first `n` limits, for the subject of
      * op->request. Returns as `snapshot`. */
     int (*remaining)(struct acquire_op *op, struct weir_remaining *ret, uint32_t n);
-    /* Returns how many requests of this process wait. NULL: `snapshot` costs no more. */
-    uint64_t (*own_waiting)(const weir_set *set);
+    /* Fills in what this process knows by itself: how many of its requests wait, `granted_alone`,
+     * and of the first `n` limits `leased`. NULL: `snapshot` costs no more. */
+    void (*own_stats)(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *limits,
+                      uint32_t n);
     /* Views wait queue number `i`. False: there are fewer. Its links are those of the records. */
     bool (*view_queue)(struct thread_ctx *ctx, weir_set *set, uint32_t i, struct set_view *ret);
 };

@@ -13,6 +13,7 @@
 #include <weir/error.h>
 #include <weir/http.h>
 #include <weir/instance.h>
+#include <weir/metrics.h>
 #include <weir/pool.h>
 #include <weir/queue.h>
 #include <weir/set.h>

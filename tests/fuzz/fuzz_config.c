@@ -9,6 +9,7 @@
  *
  *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
  */
+#include "base/utf8.h"
 #include "config/plan.h"
 #include "lib/plan_from.h"
 #include "lib/random.h"

@@ -80,6 +80,13 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     return 1;
 }
 
+static int drop(void *userdata, const char *text, size_t n)
+{
+    (void)userdata;
+    assert_true(text && n > 0);
+    return 0;
+}
+
 /* P(i, value): pointer number `i` of the call, NULL when it is its turn. Then the results, by the
  * number of the pointer that is NULL. */
 #define P(i, value) (null == (i) ? NULL : (value))
@@ -131,6 +138,7 @@ static int stop_at_segment(void *userdata, const struct weir_segment *segment)
     CALL(weir_http_triple, (P(0, &right.limit), 1, P(1, &right.triple)), -EINVAL, -EINVAL)         \
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
     CALL(weir_now, (P(0, world.w)), 0)                                                             \
+    CALL(weir_metrics_write, (P(0, world.w), 0, P(1, drop), P(2, &right)), -EINVAL, -EINVAL, 0)    \
     CALL(weir_tick, (P(0, world.w)), -EINVAL)                                                      \
     CALL(weir_due_at, (P(0, world.w), P(1, &right.at_ns)), -EINVAL, -EINVAL)                       \
     CALL(weir_open, (P(0, &made.w), P(1, &right.options), P(2, &right.error)), -EINVAL, 0, 0)      \

@@ -3,6 +3,7 @@
  * Reading YAML into a definition: what is kept, with which marks, and the bounds. The complaints
  * themselves are the business of the corpus in tests/config.
  */
+#include "base/utf8.h"
 #include "config/config_ast.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #include "lib/clock.h"
 #include "lib/world.h"
 #include "limit_option.h"
+#include "metrics.h"
 #include "process_text.h"
-#include "prometheus.h"
 #include "selection.h"
 #include "time_text.h"
 #include "top_layout.h"
@@ -215,6 +215,11 @@ static struct snapshot make(size_t n, size_t held, size_t waiting)
 
 static char *written;
 
+static int write_piece(void *userdata, const char *text, size_t n)
+{
+    return fwrite(text, 1, n, userdata) == n ? 0 : -EIO;
+}
+
 static const char *prometheus(const struct snapshot *snapshot)
 {
     size_t size;
@@ -224,7 +229,7 @@ static const char *prometheus(const struct snapshot *snapshot)
     written = NULL;
     out = open_memstream(&written, &size);
     assert_non_null(out);
-    prometheus_write(out, snapshot);
+    assert_int_equal(metrics_write(snapshot, WEIR_METRICS_PROMETHEUS, write_piece, out), 0);
     fclose(out);
     return written;
 }
