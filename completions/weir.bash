@@ -93,9 +93,10 @@ _weir_options()
         echo --set --name --file --limit --amount --subject --timeout --max-wait --exit-code \
             --retry-after --verbose --process-dir --plugin-dir --help
         ;;
-    stat) echo --json --prometheus --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
+    stat) echo --json --openmetrics --prometheus --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     top) echo --interval --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     why) echo --json --file --process-dir --plugin-dir --help ;;
+    serve) echo --metrics --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
@@ -123,7 +124,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec hold stat top why ls rm check simulate plugin plugins --help --version" -- "$current")
+            "exec hold stat top why serve ls rm check simulate plugin plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then

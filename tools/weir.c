@@ -17,6 +17,7 @@ static const char help[] =
     "  weir stat       show the state of shared sets, their holders and waiters\n"
     "  weir top        show shared sets live, with rates per second\n"
     "  weir why        say what the first waiter of a shared set waits for\n"
+    "  weir serve      answer Prometheus with the metrics of shared sets\n"
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
     "  weir check      check a configuration and say what it means\n"
@@ -42,6 +43,7 @@ static const struct part parts[] = {
     {"plugin", "weir plugin", run_plugin, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},
+    {"serve", "weir serve", run_serve, ENDING_SYSTEM},
     {"simulate", "weir simulate", run_simulate, ENDING_SYSTEM},
     {"stat", "weir stat", run_stat, ENDING_SYSTEM},
     {"top", "weir top", run_top, ENDING_SYSTEM},

@@ -22,6 +22,7 @@ int run_ls(int argc, char **argv);
 int run_plugin(int argc, char **argv);
 int run_plugins(int argc, char **argv);
 int run_rm(int argc, char **argv);
+int run_serve(int argc, char **argv);
 int run_simulate(int argc, char **argv);
 int run_stat(int argc, char **argv);
 int run_top(int argc, char **argv);
