@@ -63,9 +63,9 @@ class Bash(Completions):
         return sorted(set(done.stdout.splitlines()))
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "ls", "rm", "why", "check",
+        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "why", "serve", "ls", "rm", "check",
                                                     "simulate", "plugin", "plugins", "--help", "--version"]))
-        self.assertEqual(self.complete("s"), ["simulate", "stat"])
+        self.assertEqual(self.complete("s"), ["serve", "simulate", "stat"])
         self.assertEqual(self.complete("plugin", ""), ["check", "new"])
         self.assertEqual(self.complete("plugin", "new", ""), ["algorithm", "balancer"])
         self.assertEqual(self.complete("plugin", "new", "algorithm", ""), [])
@@ -149,7 +149,8 @@ class Zsh(Completions):
         self.assertIn("--exit-code", self.complete("weir exec --exi"))
         self.assertIn("--retry-after", self.complete("weir hold --retr"))
         self.assertIn("--sort waiting", self.complete("weir top --sort w"))
-        self.assertIn("--prometheus", self.complete("weir stat --pro"))
+        self.assertIn("--openmetrics", self.complete("weir stat --open"))
+        self.assertIn("--metrics", self.complete("weir serve --met"))
         self.assertIn("--plugin-dir", self.complete("weir check --plug"))
         for part in ("check", "plugin", "plugins"):  # they look at no shared set
             self.assertNotIn("--process-dir", self.complete(f"weir {part} --process-"))
