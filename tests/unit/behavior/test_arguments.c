@@ -136,6 +136,8 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_http_ratelimit, (P(0, &right.limit), 1, 1, P(1, right.text), sizeof(right.text)),    \
          -EINVAL, -EINVAL)                                                                         \
     CALL(weir_http_triple, (P(0, &right.limit), 1, P(1, &right.triple)), -EINVAL, -EINVAL)         \
+    CALL(weir_set_waiter_refusal, (P(0, world.set), P(1, &right.holder), P(2, &right.refusal)),    \
+         -EINVAL, -EINVAL, -EINVAL)                                                                \
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
     CALL(weir_now, (P(0, world.w)), 0)                                                             \
     CALL(weir_metrics_write, (P(0, world.w), 0, P(1, drop), P(2, &right)), -EINVAL, -EINVAL, 0)    \
