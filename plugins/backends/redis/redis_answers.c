@@ -362,6 +362,9 @@ static int answers_fill(const struct redis_set *set, const struct redis_reply *r
         ret->limits[i].held = 0;
         if (set->holds[i] && set->initial[i] > (uint64_t)available)
             ret->limits[i].held = set->initial[i] - (uint64_t)available;
+        /* A reservation is ahead if not even one would be granted now. */
+        if (answers_waits(ret) && redis_reply_integer(&limits->elements[i], 2, -1) != 0)
+            ret->limits[i].available = 0;
     }
     return 0;
 }

@@ -235,6 +235,27 @@ static void nothing_is_there_before_a_reservation(void **state)
     world_close();
 }
 
+/* The limit that the reservation does not wait for has units, but none before it. */
+static void nor_of_a_limit_that_has_some(void **state)
+{
+    struct weir_request *request = ASK({"k", 1}, {"c", 1});
+    weir_acquisition *a = NULL;
+    uint64_t at_ns;
+
+    (void)state;
+    world_limits("{ type: rate, key: k, algorithm: token_bucket, " TEN " },"
+                 "{ type: call, key: c, algorithm: gcra, capacity: 1, window: 5s }");
+    assert_int_equal(take(request), 0);
+    assert_int_equal(reserve(request, &a, &at_ns), 0);
+    assert_int_equal(remaining("s").available, 0);
+    assert_int_equal(remaining("s").more_after_ns, 5 * SECOND);
+    assert_int_equal(remaining("s").full_after_ns, 6 * SECOND);
+    advance(5 * SECOND);
+    assert_int_equal(remaining("s").available, 9);
+    release_expecting(a, -EPROTO);
+    world_close();
+}
+
 static void what_is_wrong_with_a_request(void **state)
 {
     struct weir_remaining ret = {.capacity = 77};
@@ -270,6 +291,7 @@ int main(int argc, char **argv)
         leak_checked_test(those_of_a_subject_that_is_waited_for),
         leak_checked_test(a_resource_comes_back_by_no_time),
         leak_checked_test(nothing_is_there_before_a_reservation),
+        leak_checked_test(nor_of_a_limit_that_has_some),
         leak_checked_test(what_is_wrong_with_a_request),
     };
 
