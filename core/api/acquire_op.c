@@ -56,7 +56,7 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 
     if (result == -ECHILD || !set)
         return result;
-    if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS)
+    if (result != -EAGAIN && result != -ETIMEDOUT && result != -ENOBUFS && result != -ERANGE)
         return -EINVAL;
     if (!ret || ret->size < sizeof(*ret))
         return -EINVAL;

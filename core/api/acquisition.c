@@ -134,10 +134,11 @@ int acquisition_result_of(enum record_state state)
         [RECORD_UNREACHABLE] = -EHOSTUNREACH,
         [RECORD_MISMATCH] = -EEXIST,
         [RECORD_DENIED] = -EACCES,
+        [RECORD_IMPOSSIBLE] = -ERANGE,
         [RECORD_DAMAGED] = -EUCLEAN,
     };
 
-    WEIR_INVARIANT(state <= RECORD_DAMAGED);
+    WEIR_INVARIANT(state <= RECORD_IMPOSSIBLE);
     return results[state];
 }
 

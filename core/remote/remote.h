@@ -17,6 +17,7 @@
 #include <weir/backend.h>
 
 struct acquire_op;
+struct remote_algorithms;
 struct remote_share;
 
 /* Threads of an engine that may block, at most. */
@@ -53,7 +54,8 @@ struct remote_set {
     struct remote_engine *engine;
     void *handle; /* the set, to the backend; NULL: none yet */
     enum on_failure on_failure;
-    uint64_t subjects_max;         /* 0: the set has no subjects */
+    uint64_t subjects_max;                /* 0: the set has no subjects */
+    struct remote_algorithms *algorithms; /* that the core runs; NULL: none */
     struct remote_lease *leases;   /* one for each limit; NULL: none is leased (remote_lease.h) */
     _Atomic uint64_t batches_n;    /* that have come into use */
     _Atomic bool failure_reported; /* since the engine answered last */
@@ -128,6 +130,15 @@ uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t ex
 
 void remote_away(void *context, void *set, int is_away);
 void remote_nodes(void *context, void *set, uint32_t nodes);
+
+/* ---- limits that this process decides, for all (remote_algorithm.c) ---- */
+
+/* Has the core decide the limits that the backend has marked. Returns 0 or -ENOMEM. */
+int remote_algorithms_open(struct remote_set *remote, const uint32_t *marks);
+/* Returns whether one of these amounts is of such a limit. */
+bool remote_algorithms_decide(const struct remote_set *remote, const uint64_t *amounts);
+/* As weir_backend_host.decide. */
+int remote_decide(void *context, void *set, struct weir_backend_decision *decision);
 
 /* ---- on_failure: local_share (remote_share.c) ---- */
 

@@ -53,8 +53,9 @@ static enum record_state remote_state_of(const struct remote_set *remote, uint32
 
     switch (result) {
     case -EAGAIN:
-    case -ERANGE:
         return RECORD_REFUSED;
+    case -ERANGE:
+        return RECORD_IMPOSSIBLE;
     case -ENOBUFS:
         return RECORD_QUEUE_FULL;
     case -ETIMEDOUT:
@@ -90,6 +91,8 @@ static void remote_count(const struct remote_set *remote, uint32_t record, enum 
         counter_add(&counters->timed_out, 1);
     } else if (state == RECORD_QUEUE_FULL) {
         counter_add(&counters->refused_full, 1);
+    } else if (state == RECORD_IMPOSSIBLE) {
+        counter_add(&counters->refused_impossible, 1);
     } else if (state == RECORD_REFUSED) {
         counter_add(&counters->refused_max_wait, 1);
     }

@@ -79,7 +79,8 @@ static int remote_engine_open(struct remote_engine *engine, struct backend_plan 
                                               .batched = remote_batched,
                                               .spare = remote_spare,
                                               .work = remote_engine_work,
-                                              .write_log = remote_engine_write_log};
+                                              .write_log = remote_engine_write_log,
+                                              .decide = remote_decide};
     engine->ctx = thread_ctx_new(engine->w);
     if (!engine->ctx)
         return -ENOMEM;

@@ -23,7 +23,7 @@
 /* ---- opening ---- */
 
 static void remote_describe_limit(const struct remote_set *remote, const struct set_plan *plan,
-                                  uint32_t i, struct weir_backend_limit *ret)
+                                  uint32_t i, struct weir_backend_limit *ret, uint32_t *mark)
 {
     const struct limit *limit = &remote->set.limits.items[i];
 
@@ -36,7 +36,10 @@ static void remote_describe_limit(const struct remote_set *remote, const struct 
                                        .capacity = limit->capacity,
                                        .settings_n = plan->settings[i].n,
                                        .settings = plan->settings[i].items,
-                                       .lease_for_ns = plan->settings[i].lease_for_ns};
+                                       .lease_for_ns = plan->settings[i].lease_for_ns,
+                                       .ret_is_decided = mark};
+    if (limit->algorithm)
+        ret->state_size = limit->state_words * sizeof(uint64_t);
     if (ret->lease_for_ns)
         ret->ret_capacity = &remote->leases[i].capacity;
 }
@@ -59,16 +62,17 @@ static int remote_describe(struct remote_set *remote, const struct set_plan *pla
                                                     remote->on_failure == ON_FAILURE_LOCAL_SHARE};
     struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
     const struct remote_engine *engine = remote->engine;
+    uint32_t marks[WEIR_LIMITS_MAX] = {0};
     int r;
 
     if (remote->leases && !engine->backend->batch)
         return error_set(reterr, -EINVAL, "set `%s`: backend `%s` has no leases", plan->name,
                          plan->engine);
     for (uint32_t i = 0; i < remote->set.limits.n; i++)
-        remote_describe_limit(remote, plan, i, &limits[i]);
+        remote_describe_limit(remote, plan, i, &limits[i], &marks[i]);
     r = engine->backend->set_open(engine->connection, &definition, &remote->handle, &reason);
     if (r >= 0)
-        return 0;
+        return remote_algorithms_open(remote, marks);
     remote->handle = NULL;
     reason.message[sizeof(reason.message) - 1] = '\0';
     return error_set(reterr, r, "set `%s`, backend `%s`: %s", plan->name, plan->engine,
@@ -117,6 +121,7 @@ static void remote_set_close(weir_set *set)
     if (remote->handle)
         remote->engine->backend->set_close(remote->handle);
     os_free(remote->leases);
+    os_free(remote->algorithms);
     remote_share_free(remote);
     if (remote->engine && set->limits.n)
         thread_ctx_unprepare(remote->engine->ctx, set->number);
@@ -231,6 +236,8 @@ static int remote_refusal_of(enum record_state state)
         return -EUCLEAN;
     case RECORD_SHUT_DOWN:
         return -ESHUTDOWN;
+    case RECORD_IMPOSSIBLE:
+        return -ERANGE;
     default:
         return -EAGAIN;
     }
@@ -261,6 +268,8 @@ static int remote_conclude(struct acquire_op *op, uint32_t record, enum wait_mod
     if (code == -EHOSTUNREACH && remote_of(set)->on_failure == ON_FAILURE_LOCAL_SHARE &&
         record_load(remote_word(set, record, REMOTE_HOLD)))
         code = -ENOTCONN;
+    if (code == -ERANGE && op->decision.limiting)
+        set_count_refusal(op->ctx, set, code, op->decision.limiting->key);
     if (code == -EAGAIN)
         set_count_not_now(op->ctx, set, code, is_too_late ? MODE_WAIT : mode,
                           op->decision.limiting);
@@ -359,6 +368,10 @@ static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode
 
     if (op->within)
         return -EOPNOTSUPP;
+    if (set_is_faulty(op->set))
+        return -EUCLEAN;
+    if (mode == MODE_RESERVE && remote_algorithms_decide(remote_of(op->set), op->amounts))
+        return -EOPNOTSUPP;
     if (remote_acquire_leased(op, record, mode))
         return 0;
     too_small = remote_too_small(op);
@@ -388,7 +401,9 @@ static bool remote_release(struct thread_ctx *ctx, weir_set *set, uint32_t recor
                                              .hold =
                                                  record_load(remote_word(set, record, REMOTE_HOLD)),
                                              .used = args->return_all ? nothing : args->used,
-                                             .undo = args->return_all};
+                                             .undo = args->return_all,
+                                             .outcome = args->outcome,
+                                             .latency_ns = args->latency_ns};
     uint64_t place = remote->leases ? record_load(remote_word(set, record, REMOTE_FENCE)) : 0;
 
     (void)is_owner;

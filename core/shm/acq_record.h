@@ -27,9 +27,10 @@ enum record_state {
     RECORD_QUEUE_FULL = 8,  /* the wait queue was full */
     RECORD_BROKEN = 9,      /* never stored: the record's set is broken */
     /* Of a remote set: its engine has said why it does not serve the set. */
-    RECORD_MISMATCH = 10, /* it is defined otherwise there */
-    RECORD_DENIED = 11,   /* the user may not use it */
-    RECORD_DAMAGED = 12   /* its state is damaged */
+    RECORD_MISMATCH = 10,  /* it is defined otherwise there */
+    RECORD_DENIED = 11,    /* the user may not use it */
+    RECORD_DAMAGED = 12,   /* its state is damaged */
+    RECORD_IMPOSSIBLE = 13 /* of a remote set: it can never be granted */
 };
 
 /* Wait target of a record: what waits on it, and how it is notified. */
@@ -150,7 +151,7 @@ static inline bool record_is_stored_shared(uint64_t word)
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
-    WEIR_INVARIANT(state <= RECORD_DAMAGED);
+    WEIR_INVARIANT(state <= RECORD_IMPOSSIBLE);
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 

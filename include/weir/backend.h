@@ -55,6 +55,8 @@ struct weir_backend_limit {
     uint64_t lease_for_ns; /* units may be taken ahead, for so long; 0: they may not */
     const struct weir_backend_setting *settings;
     uint64_t *ret_capacity; /* leased: `set_open` lowers it to what can be granted beside batches */
+    uint64_t state_size;    /* of its algorithm, in bytes, a multiple of 8; 0: a resource without */
+    uint32_t *ret_is_decided; /* `set_open` makes it 1: the core decides the limit, by `decide` */
 };
 
 /* A set, as all that use it must agree on it. */
@@ -129,6 +131,43 @@ struct weir_backend_batch {
     uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
 };
 
+struct weir_backend_limit_stats {
+    uint64_t available, held;
+};
+
+/* What is done to states of limits that the core decides. */
+enum weir_backend_deed {
+    WEIR_BACKEND_BEGIN = 1, /* makes the states those of new limits */
+    WEIR_BACKEND_CHECK,     /* sees whether the bytes can be states */
+    WEIR_BACKEND_DECIDE,    /* takes all amounts, or nothing */
+    WEIR_BACKEND_FORESEE,   /* tells what DECIDE would, and takes nothing */
+    WEIR_BACKEND_GIVE_BACK, /* releases amounts, refunds what was not used, charges excess */
+    WEIR_BACKEND_LOOK,      /* tells what is available and held */
+    WEIR_BACKEND_LAST       /* tells how long the states differ from new ones */
+};
+
+/*
+ * States of the limits of a set that the core decides, one behind the other, in the order of the
+ * limits. A backend keeps them as they are, at the engine, and has what happens to them decided.
+ * Amounts of limits that the core does not decide are ignored.
+ */
+struct weir_backend_decision {
+    size_t size;
+    uint32_t deed;           /* enum weir_backend_deed */
+    uint32_t undo;           /* of GIVE_BACK: 1: the grant was not used at all; `used` is all 0 */
+    void *states;            /* aligned to 8. After -EUCLEAN they may be anything */
+    struct weir_instant at;  /* by the engine's clock; up to WEIR_CLOCK_MAX */
+    const uint64_t *amounts; /* asked for, or to be given back: one for each limit of the set */
+    const uint64_t *used;    /* of GIVE_BACK */
+    uint64_t granted_ns;     /* of GIVE_BACK, by the engine's clock */
+    uint64_t latency_ns;     /* of GIVE_BACK; 0: since it was granted */
+    uint32_t outcome;        /* of GIVE_BACK: WEIR_OUTCOME_* */
+    uint32_t limit;          /* told by DECIDE: refused by this one */
+    uint64_t ready_ns;       /* told by DECIDE: refused until then, or WEIR_BLOCKED, WEIR_NEVER; by
+                                LAST: they differ until then, or for ever: WEIR_NEVER */
+    struct weir_backend_limit_stats *stats; /* told by LOOK: room for all limits of the set */
+};
+
 /* What the core gives to a backend. */
 struct weir_backend_host {
     size_t size;
@@ -170,6 +209,11 @@ struct weir_backend_host {
      * or block. To be called without locks: the thread of `run` does so each time before it sleeps,
      * and wakes up for that after another thread has logged something. [one thread, changes] */
     void (*write_log)(void *context);
+    /* Does a deed to states of a set. Takes no longer than the algorithms. Returns 0; -EAGAIN:
+     * refused; -EUCLEAN: the bytes are no states, or an algorithm of the set broke its contract.
+     * Then no request of the set can be granted, which is logged by the core. With any locks.
+     * [any thread, writes arguments] */
+    int (*decide)(void *context, void *set, struct weir_backend_decision *decision);
 };
 
 /* How a grant is given back. */
@@ -178,11 +222,8 @@ struct weir_backend_release {
     uint64_t hold;
     const uint64_t *used; /* one for each limit */
     uint32_t undo;        /* 1: it was not used at all; `used` is all 0 */
-    uint32_t reserved;
-};
-
-struct weir_backend_limit_stats {
-    uint64_t available, held;
+    uint32_t outcome;     /* how the work went: WEIR_OUTCOME_* */
+    uint64_t latency_ns;  /* how long it took; 0: since the grant */
 };
 
 /* In how long more than is available would be granted of a limit, and all of its capacity. 0: it is

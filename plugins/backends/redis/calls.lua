@@ -306,6 +306,19 @@ local function weir_release(keys, args)
   return transaction.finish(c, {kind and GRANTED or GONE, own_timer(c)})
 end
 
+-- Gives back all but what is left of a ticket that is held.
+local function return_part(c, slot, ticket, left)
+  local amounts, back, none = sessions.amounts(c, ticket), {}, {}
+  for i, n in ipairs(amounts) do
+    if left[i] > n then
+      state.fail('BADARG more is left than was held')
+    end
+    back[i], none[i], ticket[TICKET_WORDS + i] = n - left[i], 0, left[i]
+  end
+  limits.give_back(c, back, none, ticket[AT])
+  sessions.put_ticket(c, c.node, slot, ticket)
+end
+
 -- weir_return RUN DEFINITION NODE SLOT SERIAL LEFT...
 local function weir_return(keys, args)
   local c, session = begin_in_session(keys, args, FINDS, 4)
@@ -318,15 +331,7 @@ local function weir_return(keys, args)
   if not ticket or ticket[SERIAL] ~= serial or ticket[KIND] ~= IS_HELD then
     return transaction.finish(c, {GONE, own_timer(c)})
   end
-  local amounts, back, none = sessions.amounts(c, ticket), {}, {}
-  for i, n in ipairs(amounts) do
-    if left[i] > n then
-      state.fail('BADARG more is left than was held')
-    end
-    back[i], none[i], ticket[TICKET_WORDS + i] = n - left[i], 0, left[i]
-  end
-  limits.give_back(c, back, none, ticket[AT])
-  sessions.put_ticket(c, c.node, slot, ticket)
+  return_part(c, slot, ticket, left)
   queue.pump(c)
   return transaction.finish(c, {GRANTED, own_timer(c)})
 end

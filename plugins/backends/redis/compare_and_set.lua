@@ -4,6 +4,29 @@
 -- the tickets that it ends. What else is in the set is decided by the server in the same step.
 local TEXT_MAX, OPERATIONS_MAX, CONFLICT = 2 ^ 20, 128, 1
 
+-- Returns for each limit the units that the text counts too much as held, and those that it lacks.
+local function commit_balances(c)
+  local balances = {}
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
+    local is_foreign = p.kind.is_foreign
+    balances[2 * i - 1], balances[2 * i] = is_foreign and c.v[p.at] or 0,
+                                           is_foreign and c.v[p.at + 1] or 0
+  end
+  return balances
+end
+
+-- Stores what a node has made of them: all that was too much it has released.
+local function commit_balance(c, from)
+  local missing = limits.read(c, from)
+  for i = 1, c.plan.n do
+    local p = c.plan.limits[i]
+    if p.kind.is_foreign and p.holds > 0 then
+      c.v[p.at], c.v[p.at + 1] = 0, math.min(missing[i], AMOUNT_MAX)
+    end
+  end
+end
+
 -- weir_fetch RUN DEFINITION NODE
 local function weir_fetch(keys, args)
   local c = transaction.begin(keys, args, FINDS, 'X')
@@ -11,14 +34,16 @@ local function weir_fetch(keys, args)
     return redis.error_reply('NOSET there is none')
   end
   return {c.v[head.VERSION], c.now, c.clock, math.max(0, c.v[head.GRACE] - c.now),
-          c.v[head.WAITING], state.get(c, 'X') or ''}
+          c.v[head.WAITING], state.get(c, 'X') or '', commit_balances(c)}
 end
 
 -- Returns why the limits that the server decides do not grant these amounts, or nil: they do.
 local function commit_refusal(c, amounts)
-  local impossible = limits.impossible(c, amounts)
+  local impossible, grace = limits.impossible(c, amounts), c.v[head.GRACE] - c.now
   if impossible then
     return range_reply(impossible)
+  elseif grace > 0 then
+    return refused_reply(IN_GRACE, 0, grace)
   end
   local us, limiting = limits.wait(c, amounts)
   return us > 0 and refused_reply(BUSY, limiting, us) or nil
@@ -79,25 +104,51 @@ function operations.take(c, _, from)
   return nil, 0
 end
 
-operations['end'] = function(c, _, from)
+operations['end'] = function(c, _, from, undo)
   local slot, serial = read_slot(c, from)
-  if not end_ticket(c, slot, serial, from + 2) then
+  if not end_ticket(c, slot, serial, from + 2, undo) then
     return {GONE}
   end
   return nil, 0
 end
 
+function operations.undo(c, session, from)
+  return operations['end'](c, session, from, true)
+end
+
+-- It is done once: only a ticket that has as much as the node knows of.
+operations['return'] = function(c, _, from)
+  local slot, serial = read_slot(c, from)
+  local before, ticket = limits.read(c, from + 2), sessions.ticket(c, c.node, slot)
+  if not ticket or ticket[SERIAL] ~= serial or ticket[KIND] ~= IS_HELD then
+    return {GONE}
+  end
+  for i, n in ipairs(sessions.amounts(c, ticket)) do
+    if n ~= before[i] then
+      return {GONE}
+    end
+  end
+  return_part(c, slot, ticket, limits.read(c, from + 2 + c.plan.n))
+  return nil, 0
+end
+
+-- Returns the number of the argument after an operation, or nil: there is none.
+local function commit_following(c, from)
+  local n, words = c.plan.n, {grant = 3, take = 1, ['end'] = 3, undo = 3, ['return'] = 3}
+  local name = c.args[from]
+  local following = words[name] and from + words[name] + (name == 'return' and 2 * n or n)
+  return following and following <= #c.args + 1 and following or nil
+end
+
 -- Does the operations in order. Returns a reply, with the operation that fails, or nil and fences.
 local function commit_operations(c, session, from)
-  local words = {grant = 3, take = 1, ['end'] = 3} -- without the amounts
   local fences = {}
   while from <= #c.args do
-    local name = c.args[from]
-    local following = words[name] and from + words[name] + c.plan.n
-    if not following or following > #c.args + 1 or #fences >= OPERATIONS_MAX then
+    local following = commit_following(c, from)
+    if not following or #fences >= OPERATIONS_MAX then
       state.fail('BADARG operation')
     end
-    local refusal, fence = operations[name](c, session, from + 1)
+    local refusal, fence = operations[c.args[from]](c, session, from + 1)
     if refusal then
       refusal[#refusal + 1] = #fences
       return refusal
@@ -107,29 +158,31 @@ local function commit_operations(c, session, from)
   return nil, fences
 end
 
--- weir_commit RUN DEFINITION NODE INBOX VERSION AT TEXT OPERATION...
+-- weir_commit RUN DEFINITION NODE INBOX VERSION AT KEEP TEXT MISSING... OPERATION...
 local function weir_commit(keys, args)
   local c, session = begin_with_inbox(keys, args)
   if not session then
     return refuse_session(c)
   end
   local version, at = read_whole(c, 5, 0, 'version'), read_whole(c, 6, 0, 'instant')
-  queue.pump(c)
-  local grace = c.v[head.GRACE] - c.now
-  if grace > 0 then
-    return transaction.finish(c, refused_reply(IN_GRACE, 0, grace))
-  elseif version ~= c.v[head.VERSION] then
-    return transaction.finish(c, {CONFLICT, c.v[head.VERSION], c.now, c.clock, own_timer(c),
-                                  state.get(c, 'X') or ''})
-  elseif at > c.now or not args[7] or #args[7] > TEXT_MAX then
-    state.fail('BADARG instant or text')
+  local keep, text = read_whole(c, 7, -1, 'keep'), args[8]
+  if not text or #text > TEXT_MAX then
+    state.fail('BADARG text')
   end
-  local refusal, fences = commit_operations(c, session, 8)
+  queue.pump(c)
+  if version ~= c.v[head.VERSION] or at > c.now then
+    return transaction.finish(c, {CONFLICT, c.v[head.VERSION], c.now, c.clock, own_timer(c),
+                                  state.get(c, 'X') or '', commit_balances(c)})
+  end
+  c.accounts = true
+  local refusal, fences = commit_operations(c, session, 9 + c.plan.n)
   if refusal then
     return refusal -- nothing is written
   end
+  commit_balance(c, 9)
   c.v[head.VERSION] = version + 1
-  state.put(c, 'X', args[7])
+  state.put(c, 'X', text)
+  state.put(c, 'K', string.format('%d', keep < 0 and EXACT or math.min(at + keep, EXACT)))
   queue.pump(c)
-  return transaction.finish(c, {GRANTED, version + 1, c.now, own_timer(c), fences})
+  return transaction.finish(c, {GRANTED, version + 1, c.now, c.clock, own_timer(c), fences})
 end

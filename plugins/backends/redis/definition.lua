@@ -3,8 +3,8 @@
 --   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
 --
 -- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
--- LIMIT: `r,CAPACITY` a resource; `x,MOST,KEEP` a limit that nodes decide, at most MOST at a time,
--- and as new after KEEP us (0: never); or
+-- LIMIT: `r,CAPACITY` a resource; `x,MOST,HOLDS` a limit that nodes decide, at most MOST at a time,
+-- HOLDS 1: a resource; or
 -- KIND,CAPACITY,WINDOW,BURST,INITIAL,EXTRA,DELTA,REFUND,CHARGE:
 --   KIND    `t` token_bucket, `g` gcra, `l` leaky_bucket, `s` sliding_window, `f` fixed_window
 --   WINDOW  us; BURST is the capacity where there is none; INITIAL is available at the start
@@ -80,7 +80,7 @@ local function read_limit(text)
   elseif letter == 'r' and #numbers == 1 then
     return {kind = resource, capacity = numbers[1], delta = 0}
   elseif letter == 'x' and #numbers == 2 then
-    return {kind = foreign, capacity = numbers[1], keep = numbers[2], delta = 0}
+    return {kind = foreign, capacity = numbers[1], holds = numbers[2], delta = 0}
   end
   return read_rate_limit(letter, numbers)
 end

@@ -120,6 +120,10 @@ local function limits_give_back(c, amounts, used, granted, undo)
       if amounts[i] > 0 then
         p.kind.release(c, p, amounts[i])
       end
+    elseif p.kind.is_foreign then
+      if amounts[i] > 0 then
+        p.kind.give_back(c, p, amounts[i])
+      end
     elseif rest > 0 and refund then
       refund(c, p, rest, granted)
     elseif rest < 0 and p.charge then

@@ -5,7 +5,9 @@
 #include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_decisions.h"
 #include "redis_session.h"
+#include "redis_snapshots.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
@@ -27,13 +29,6 @@ enum {
     SESSION_WAITS_SUM,
     SESSION_TIMER,
     SESSION_NODES
-};
-enum {
-    SNAPSHOT_WAITING = 3,
-    SNAPSHOT_GRANTED,
-    SNAPSHOT_RELEASED,
-    SNAPSHOT_REAPED,
-    SNAPSHOT_LIMITS = 10
 };
 
 /* Errors after which the connection is made anew: the server cannot answer for now, or is another
@@ -100,6 +95,8 @@ static void answers_refused(struct redis_ticket *ticket, const struct redis_repl
 {
     int64_t reason = redis_reply_integer(reply, 1, 1), limit = redis_reply_integer(reply, 2, -1);
     int64_t us = redis_reply_integer(reply, 3, -1);
+    if (ticket->queues && ticket->ready_us < REDIS_NEVER && us < (int64_t)ticket->ready_us)
+        us = (int64_t)ticket->ready_us; /* the server knows nothing of what it does not decide */
     if (reason < 0 || limit < -1 || us < -1 || limit >= ticket->session->set->limits_n)
         answers_malformed(ticket->session->server);
     else {
@@ -156,6 +153,31 @@ static void answers_cancel(struct redis_server *server, const struct redis_call 
     redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
 }
 
+/* A commit with the ticket was lost. It has what the ticket asks for, or that is decided once more.
+ */
+static void answers_resolve(struct redis_server *server, const struct redis_call *call,
+                            const struct redis_reply *reply)
+{
+    struct redis_ticket *ticket = answers_ticket(call);
+    int64_t status = redis_reply_integer(reply, 0, 0);
+    if (status < 0)
+        answers_malformed(server);
+    int is_asking = ticket && (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED);
+    if (!ticket || !ticket->unsure || status < 0 ||
+        (!is_asking && ticket->state != REDIS_RELEASING))
+        return;
+    if (is_asking && status == STATUS_GRANTED) {
+        answers_granted(ticket, reply);
+    } else if (is_asking) {
+        redis_ticket_ask_again(ticket);
+    } else if (status == STATUS_GRANTED) {
+        ticket->unsure = 0;
+        redis_ticket_send(ticket);
+    } else {
+        answers_end(ticket);
+    }
+}
+
 static void answers_release(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
@@ -207,6 +229,8 @@ static void answers_session(struct redis_server *server, const struct redis_call
         return;
     }
     redis_session_renew(call->session, call->sent_ns);
+    if (call->kind == REDIS_CALL_HEARTBEAT)
+        redis_decisions_forget(call->session); /* a message that it has changed may be lost */
     redis_session_set_timer(call->session, redis_reply_integer(reply, SESSION_TIMER, 0));
     answers_nodes(call->session->set, redis_reply_integer(reply, SESSION_NODES, 0));
     if (call->kind == REDIS_CALL_HEARTBEAT)
@@ -318,80 +342,20 @@ static void answers_list(struct redis_server *server, const struct redis_call *c
         answers_miss(call->session);
 }
 
-/* Returns the struct that asks for waits, or NULL. */
-static struct weir_backend_limit_waits *answers_waits(const struct weir_backend_snapshot *ret)
+/* What follows for a round from an error. */
+static void answers_failed_round(const struct redis_call *call, int code)
 {
-    size_t with_waits = offsetof(struct weir_backend_snapshot, waits) + sizeof(ret->waits);
-    return ret->size >= with_waits ? ret->waits : NULL;
-}
-
-/* Fills in when more of a limit can be had. -1: not by the passing of time. */
-static int answers_fill_waits(const struct redis_reply *limit, struct weir_backend_limit_waits *ret)
-{
-    int64_t more_us = redis_reply_integer(limit, 3, -1);
-    int64_t full_us = redis_reply_integer(limit, 4, -1);
-    if (more_us < -1 || full_us < -1)
-        return -EPROTO;
-    ret->more_after_ns = more_us < 0 ? UINT64_MAX : (uint64_t)more_us * 1000;
-    ret->full_after_ns = full_us < 0 ? UINT64_MAX : (uint64_t)full_us * 1000;
-    return 0;
-}
-
-static int answers_fill(const struct redis_set *set, const struct redis_reply *reply,
-                        struct weir_backend_snapshot *ret)
-{
-    int64_t waiting = redis_reply_integer(reply, SNAPSHOT_WAITING, 0);
-    int64_t granted = redis_reply_integer(reply, SNAPSHOT_GRANTED, 0);
-    int64_t ended = redis_reply_integer(reply, SNAPSHOT_RELEASED, 0) +
-                    redis_reply_integer(reply, SNAPSHOT_REAPED, 0);
-    if (waiting < 0 || ended < 0 || granted < 0 || reply->elements_n <= SNAPSHOT_LIMITS)
-        return -EPROTO;
-    const struct redis_reply *limits = &reply->elements[SNAPSHOT_LIMITS];
-    if (limits->type != REDIS_ARRAY || limits->elements_n != set->limits_n)
-        return -EPROTO;
-    ret->waiting = (uint64_t)waiting;
-    ret->granted = (uint64_t)granted;
-    ret->held = granted > ended ? (uint64_t)(granted - ended) : 0;
-    for (uint32_t i = 0; i < set->limits_n; i++) {
-        int64_t available = redis_reply_integer(&limits->elements[i], 0, 0);
-        if (available < 0)
-            return -EPROTO;
-        if (answers_waits(ret) && answers_fill_waits(&limits->elements[i], &ret->waits[i]) < 0)
-            return -EPROTO;
-        ret->limits[i].available = (uint64_t)available;
-        ret->limits[i].held = 0;
-        if (set->holds[i] && set->initial[i] > (uint64_t)available)
-            ret->limits[i].held = set->initial[i] - (uint64_t)available;
-        /* A reservation is ahead if not even one would be granted now. */
-        if (answers_waits(ret) && redis_reply_integer(&limits->elements[i], 2, -1) != 0)
-            ret->limits[i].available = 0;
-    }
-    return 0;
-}
-
-static void answers_fill_new(const struct redis_set *set, struct weir_backend_snapshot *ret)
-{
-    ret->waiting = ret->granted = ret->held = 0;
-    for (uint32_t i = 0; i < set->limits_n; i++) {
-        ret->limits[i].available = set->initial[i];
-        ret->limits[i].held = 0;
-    }
-}
-
-/* Answers the thread that waits for a snapshot, if the call is one. */
-static void answers_snapshot(const struct redis_call *call, int code,
-                             const struct redis_reply *reply)
-{
-    if (!call->waiter)
+    if (call->kind != REDIS_CALL_FETCH && call->kind != REDIS_CALL_COMMIT)
         return;
-    call->waiter->result = code;
-    if (reply && redis_reply_is_error(reply, "NOSET")) {
-        call->waiter->result = 0;
-        answers_fill_new(call->session->set, call->waiter->snapshot);
-    } else if (reply && code == 0) {
-        call->waiter->result = answers_fill(call->session->set, reply, call->waiter->snapshot);
-    }
-    redis_calls_answer(call->waiter);
+    if (code < 0)
+        redis_decisions_fail(call, code);
+    else
+        redis_decisions_repeat(call);
+}
+
+static int answers_is_snapshot(const struct redis_call *call)
+{
+    return call->kind == REDIS_CALL_SNAPSHOT || call->kind == REDIS_CALL_LOOK;
 }
 
 /* A call of the session failed: another one of its kind may follow. */
@@ -441,9 +405,12 @@ static void answers_failed(struct redis_server *server, const struct redis_call 
     call->session->complained = code;
     if (call->incarnation == call->session->incarnation)
         answers_let_follow(call->session, call->kind);
+    answers_failed_round(call, code);
     if (!ticket || ticket->state == REDIS_ENDED)
         return;
-    if (call->kind != REDIS_CALL_ACQUIRE)
+    if (call->kind == REDIS_CALL_RESOLVE && ticket->state == REDIS_QUEUED)
+        redis_ticket_ask_again(ticket);
+    else if (call->kind != REDIS_CALL_ACQUIRE && ticket->state != REDIS_ASKING)
         answers_failed_end(ticket, call->kind, code);
     else if (ticket->state == REDIS_ASKING)
         redis_ticket_refuse(ticket, code, -1, -1);
@@ -463,7 +430,9 @@ static void answers_error(struct redis_server *server, const struct redis_call *
 {
     struct redis_session *session = call->session;
     if (redis_cluster_redirect(server, call, reply)) {
-        answers_snapshot(call, -EAGAIN, NULL);
+        answers_failed_round(call, 0);
+        if (answers_is_snapshot(call))
+            redis_snapshots_answer(call, -EAGAIN, NULL);
         if (call->kind == REDIS_CALL_BATCH)
             redis_batches_refuse(call, -ENOTCONN, UINT64_MAX);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
@@ -473,21 +442,25 @@ static void answers_error(struct redis_server *server, const struct redis_call *
     session->asks &= call->asks; /* the slot has arrived */
     int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
     int is_transient = is_missing || answers_is_transient(reply);
-    answers_snapshot(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
+    if (answers_is_snapshot(call))
+        redis_snapshots_answer(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
     if (call->kind == REDIS_CALL_BATCH)
         redis_batches_refuse(call, is_transient ? -ENOTCONN : answers_code(reply), UINT64_MAX);
     if (is_transient) {
+        answers_failed_round(call, 0);
         server->needs_library |= is_missing;
         redis_calls_break(server, is_missing ? NULL : reply->text);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
             redis_ticket_set_unsent(call->ticket);
-    } else if (!redis_reply_is_error(reply, "NOSESSION")) {
+    } else if (!redis_reply_is_error(reply, "NOSESSION") && !redis_reply_is_error(reply, "NOSET")) {
         answers_failed(server, call, reply);
     } else {
+        answers_failed_round(call, 0);
         if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED)
             redis_session_lose(session); /* what was asked in it is asked anew */
         if (answers_ticket(call) && call->ticket->state == REDIS_ASKING)
             redis_ticket_refuse(call->ticket, -EPROTO, -1, -1); /* it needs none, or has none */
+        redis_decisions_go(session);
     }
 }
 
@@ -507,6 +480,9 @@ static void answers_result(struct redis_server *server, const struct redis_call 
         break;
     case REDIS_CALL_CANCEL:
         answers_cancel(server, call, reply);
+        break;
+    case REDIS_CALL_RESOLVE:
+        answers_resolve(server, call, reply);
         break;
     case REDIS_CALL_RELEASE:
     case REDIS_CALL_RETURN:
@@ -538,8 +514,10 @@ static void answers_let_go(const struct redis_call *call)
 void redis_answers_lose(const struct redis_call *call)
 {
     struct redis_ticket *ticket = answers_ticket(call);
-    if (call->session && call->kind == REDIS_CALL_SNAPSHOT)
-        answers_snapshot(call, -ENOTCONN, NULL);
+    if (call->session && answers_is_snapshot(call))
+        redis_snapshots_answer(call, -ENOTCONN, NULL);
+    if (call->session && (call->kind == REDIS_CALL_FETCH || call->kind == REDIS_CALL_COMMIT))
+        redis_decisions_lose(call);
     if (call->session && (call->kind == REDIS_CALL_OPEN || call->kind == REDIS_CALL_ASSERT))
         call->session->inbox = 0; /* the server may not know it */
     if (call->session && call->kind == REDIS_CALL_BATCH)
@@ -560,6 +538,16 @@ static void answers_batch(struct redis_server *server, const struct redis_call *
         answers_malformed(server);
 }
 
+static void answers_round(struct redis_server *server, const struct redis_call *call,
+                          const struct redis_reply *reply)
+{
+    server->failures = 0;
+    call->session->redirects = 0;
+    call->session->asks &= call->asks; /* the slot has arrived */
+    if (redis_decisions_take(call, reply) < 0)
+        answers_malformed(server);
+}
+
 void redis_answers_take(struct redis_server *server, const struct redis_call *call,
                         const struct redis_reply *reply)
 {
@@ -572,11 +560,13 @@ void redis_answers_take(struct redis_server *server, const struct redis_call *ca
         answers_batch(server, call, reply);
         return;
     }
-    if (call->kind == REDIS_CALL_SNAPSHOT &&
+    if (answers_is_snapshot(call) &&
         (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
-        answers_snapshot(call, 0, reply);
+        redis_snapshots_answer(call, 0, reply);
     else if (reply->type == REDIS_ERROR)
         answers_error(server, call, reply);
+    else if (call->kind == REDIS_CALL_FETCH || call->kind == REDIS_CALL_COMMIT)
+        answers_round(server, call, reply);
     else if (call->ticket || (has_session && !is_late))
         answers_result(server, call, reply);
     if (was_ready && !server->ready && reply->type != REDIS_ERROR)
@@ -604,11 +594,18 @@ static void answers_message_ended(struct redis_ticket *ticket, int64_t reason)
         redis_ticket_end_wait(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN);
 }
 
+/* The head is to be decided, by a text that another node has stored. */
+static void answers_message_decide(struct redis_session *session)
+{
+    redis_decisions_forget(session);
+    (void)redis_decisions_wake(session); /* or it waits no more */
+}
+
 void redis_answers_message(struct redis_server *server, const char *text, size_t size)
 {
     size_t numbers = *text == 'G' ? 4 : *text == 'E' ? 3 : *text == 'T' ? 1 : 0;
     int64_t n[4] = {0};
-    const char *key = numbers ? answers_numbers(text + 1, n, numbers) : NULL;
+    const char *key = numbers || *text == 'D' ? answers_numbers(text + 1, n, numbers) : NULL;
     if (!key)
         return;
     struct redis_session *session =
@@ -618,6 +615,8 @@ void redis_answers_message(struct redis_server *server, const char *text, size_t
     struct redis_ticket *ticket = session ? redis_ticket_at(session, n[0], n[1]) : NULL;
     if (session && *text == 'T')
         redis_session_set_timer(session, n[0]);
+    else if (session && *text == 'D')
+        answers_message_decide(session);
     else if (ticket && *text == 'E')
         answers_message_ended(ticket, n[2]);
     else if (ticket && (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED) &&

@@ -36,6 +36,7 @@
 #define REDIS_NEVER      UINT64_MAX
 #define REDIS_NO_SLOT    UINT32_MAX
 #define REDIS_SLOTS_MAX  (UINT32_C(1) << 20)
+#define REDIS_LIMITS_MAX 64
 #define REDIS_NODE_MAX   64
 #define REDIS_PREFIX_MAX 128
 #define REDIS_US         UINT64_C(1000)
@@ -49,12 +50,20 @@ enum redis_ticket_state {
     REDIS_ENDED /* kept until the replies to its calls have come */
 };
 
+struct redis_decisions;
+
+struct redis_list {
+    struct redis_ticket *first, *last;
+};
+
 /* A request, and what it was granted. */
 struct redis_ticket {
     struct redis_entry by_token; /* while it is ASKING or QUEUED */
     struct redis_session *session;
     struct redis_ticket *previous, *next; /* of the session */
-    struct redis_waiter *waiter;          /* the thread that waits for its answer, or NULL */
+    struct redis_list *list;              /* of what is to be decided, or NULL */
+    struct redis_ticket *list_previous, *list_next;
+    struct redis_waiter *waiter; /* the thread that waits for its answer, or NULL */
     uint64_t token;
     uint64_t serial; /* 0: never sent */
     uint64_t fence, at_us;
@@ -62,18 +71,32 @@ struct redis_ticket {
     uint64_t deadline_ns; /* of the wait, by CLOCK_MONOTONIC: as the caller counts it */
     uint64_t version;     /* of the session, as of the last change */
     uint64_t listed;      /* the last weir_list that had it */
+    uint64_t ready_us;    /* refused in this round: until then, REDIS_NEVER: not by time. Then,
+                             queued: so long when that was decided */
+    int64_t limiting;     /* refused in this round: by this limit; -1: by the wait queue */
+    uint64_t latency_ns;  /* of a release */
     uint32_t state;       /* enum redis_ticket_state */
     uint32_t mode;        /* enum weir_backend_mode */
     uint32_t slot;
-    uint32_t index;      /* of the set's tickets: a part of the hold */
-    uint32_t calls_n;    /* on their way */
-    uint8_t unsent;      /* its next call has to be sent */
-    uint8_t returns;     /* the server has not confirmed what is left of it */
-    uint8_t undo;        /* of a release */
-    uint8_t named;       /* is in the table of tokens */
-    uint8_t patient;     /* waits on while the server cannot be reached */
-    uint8_t is_too_late; /* refused because of max_wait */
-    uint64_t *used;      /* of a release: behind `amounts` */
+    uint32_t index;        /* of the set's tickets: a part of the hold */
+    uint32_t calls_n;      /* on their way */
+    uint32_t outcome;      /* of a release */
+    uint8_t unsent;        /* its next call has to be sent */
+    uint8_t returns;       /* the server has not confirmed what is left of it */
+    uint8_t undo;          /* of a release */
+    uint8_t named;         /* is in the table of tokens */
+    uint8_t patient;       /* waits on while the server cannot be reached */
+    uint8_t is_too_late;   /* refused because of max_wait */
+    uint8_t is_foreign;    /* asks for limits that the server does not decide */
+    uint8_t queues;        /* of such a request: the server is to queue it */
+    uint8_t unsure;        /* a commit with it was lost, or its ticket is gone */
+    uint8_t is_plain;      /* is released without its algorithms: they cannot be asked */
+    uint8_t is_refused;    /* in this round */
+    uint8_t is_behind;     /* since others wait */
+    uint8_t is_impossible; /* for ever */
+    uint64_t *used;        /* of a release: behind `amounts` */
+    uint64_t *before;      /* foreign: what the server has of them; then what a part that goes back
+                              leaves, if that is on its way */
     uint64_t amounts[];
 };
 
@@ -86,6 +109,7 @@ struct redis_session {
     struct redis_server *server, *target;  /* target: where it goes; NULL: it stays */
     struct redis_session *previous, *next; /* of the set */
     struct redis_ticket *first, *last;     /* tickets, by serial numbers; then those never sent */
+    struct redis_decisions *decisions;     /* NULL: none yet (redis_decisions.h) */
     struct redis_ticket **slots;
     uint32_t *free_slots;
     uint32_t slots_n, slots_room, free_n;
@@ -126,10 +150,15 @@ struct redis_set {
     uint32_t *free_tickets;
     uint32_t tickets_room, tickets_n, free_n;
     uint32_t limits_n, has_subjects, counts_nodes;
-    uint64_t serials;   /* the last one that was used */
-    uint64_t *initial;  /* units that are there in each limit that is new */
-    uint64_t *spare_ns; /* when the core is to be asked for units of each limit to give back */
-    uint8_t *holds;     /* 1: the limit is a counted resource */
+    uint64_t serials;     /* the last one that was used */
+    uint64_t *initial;    /* units that are there in each limit that is new */
+    uint64_t *spare_ns;   /* when the core is to be asked for units of each limit to give back */
+    uint8_t *holds;       /* 1: the limit is a counted resource */
+    uint8_t *foreign;     /* 1: the limit is one that the server does not decide */
+    uint8_t *returns;     /* 1: it is a resource of that kind */
+    uint64_t states_size; /* of these limits, in bytes; 0: there are none */
+    uint64_t max_waiters;
+    uint8_t is_fair;
     size_t definition_size, key_size;
     char *definition, *key; /* the key, without the brace that ends it */
 };
@@ -161,7 +190,11 @@ enum redis_call_kind {
     REDIS_CALL_ASKING,
     REDIS_CALL_SNAPSHOT,
     REDIS_CALL_BATCH,
-    REDIS_CALL_UNBATCH
+    REDIS_CALL_UNBATCH,
+    REDIS_CALL_FETCH,
+    REDIS_CALL_COMMIT,
+    REDIS_CALL_RESOLVE, /* finds out whether a ticket was granted */
+    REDIS_CALL_LOOK     /* the text, for a snapshot */
 };
 
 /* A call that has no reply yet. */
@@ -269,6 +302,7 @@ struct redis_connection {
     struct redis_session **due; /* a heap of them (redis_due.h) */
     uint32_t due_n, due_room;
     uint32_t unsent_n;   /* sessions with something that could not be sent yet */
+    uint32_t undone_n;   /* releases that are to be committed */
     char name[24];       /* of this process: random; empty before `run` */
     uint64_t sessions_n; /* names that were used */
     uint64_t runs_n;     /* runs of servers that were seen */

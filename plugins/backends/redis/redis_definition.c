@@ -142,14 +142,26 @@ static const char *definition_wrong(const struct weir_backend_limit *limit,
     return definition_wrong_lease(limit, algorithm, n);
 }
 
+/* A limit of an algorithm that the library does not have. */
+static int definition_foreign(const struct weir_backend_limit *limit, struct definition_text *text,
+                              struct weir_reason *reterr)
+{
+    uint64_t most = limit->capacity < AMOUNT_MAX ? limit->capacity : AMOUNT_MAX;
+    if (limit->lease_for_ns)
+        return definition_refuse(
+            reterr, limit->key,
+            "a Redis server leases units of the algorithms token_bucket, gcra, "
+            "leaky_bucket, sliding_window and fixed_window only");
+    definition_add(text, "/x,%" PRIu64 ",%d", most, limit->type == WEIR_LIMIT_RESOURCE);
+    return 0;
+}
+
 static int definition_rate(const struct weir_backend_limit *limit, struct definition_text *text,
                            struct weir_reason *reterr)
 {
     const struct definition_algorithm *algorithm = definition_algorithm(limit->algorithm);
-    if (!algorithm)
-        return definition_refuse(reterr, limit->key,
-                                 "a Redis server has the algorithms token_bucket, gcra, "
-                                 "leaky_bucket, sliding_window and fixed_window only");
+    if (redis_definition_is_foreign(limit))
+        return definition_foreign(limit, text, reterr);
     uint64_t capacity = definition_setting(limit, "capacity", 0);
     uint64_t burst = algorithm->has_burst ? definition_setting(limit, "burst", 0) : 0;
     burst = burst ? burst : capacity;
@@ -169,15 +181,23 @@ static int definition_rate(const struct weir_backend_limit *limit, struct defini
     return 0;
 }
 
+uint64_t redis_definition_waiters(const struct weir_backend_set *set)
+{
+    return set->max_waiters == 0 || set->max_waiters > WAITERS_MAX ? WAITERS_MAX : set->max_waiters;
+}
+
+int redis_definition_is_foreign(const struct weir_backend_limit *limit)
+{
+    return limit->algorithm && !definition_algorithm(limit->algorithm);
+}
+
 int redis_definition_write(const struct weir_backend_set *set,
                            const struct redis_definition_options *options,
                            char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr)
 {
     struct definition_text text = {ret, REDIS_DEFINITION_MAX + 1};
-    uint64_t waiters = set->max_waiters;
+    uint64_t waiters = redis_definition_waiters(set);
     reterr->parameter = UINT32_MAX;
-    if (waiters == 0 || waiters > WAITERS_MAX)
-        waiters = WAITERS_MAX;
     definition_add(&text, "%016" PRIx64 "/%s%s/%" PRIu64 "/%" PRIu64, set->fingerprint,
                    set->fair ? "" : "b",
                    options->drains ? "d"

@@ -25,6 +25,10 @@ int redis_definition_write(const struct weir_backend_set *set,
                            const struct redis_definition_options *options,
                            char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr);
 
+/* Returns how many requests may wait. */
+uint64_t redis_definition_waiters(const struct weir_backend_set *set);
+/* Returns 1 if the library does not have the algorithm of the limit: nodes decide it. */
+int redis_definition_is_foreign(const struct weir_backend_limit *limit);
 /* Returns the units that are there in a limit that is new. */
 uint64_t redis_definition_initial(const struct weir_backend_limit *limit);
 

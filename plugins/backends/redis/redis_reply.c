@@ -11,12 +11,14 @@
 #define TEXT_MAX     (64u << 10) /* bytes of all texts of one reply */
 #define UNREAD       4  /* bytes of a reply that is not there as a whole, for each of text */
 #define LARGER       32 /* times as much for the description of a cluster */
+#define LONG_TEXT    (1u << 20) /* bytes of one text that is longer than all others: of weir_fetch */
 #define INTEGER_LAST (INT64_C(1) << 53)
 
 struct redis_replies {
     redisReader *reader;
     size_t nodes_n, nodes_max, text_n, text_max;
     char *text;
+    char *long_text; /* of this reply; NULL: it has none */
     struct redis_reply nodes[];
 };
 
@@ -44,15 +46,26 @@ static struct redis_reply *redis_reply_place(const redisReadTask *task, enum red
     return node;
 }
 
+/* Returns memory for a text, or NULL: there is none, or it is too long. */
+static char *redis_reply_room(struct redis_replies *replies, size_t size)
+{
+    if (size < replies->text_max - replies->text_n) {
+        replies->text_n += size + 1;
+        return &replies->text[replies->text_n - size - 1];
+    }
+    if (replies->long_text || size > LONG_TEXT)
+        return NULL;
+    replies->long_text = malloc(size + 1);
+    return replies->long_text;
+}
+
 static void *redis_reply_text(const redisReadTask *task, char *text, size_t size)
 {
-    struct redis_replies *replies = task->privdata;
     int is_error = task->type == REDIS_REPLY_ERROR;
     struct redis_reply *node = redis_reply_place(task, is_error ? REDIS_ERROR : REDIS_TEXT);
-    if (!node || size >= replies->text_max - replies->text_n)
+    char *copy = node ? redis_reply_room(task->privdata, size) : NULL;
+    if (!copy)
         return NULL;
-    char *copy = &replies->text[replies->text_n];
-    replies->text_n += size + 1;
     memcpy(copy, text, size);
     copy[size] = '\0';
     node->text = copy;
@@ -104,6 +117,7 @@ struct redis_replies *redis_replies_new(int is_large)
     if (!replies)
         return NULL;
     replies->nodes_n = replies->text_n = 0;
+    replies->long_text = NULL;
     replies->nodes_max = times * NODES_MAX;
     replies->text_max = times * TEXT_MAX;
     replies->text = (char *)(replies->nodes + replies->nodes_max);
@@ -121,6 +135,7 @@ void redis_replies_free(struct redis_replies *replies)
     if (!replies)
         return;
     redisReaderFree(replies->reader);
+    free(replies->long_text);
     free(replies);
 }
 
@@ -132,13 +147,17 @@ int redis_replies_feed(struct redis_replies *replies, const void *bytes, size_t 
 int redis_replies_next(struct redis_replies *replies, const struct redis_reply **ret)
 {
     void *reply = NULL;
-    if (!replies->reader->reply)
+    if (!replies->reader->reply) {
         replies->nodes_n = replies->text_n = 0;
+        free(replies->long_text);
+        replies->long_text = NULL;
+    }
     if (redisReaderGetReply(replies->reader, &reply) != REDIS_OK)
         return -EPROTO;
     if (!reply)
-        return replies->reader->len - replies->reader->pos > UNREAD * replies->text_max ? -EPROTO
-                                                                                        : 0;
+        return replies->reader->len - replies->reader->pos > UNREAD * replies->text_max + LONG_TEXT
+                   ? -EPROTO
+                   : 0;
     *ret = reply;
     return 1;
 }

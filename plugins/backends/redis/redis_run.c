@@ -197,7 +197,8 @@ static int run_finish(struct redis_connection *connection)
     int is_busy = 0;
     for (struct redis_server *server = connection->servers; server; server = server->next) {
         redis_calls_serve(server, EPOLLIN | EPOLLOUT);
-        is_busy |= server->ready && (connection->unsent_n > 0 || server->calls_n > 0);
+        is_busy |= server->ready &&
+                   (connection->unsent_n > 0 || connection->undone_n > 0 || server->calls_n > 0);
     }
     return is_busy;
 }

@@ -4,6 +4,7 @@
 
 #include "redis_calls.h"
 #include "redis_cluster.h"
+#include "redis_decisions.h"
 #include "redis_due.h"
 #include "redis_key.h"
 #include "redis_server.h"
@@ -101,8 +102,10 @@ void redis_session_free(struct redis_session *session)
         next = ticket->next;
         if (ticket->named)
             redis_table_remove(&set->tokens, &ticket->by_token);
+        redis_decisions_drop(ticket);
         free(ticket);
     }
+    redis_decisions_free(session);
     redis_table_remove(&set->connection->keys, &session->by_key);
     redis_due_remove(session);
     redis_session_set_unsent(session, 0);
@@ -160,6 +163,7 @@ void redis_session_leave(struct redis_session *session)
         (void)redis_session_call(session, REDIS_CALL_LEAVE); /* otherwise it runs out */
     }
     session->state = REDIS_CLOSED;
+    redis_decisions_forget(session);
     session->known = 1;
     session->heartbeat_ns = session->expires_ns = session->pump_ns = REDIS_NEVER;
     session->list = 0;
@@ -350,8 +354,11 @@ void redis_session_arrive(struct redis_session *session)
 void redis_session_resume(struct redis_session *session)
 {
     int r = 0;
+    redis_decisions_forget(session);
     session->list = 0;
     session->mismatches = session->beating = 0;
+    if (session->state == REDIS_OPEN && session->run != session->server->run)
+        redis_decisions_restart(session);
     if (session->state == REDIS_OPENING)
         r = redis_session_call_open(session);
     else if (session->state == REDIS_OPEN && session->run == session->server->run &&
@@ -362,12 +369,15 @@ void redis_session_resume(struct redis_session *session)
     if (r < 0)
         redis_calls_break(session->server, "there is no memory");
     redis_session_send_unsent(session);
+    redis_decisions_go(session);
 }
 
 void redis_session_set_timer(struct redis_session *session, int64_t us)
 {
     session->pump_ns = REDIS_NEVER;
     if (us < 0 || session->state != REDIS_OPEN)
+        return;
+    if (us == 0 && redis_decisions_wake(session))
         return;
     session->pump_ns = redis_boot_ns() + (uint64_t)us * REDIS_US;
     redis_due_by(session, session->pump_ns);
@@ -407,6 +417,8 @@ static void redis_session_beat(struct redis_session *session, uint64_t now_ns)
         (void)redis_session_call_heartbeat(session, 0); /* otherwise the next one */
     if (session->heartbeat_ns <= now_ns)
         session->heartbeat_ns = now_ns + connection->options.session_ns / HEARTBEATS;
+    if (session->pump_ns <= now_ns && redis_decisions_wake(session))
+        return;
     if (session->pump_ns <= now_ns) {
         redis_call_begin(session, "weir_pump", 0);
         if (redis_session_call(session, REDIS_CALL_PUMP) == 0)
@@ -426,12 +438,14 @@ static uint64_t redis_session_send(struct redis_session *session, uint64_t now_n
 {
     if (session->unsent)
         redis_session_send_unsent(session);
+    uint64_t next_ns = redis_decisions_tick(session, now_ns);
     if (session->state != REDIS_OPEN)
-        return REDIS_NEVER;
+        return next_ns;
     if (session->waits && session->inbox != session->server->inbox_n)
         redis_session_tell(session);
     redis_session_beat(session, now_ns);
-    return redis_session_earlier(session->heartbeat_ns, session->pump_ns);
+    next_ns = redis_session_earlier(next_ns, session->heartbeat_ns);
+    return redis_session_earlier(next_ns, session->pump_ns);
 }
 
 uint64_t redis_session_tick(struct redis_session *session, uint64_t now_ns)

@@ -14,6 +14,8 @@
 
 /* More than this is no greater debt: an amount and a burst have at most 2^49 units. */
 #define USED_MAX (UINT64_C(1) << 51)
+/* Bytes of a text of the protocol. */
+#define STATES_MAX (1u << 20)
 
 static void set_free(struct redis_set *set)
 {
@@ -23,6 +25,8 @@ static void set_free(struct redis_set *set)
     free(set->initial);
     free(set->spare_ns);
     free(set->holds);
+    free(set->foreign);
+    free(set->returns);
     free(set->definition);
     free(set->key);
     free(set);
@@ -35,14 +39,19 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
     set->initial = calloc(from->limits_n, sizeof(*set->initial));
     set->spare_ns = calloc(from->limits_n, sizeof(*set->spare_ns));
     set->holds = calloc(from->limits_n, sizeof(*set->holds));
+    set->foreign = calloc(from->limits_n, sizeof(*set->foreign));
+    set->returns = calloc(from->limits_n, sizeof(*set->returns));
     set->definition = malloc(REDIS_DEFINITION_MAX + 1);
     set->key = malloc(REDIS_KEY_NAME_ROOM(strlen(prefix), strlen(from->name)));
-    if (!set->initial || !set->spare_ns || !set->holds || !set->definition || !set->key)
+    if (!set->initial || !set->spare_ns || !set->holds || !set->foreign || !set->returns ||
+        !set->definition || !set->key)
         return -ENOMEM;
     set->key_size = redis_key_begin(set->key, prefix, from->name);
     set->limits_n = from->limits_n;
     set->has_subjects = from->has_subjects;
     set->counts_nodes = from->counts_nodes;
+    set->is_fair = from->fair != 0;
+    set->max_waiters = redis_definition_waiters(from);
     set->context = from->context;
     for (uint32_t i = 0; i < from->limits_n; i++) {
         const struct weir_backend_limit *limit =
@@ -50,6 +59,31 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
         set->initial[i] = redis_definition_initial(limit);
         set->holds[i] = limit->algorithm == NULL;
         set->spare_ns[i] = REDIS_NEVER;
+    }
+    return 0;
+}
+
+/* Has the core decide the limits that the server does not have. Returns 0, or -EINVAL with the
+ * reason. */
+static int set_give_over(struct redis_set *set, const struct weir_backend_set *from,
+                         struct weir_reason *reterr)
+{
+    for (uint32_t i = 0; i < from->limits_n; i++) {
+        const struct weir_backend_limit *limit =
+            (const void *)((const char *)from->limits + i * from->limits->size);
+        if (!redis_definition_is_foreign(limit))
+            continue;
+        *limit->ret_is_decided = 1;
+        set->foreign[i] = 1;
+        set->returns[i] = limit->type == WEIR_LIMIT_RESOURCE;
+        if (limit->state_size > STATES_MAX - set->states_size) {
+            snprintf(reterr->message, sizeof(reterr->message),
+                     "limit `%s`: states of algorithms that a Redis server does not have take at "
+                     "most %u bytes together",
+                     limit->key, STATES_MAX);
+            return -EINVAL;
+        }
+        set->states_size += limit->state_size;
     }
     return 0;
 }
@@ -98,6 +132,9 @@ int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set
         r = redis_definition_write(from, &connection->options.definition, set->definition, reterr);
     if (r >= 0) {
         set->definition_size = (size_t)r;
+        r = set_give_over(set, from, reterr);
+    }
+    if (r == 0) {
         set_lease(set, from);
         r = set_link(connection, set);
     }
@@ -215,6 +252,8 @@ void redis_set_release(void *of, const struct weir_backend_release *how)
         for (uint32_t i = 0; i < set->limits_n; i++)
             ticket->used[i] = how->used[i] < USED_MAX ? how->used[i] : USED_MAX;
         ticket->undo = how->undo != 0;
+        ticket->outcome = how->outcome;
+        ticket->latency_ns = how->latency_ns;
         redis_ticket_become(ticket, REDIS_RELEASING);
         redis_ticket_send(ticket);
         redis_calls_flush(ticket->session->server);
@@ -257,6 +296,15 @@ static int set_call_snapshot(struct redis_waiter *waiter, uint64_t until_ns)
                                                                  .session = session,
                                                                  .waiter = waiter,
                                                                  .is_urgent = 1});
+    if (r == 0 && session->set->states_size > 0) {
+        redis_call_begin(session, "weir_fetch", 0);
+        r = redis_call_end(session->server, &(struct redis_call){.kind = REDIS_CALL_LOOK,
+                                                                 .session = session,
+                                                                 .waiter = waiter,
+                                                                 .is_urgent = 1});
+        if (r < 0)
+            redis_calls_forget_waiter(session->server, waiter);
+    }
     if (r < 0)
         return r;
     waiter->answered = 0;

@@ -3,6 +3,7 @@
 #include "redis_tickets.h"
 
 #include "redis_calls.h"
+#include "redis_decisions.h"
 #include "redis_due.h"
 #include "redis_session.h"
 
@@ -68,6 +69,7 @@ static void redis_ticket_free(struct redis_ticket *ticket)
 {
     struct redis_session *session = ticket->session;
     struct redis_set *set = session->set;
+    redis_decisions_drop(ticket);
     redis_ticket_unlink(ticket);
     session->tickets_n--;
     if (ticket->slot != REDIS_NO_SLOT) {
@@ -84,7 +86,8 @@ int redis_ticket_new(struct redis_session *session, const struct weir_backend_as
 {
     struct redis_set *set = session->set;
     size_t amounts_size = set->limits_n * sizeof(uint64_t);
-    struct redis_ticket *ticket = calloc(1, sizeof(*ticket) + 2 * amounts_size);
+    size_t arrays_n = set->states_size > 0 ? 4 : 2;
+    struct redis_ticket *ticket = calloc(1, sizeof(*ticket) + arrays_n * amounts_size);
     if (!ticket)
         return -ENOMEM;
     *ticket = (struct redis_ticket){.session = session,
@@ -101,6 +104,12 @@ int redis_ticket_new(struct redis_session *session, const struct weir_backend_as
         ticket->deadline_ns = redis_now_ns() + ask->timeout_ns;
     ticket->used = ticket->amounts + set->limits_n;
     memcpy(ticket->amounts, ask->amounts, amounts_size);
+    if (set->states_size > 0) {
+        ticket->before = ticket->used + set->limits_n;
+        memcpy(ticket->before, ask->amounts, amounts_size);
+    }
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        ticket->is_foreign |= set->foreign[i] && ask->amounts[i] > 0;
     int r = redis_ticket_number(&set->tickets, &set->free_tickets, &set->tickets_n,
                                 &set->tickets_room, &set->free_n, &ticket->index);
     if (r < 0) {
@@ -177,10 +186,13 @@ static void redis_ticket_count(struct redis_ticket *ticket, int sign)
 
 void redis_ticket_become(struct redis_ticket *ticket, enum redis_ticket_state state)
 {
+    redis_decisions_drop(ticket);
     redis_ticket_count(ticket, -1);
     ticket->state = state;
     redis_ticket_count(ticket, 1);
     ticket->version = ++ticket->session->version;
+    if (state == REDIS_QUEUED)
+        redis_decisions_queue(ticket);
 }
 
 void redis_ticket_settle(struct redis_ticket *ticket)
@@ -302,11 +314,11 @@ static int redis_ticket_call_ask(struct redis_ticket *ticket)
     return redis_ticket_call(ticket, REDIS_CALL_ACQUIRE);
 }
 
-static int redis_ticket_call_cancel(struct redis_ticket *ticket)
+static int redis_ticket_call_cancel(struct redis_ticket *ticket, enum redis_call_kind kind)
 {
     redis_call_begin(ticket->session, "weir_cancel", 2);
     redis_ticket_add_name(ticket);
-    return redis_ticket_call(ticket, REDIS_CALL_CANCEL);
+    return redis_ticket_call(ticket, kind);
 }
 
 static int redis_ticket_call_return(struct redis_ticket *ticket)
@@ -331,6 +343,10 @@ static int redis_ticket_call_next(struct redis_ticket *ticket)
     int r = 0;
     if (ticket->mode != WEIR_BACKEND_TAKE || ticket->session->set->counts_nodes)
         r = redis_session_open(ticket->session);
+    if (r == 0 && redis_decisions_have(ticket))
+        return redis_decisions_add(ticket);
+    if (r == 0 && ticket->unsure && ticket->state != REDIS_CANCELING)
+        return redis_ticket_call_cancel(ticket, REDIS_CALL_RESOLVE);
     if (r == 0 && ticket->returns &&
         (ticket->state == REDIS_HELD || ticket->state == REDIS_RELEASING))
         r = redis_ticket_call_return(ticket);
@@ -340,7 +356,7 @@ static int redis_ticket_call_next(struct redis_ticket *ticket)
     case REDIS_ASKING:
         return redis_ticket_call_ask(ticket);
     case REDIS_CANCELING:
-        return redis_ticket_call_cancel(ticket);
+        return redis_ticket_call_cancel(ticket, REDIS_CALL_CANCEL);
     case REDIS_RELEASING:
         return redis_ticket_call_release(ticket);
     default:
@@ -394,7 +410,7 @@ void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at
                                            .waited = ticket->state == REDIS_QUEUED};
     ticket->fence = fence;
     ticket->at_us = at_us;
-    ticket->unsent = 0;
+    ticket->unsent = ticket->unsure = 0;
     if (is_final) {
         redis_ticket_decide(ticket, &verdict);
         redis_ticket_end(ticket);
@@ -441,14 +457,35 @@ void redis_ticket_cancel(struct redis_ticket *ticket)
     redis_ticket_send(ticket);
 }
 
+static void redis_ticket_unname(struct redis_ticket *ticket)
+{
+    ticket->serial = 0;
+    ticket->unsure = 0;
+    redis_ticket_unlink(ticket);
+    redis_ticket_link(ticket);
+}
+
 void redis_ticket_ask_again(struct redis_ticket *ticket)
 {
     redis_ticket_become(ticket, REDIS_ASKING);
-    ticket->serial = 0;
+    ticket->queues = 0;
     ticket->asked_ns = redis_boot_ns();
-    redis_ticket_unlink(ticket);
-    redis_ticket_link(ticket);
+    redis_ticket_unname(ticket);
     redis_ticket_set_unsent(ticket);
+}
+
+void redis_ticket_name(struct redis_ticket *ticket)
+{
+    redis_ticket_unname(ticket);
+    ticket->serial = ++ticket->session->set->serials;
+}
+
+void redis_ticket_enqueue(struct redis_ticket *ticket)
+{
+    redis_decisions_drop(ticket);
+    redis_ticket_unname(ticket);
+    ticket->queues = 1;
+    redis_ticket_send(ticket);
 }
 
 void redis_ticket_end_wait(struct redis_ticket *ticket, int code)

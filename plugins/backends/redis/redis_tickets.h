@@ -45,6 +45,10 @@ void redis_ticket_cancel(struct redis_ticket *ticket);
 void redis_ticket_lose(struct redis_ticket *ticket);
 /* Asks again, with a new serial number. */
 void redis_ticket_ask_again(struct redis_ticket *ticket);
+/* Gives it a new serial number, as it is put into a call. */
+void redis_ticket_name(struct redis_ticket *ticket);
+/* Has the server queue it: it was decided that it has to wait. */
+void redis_ticket_enqueue(struct redis_ticket *ticket);
 /* The server has ended its wait: with a deadline it is refused then, and asked again before, as the
  * clock of the server may leap, and counts while this machine is suspended. */
 void redis_ticket_end_wait(struct redis_ticket *ticket, int code);

@@ -6,6 +6,7 @@
 --   s<node>     a session          t<node>.<slot>   a ticket: a waiter, or what is held
 --   w<number>   a place in the wait queue           l<limit>.<page>  a page of a sliding window
 --   i<node>     the inbox of a session              X                the text of foreign limits
+--   K           the instant at which that text is as new, us
 --
 -- Numbers are stored as doubles, little-endian. A call reads through a cache and writes at its end,
 -- so a call that fails has changed nothing.

@@ -197,6 +197,9 @@ end
 local function transaction_keep(c)
   local v, keep = c.v, c.plan.keep
   local until_us = keep and math.max(c.now, v[head.FLOOR]) + keep
+  if until_us and c.plan.has_foreign then
+    until_us = math.max(until_us, tonumber(state.get(c, 'K') or 0))
+  end
   if until_us and until_us >= EXACT / 2 then
     until_us = nil
   end
