@@ -22,6 +22,8 @@ enum backend_ability {
     HAS_THREAD_LEASES = 1u << 6, /* lease: N */
     HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock */
     HAS_SINGLE_WAKES = 1u << 8,  /* one thread wakes a waiter, once */
+    HAS_RESERVATIONS = 1u << 9,  /* weir_reserve() */
+    HAS_LONG_IDLENESS = 1u << 10 /* otherwise it ends with the session, after which is a grace */
 };
 
 struct test_backend {
@@ -30,6 +32,7 @@ struct test_backend {
     unsigned has;        /* enum backend_ability */
     bool is_shared;      /* by instances */
     bool is_remote;      /* what is decided there is learned later: see settle() */
+    bool is_foreign;     /* algorithms have other names there: copies, which instances decide */
     uint64_t tick_ns;    /* of limits */
     uint64_t session_ns; /* so much may pass between two calls of an instance */
 };

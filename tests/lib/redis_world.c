@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The Redis server of a world. */
 #include "lib/redis_world.h"
+#include "lib/backends.h"
 #include "lib/child.h"
 #include "lib/clock.h"
 #include "lib/require.h"
@@ -180,12 +181,29 @@ void redis_world_open_real(void)
     atomic_store(&server.clock->since_ns, clock_now());
 }
 
+/* As if another node had committed what was there: then no instance goes on by its own clock. The
+ * version of the text is the 19th number of the head. */
+static const char touch_texts[] =
+    "for _, key in ipairs(redis.call('KEYS', 'weir:{*')) do\n"
+    "  local head = redis.call('HGET', key, 'H')\n"
+    "  if head then\n"
+    "    local version = struct.unpack('<d', string.sub(head, 145, 152))\n"
+    "    redis.call('HSET', key, 'H', string.sub(head, 1, 144) .. struct.pack('<d', version + 1) "
+    ".. string.sub(head, 153))\n"
+    "  end\n"
+    "end\n"
+    "return 1\n";
+
 void redis_world_set_clock(uint64_t now_ns, int64_t wall_ns)
 {
     int64_t us = ((int64_t)(now_ns - server.world_ns) + wall_ns) / 1000;
+    uint64_t at_us = server.server_us + (uint64_t)us;
 
-    if (atomic_load(&server.clock->since_ns) == 0)
-        atomic_store(&server.clock->us, server.server_us + (uint64_t)us);
+    if (atomic_load(&server.clock->since_ns) != 0 || atomic_load(&server.clock->us) == at_us)
+        return;
+    atomic_store(&server.clock->us, at_us);
+    if (backend->is_foreign)
+        freeReplyObject(ASK_SERVER("EVAL", touch_texts, "0"));
 }
 
 static uint64_t limits_of(const char *definition)
@@ -224,9 +242,10 @@ void redis_world_pump(void)
 
 /* Tickets are the fields `t<node>.<slot>`: serial, kind (1: waits), fence, instant, amounts. */
 static const char count_tickets[] =
-    "local waiting, held = 0, 0\n"
+    "local waiting, held, versions = 0, 0, 0\n"
     "for _, key in ipairs(redis.call('KEYS', 'weir:{*')) do\n"
-    "  local all = redis.call('HGETALL', key)\n"
+    "  local all, head = redis.call('HGETALL', key), redis.call('HGET', key, 'H')\n"
+    "  if head then versions = versions + struct.unpack('<d', string.sub(head, 145, 152)) end\n"
     "  for i = 1, #all, 2 do\n"
     "    if string.sub(all[i], 1, 1) == 't' then\n"
     "      local n = {struct.unpack('<' .. string.rep('d', #all[i + 1] / 8), all[i + 1])}\n"
@@ -237,16 +256,46 @@ static const char count_tickets[] =
     "    end\n"
     "  end\n"
     "end\n"
-    "return {waiting, held}\n";
+    "return {waiting, held, versions}\n";
 
 struct redis_world_tickets redis_world_tickets(void)
 {
     redisReply *reply = ASK_SERVER("EVAL", count_tickets, "0");
     struct redis_world_tickets ret;
 
-    require(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
+    require(reply->type == REDIS_REPLY_ARRAY && reply->elements == 3);
     ret = (struct redis_world_tickets){(uint64_t)reply->element[0]->integer,
-                                       (uint64_t)reply->element[1]->integer};
+                                       (uint64_t)reply->element[1]->integer,
+                                       (uint64_t)reply->element[2]->integer};
+    freeReplyObject(reply);
+    return ret;
+}
+
+/* An instance asks for its messages in advance, and again once it has acted on one: all that is
+ * asked for stands in the buffer of its link. */
+bool redis_world_is_quiet(void)
+{
+    static const char count[] = "local n = 0\n"
+                                "for _, key in ipairs(redis.call('KEYS', 'weir:inbox*')) do n = n "
+                                "+ redis.call('LLEN', key) "
+                                "end\n"
+                                "return n\n";
+    static size_t full;
+    redisReply *reply = ASK_SERVER("EVAL", count, "0");
+    bool ret = reply->integer == 0;
+
+    freeReplyObject(reply);
+    reply = ASK_SERVER("CLIENT", "LIST");
+    for (const char *line = reply->str; ret && line && *line; line = strchr(line + 1, '\n')) {
+        const char *end = strchr(line + 1, '\n'), *at = strstr(line + 1, " qbuf=");
+        const char *command = strstr(line + 1, " cmd=blpop");
+        size_t asked = at ? strtoull(at + strlen(" qbuf="), NULL, 10) : 0;
+
+        if (!command || (end && command > end))
+            continue;
+        full = asked > full ? asked : full;
+        ret &= asked == full;
+    }
     freeReplyObject(reply);
     return ret;
 }

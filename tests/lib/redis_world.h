@@ -28,7 +28,10 @@ void redis_world_pump(void);
 /* What the server has, of all sets: requests of something, that wait or hold. */
 struct redis_world_tickets {
     uint64_t waiting, held;
+    uint64_t commits; /* so many have changed the states that instances decide by */
 };
 struct redis_world_tickets redis_world_tickets(void);
+/* Returns whether instances have acted on every message that the server has pushed. */
+bool redis_world_is_quiet(void);
 
 #endif

@@ -36,3 +36,8 @@ struct redis_world_tickets redis_world_tickets(void)
 {
     abort();
 }
+
+bool redis_world_is_quiet(void)
+{
+    abort();
+}

@@ -8,7 +8,8 @@
  * FILE is mapped by all processes of the test. It has two words for each subject. The first one has
  * what each process holds, a byte for each SLOT: so one addition counts, and sees what all hold at
  * that moment. The second word has the last fencing token, which is looked at where CAPACITY is 1.
- * Threads use the subjects in turn. Prints how often what happened.
+ * Threads use the subjects in turn. With WEIR_TEST_FOREIGN in the environment the processes decide
+ * the limits, and not the server. Prints how often what happened.
  */
 #include "engine_user.h"
 
@@ -254,6 +255,7 @@ int main(int argc, char **argv)
     crowd.subjects = &argv[8]; /* argv[8] is NULL where there are none */
     crowd.subjects_n = (uint32_t)argc - 8;
     crowd.user.is_quiet = getenv("WEIR_TEST_QUIET") != NULL;
+    crowd.user.is_foreign = getenv("WEIR_TEST_FOREIGN") != NULL;
     require(threads_n <= THREADS_MAX && crowd.slot < 8);
     open_user(&crowd, argv[1], argv[2]);
     crowd.user.host.context = &crowd;

@@ -52,7 +52,14 @@ struct user {
     _Atomic int is_away;
     struct user_work works[WORKS_MAX];
     int is_quiet;
+    /* Limits that the user decides, in the place of the core: a resource and a rate that only
+     * counts. Their states are the units that are held, and those that were taken. */
+    int is_foreign;
+    uint64_t capacity;
+    _Atomic uint64_t damaged; /* states that were none */
 };
+
+enum { FOREIGN_HELD, FOREIGN_TAKEN, FOREIGN_WORDS };
 
 static inline uint64_t now_ns(void)
 {
@@ -97,6 +104,65 @@ static inline void user_nodes(void *context, void *set, uint32_t nodes)
     struct user *user = context;
     (void)set;
     atomic_store(&user->nodes, nodes);
+}
+
+static inline void user_give_back(const struct user *user, uint64_t *state,
+                                  const struct weir_backend_decision *decision)
+{
+    uint64_t used = decision->undo ? 0 : decision->used[FOREIGN_TAKEN];
+    uint64_t amount = decision->amounts[FOREIGN_TAKEN];
+    (void)user;
+    require(decision->amounts[FOREIGN_HELD] <= state[FOREIGN_HELD]); /* nothing is released twice */
+    state[FOREIGN_HELD] -= decision->amounts[FOREIGN_HELD];
+    require(used >= amount || amount - used <= state[FOREIGN_TAKEN]);
+    if (used < amount)
+        state[FOREIGN_TAKEN] -= amount - used;
+}
+
+static inline int user_decide_on(const struct user *user, uint64_t *state,
+                                 struct weir_backend_decision *decision)
+{
+    const uint64_t *amounts = decision->amounts;
+    switch (decision->deed) {
+    case WEIR_BACKEND_BEGIN:
+        state[FOREIGN_HELD] = state[FOREIGN_TAKEN] = 0;
+        return 0;
+    case WEIR_BACKEND_CHECK:
+        return state[FOREIGN_HELD] > user->capacity ? -EUCLEAN : 0;
+    case WEIR_BACKEND_DECIDE:
+    case WEIR_BACKEND_FORESEE:
+        decision->limit = FOREIGN_HELD;
+        decision->ready_ns = WEIR_BLOCKED;
+        if (amounts[FOREIGN_HELD] > user->capacity - state[FOREIGN_HELD])
+            return -EAGAIN;
+        for (int i = 0; i < FOREIGN_WORDS && decision->deed == WEIR_BACKEND_DECIDE; i++)
+            state[i] += amounts[i];
+        return 0;
+    case WEIR_BACKEND_GIVE_BACK:
+        user_give_back(user, state, decision);
+        return 0;
+    case WEIR_BACKEND_LOOK:
+        decision->stats[FOREIGN_HELD].available = user->capacity - state[FOREIGN_HELD];
+        decision->stats[FOREIGN_HELD].held = state[FOREIGN_HELD];
+        decision->stats[FOREIGN_TAKEN] =
+            (struct weir_backend_limit_stats){.available = state[FOREIGN_TAKEN]};
+        return 0;
+    default:
+        decision->ready_ns = WEIR_NEVER;
+        return 0;
+    }
+}
+
+static inline int user_decide(void *context, void *set, struct weir_backend_decision *decision)
+{
+    struct user *user = context;
+    (void)set;
+    require((uintptr_t)decision->states % sizeof(uint64_t) == 0);
+    require(decision->at.now_ns > 0 && decision->at.now_ns <= WEIR_CLOCK_MAX);
+    int r = user_decide_on(user, decision->states, decision);
+    if (r == -EUCLEAN)
+        atomic_fetch_add(&user->damaged, 1);
+    return r;
 }
 
 static inline void user_log(void *context, int level, const char *message)
@@ -194,7 +260,8 @@ static inline int user_open_plugin(struct user *user, const struct weir_plugin *
                                             .nodes = user_nodes,
                                             .log = user_log,
                                             .work = user_work,
-                                            .write_log = user_write_log};
+                                            .write_log = user_write_log,
+                                            .decide = user_decide};
     return user->backend->open(&setup, &user->host, &user->connection, reason);
 }
 
@@ -226,24 +293,32 @@ static inline void user_close(struct user *user)
     user->backend->close(user->connection);
 }
 
-/* A set with a resource of this capacity, and a bucket if `rate` is not 0. */
+/* A set with a resource of this capacity, and a bucket if `rate` is not 0; of algorithms that the
+ * server does not have if the user is foreign. */
 static inline void *user_open_set(struct user *user, const char *name, uint64_t capacity,
                                   uint64_t rate, uint32_t has_subjects)
 {
     struct weir_reason reason = {0};
     const struct weir_backend_setting settings[] = {{"capacity", rate}, {"window", 1000 * MS}};
+    uint32_t marks[2] = {0};
+    user->capacity = capacity;
     const struct weir_backend_limit limits[] = {{.size = sizeof(limits[0]),
                                                  .type = WEIR_LIMIT_RESOURCE,
                                                  .key = "held",
-                                                 .capacity = capacity},
+                                                 .algorithm = user->is_foreign ? "slots" : NULL,
+                                                 .capacity = capacity,
+                                                 .state_size = sizeof(uint64_t),
+                                                 .ret_is_decided = &marks[0]},
                                                 {.size = sizeof(limits[0]),
                                                  .type = WEIR_LIMIT_RATE,
                                                  .refund = WEIR_BACKEND_REFUND,
                                                  .key = "rate",
-                                                 .algorithm = "gcra",
+                                                 .algorithm = user->is_foreign ? "sum" : "gcra",
                                                  .capacity = rate,
                                                  .settings_n = 2,
-                                                 .settings = settings}};
+                                                 .settings = settings,
+                                                 .state_size = sizeof(uint64_t),
+                                                 .ret_is_decided = &marks[1]}};
     const struct weir_backend_set set = {.size = sizeof(set),
                                          .name = name,
                                          .fingerprint = 1,
@@ -255,7 +330,7 @@ static inline void *user_open_set(struct user *user, const char *name, uint64_t 
     int r = user->backend->set_open(user->connection, &set, &opened, &reason);
     if (r < 0)
         fprintf(stderr, "set_open: %d %s\n", r, reason.message);
-    require(r == 0);
+    require(r == 0 && marks[0] == (uint32_t)user->is_foreign);
     return opened;
 }
 

@@ -10,6 +10,7 @@ from redis_cluster import eventually
 from redis_server import PATIENCE, Client, ReplyError
 
 KEY, DEFINITION = "weir:{crowd}", "0000000000000001/-/1048576/2000000/r,%d/g,1000000,1000000,1000000,1000000,0,0,1,0"
+FOREIGN_DEFINITION = "0000000000000001/-/1048576/2000000/x,%d,1/x,1000000,0"
 GRACE, WAITING, GRANTED, RELEASED, REAPED, LIMITS = 2, 3, 4, 5, 6, 10
 LATE_MS = 400  # with less than that no timeout ends, and no session: these are of 1 s and 2 s
 
@@ -43,6 +44,8 @@ class Lateness(threading.Thread):
 class Crowd:
     """The processes, a file that they share, and servers, which are stopped at the end."""
 
+    is_foreign = False  # the processes decide, not the server
+
     def __init__(self, program, plugin, servers, capacity):
         self.program, self.plugin, self.servers, self.capacity, self.processes = program, plugin, servers, capacity, []
         with tempfile.NamedTemporaryFile(delete=False) as file:
@@ -63,6 +66,8 @@ class Crowd:
     def start(self, url, slot, ms, *subjects, threads=4, **parameters):
         words = [self.program, self.plugin, url, self.shared, str(slot), str(threads), str(ms), str(self.capacity), *subjects]
         quiet = {} if os.environ.get("WEIR_TEST_SHOW") else {"WEIR_TEST_QUIET": "1"}
+        if self.is_foreign:
+            quiet["WEIR_TEST_FOREIGN"] = "1"
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, **quiet, "WEIR_TEST_PARAMETERS":
                                         "".join(f"{name}={value} " for name, value in parameters.items())})
@@ -79,13 +84,25 @@ class Crowd:
         """What the set is like; None: it cannot be had now."""
         client = Client(server.path)
         try:
-            words = 1, key, server.run_id(), DEFINITION % self.capacity, ""
-            client.call("FCALL", "weir_take", *words, 0, 1)  # reaps
-            return client.call("FCALL", "weir_snapshot", *words)
+            definition = (FOREIGN_DEFINITION if self.is_foreign else DEFINITION) % self.capacity
+            words = 1, key, server.run_id(), definition, ""
+            client.call("FCALL", "weir_take", *words, 0, 0 if self.is_foreign else 1)  # reaps
+            state = client.call("FCALL", "weir_snapshot", *words)
+            if self.is_foreign:
+                state[LIMITS][0][0] = self.capacity - self.held(client.call("FCALL", "weir_fetch", *words))
+            return state
         except ReplyError:
             return None
         finally:
             client.close()
+
+    @staticmethod
+    def held(fetched):
+        """What of the first limit is held, as the text counts it, and the server that and what tickets have."""
+        text, (too_much, missing, *_) = fetched[5], fetched[6]
+        held = int.from_bytes(text[:8].encode("latin-1"), "little")
+        expect(held >= too_much, f"{fetched}")
+        return held - too_much + missing
 
     def look_after_grace(self, server, key=KEY):
         """What the set is like when no node can assert any more what it held: grants are new from then on."""

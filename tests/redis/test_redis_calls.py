@@ -650,11 +650,12 @@ class Foreign(Calls):
 
     CONFLICT = 1
 
-    def commit(self, node, version, text, *operations, at=None, inbox=""):
-        return node.call("weir_commit", inbox, version, at or self.fake.clock, text, *operations)
+    def commit(self, node, version, text, *operations, at=None, inbox="", keep=SECOND, missing=None):
+        limits = node.text.count("/") - 3
+        return node.call("weir_commit", inbox, version, at or self.fake.clock, keep, text, *(missing or [0] * limits), *operations)
 
     def fetch(self, node):
-        version, now, clock, grace, waiting, text = node.call("weir_fetch")
+        version, now, clock, grace, waiting, text, _ = node.call("weir_fetch")
         self.assertEqual((now, clock), (self.fake.clock, self.fake.clock))
         return version, grace, waiting, text
 
@@ -662,10 +663,10 @@ class Foreign(Calls):
         a, b = self.node("a", "x,5,0"), self.node("b", "x,5,0")
         self.assertEqual(self.fetch(a), (0, 0, 0, ""))
         reply = self.commit(a, 0, "one", "grant", 0, 1, 3, "take", 1)
-        self.assertEqual(reply[:4], [GRANTED, 1, START_US, -1])
-        self.assertEqual([fence > 0 for fence in reply[4]], [True, False])
+        self.assertEqual(reply[:5], [GRANTED, 1, START_US, START_US, -1])
+        self.assertEqual([fence > 0 for fence in reply[5]], [True, False])
         now = self.fake.clock
-        self.assertEqual(self.commit(b, 0, "two", "take", 1), [self.CONFLICT, 1, now, now, -1, "one"])
+        self.assertEqual(self.commit(b, 0, "two", "take", 1), [self.CONFLICT, 1, now, now, -1, "one", [0, 0]])
         self.assertEqual(self.commit(b, 1, "two", "take", 1)[:2], [GRANTED, 2])
         self.assertEqual(self.fetch(a), (2, 0, 0, "two"))
         self.assertEqual(self.commit(a, 2, "a\0b\n\u00ff".encode("latin-1"), "end", 0, 1, 2)[:2], [GRANTED, 3])
@@ -709,7 +710,8 @@ class Foreign(Calls):
         self.fails("BADARG", self.commit, a, 0, "text", "take", 0, 1)
         self.fails("BADARG", self.commit, a, 0, "text", "takes", 1, 0)
         self.fails("BADARG", self.commit, a, 0, "text", "grant", 0, 1, 1)
-        self.fails("BADARG", self.commit, a, 0, "text", "take", 1, 0, at=self.fake.clock + 1)
+        self.fails("BADARG", self.commit, a, 0, "text", "return", 0, 1, 1, 0, 1)
+        self.assertEqual(self.commit(a, 0, "text", "take", 1, 0, at=self.fake.clock + 1)[:2], [self.CONFLICT, 0])
         self.fails("BADARG", self.commit, a, 0, "x" * (2**20 + 1), "take", 1, 0)
         self.assertEqual(a.acquire(0, 0, 1, serial=1)[0], GRANTED)
         self.assertEqual(a.release(0, 1, 0, 1)[0], GRANTED)
@@ -723,7 +725,7 @@ class Foreign(Calls):
         self.assertEqual(self.commit(b, 0, "b", "grant", 1, 2, 1, 0), [REFUSED, BUSY, -1, -1, 0])
         self.assertEqual(self.commit(b, 0, "b", "take", 1, 0), [REFUSED, BUSY, -1, -1, 0])
         self.fails("BADARG", self.commit, a, 0, "a", "grant", 0, 1, 2, 1)
-        self.assertEqual(self.commit(a, 0, "a", "grant", 0, 1, 1, 1)[:4], [GRANTED, 1, START_US, -1])
+        self.assertEqual(self.commit(a, 0, "a", "grant", 0, 1, 1, 1)[:5], [GRANTED, 1, START_US, START_US, -1])
         self.assertEqual(b.messages(), [])  # the resource is held
         a.release(0, 1, "-", "-")
         self.assertEqual(b.messages(), ["D"])
@@ -735,14 +737,70 @@ class Foreign(Calls):
         self.assertEqual(self.commit(b, 2, "b", "grant", 0, 1, 1, 1)[:2], [GRANTED, 3])
         self.assertEqual(self.fetch(b), (3, 0, 0, "b"))
 
-    def test_nothing_is_committed_in_a_grace(self):
+    def test_nothing_is_granted_in_a_grace(self):
         a = self.node("a", "x,5,0")
+        self.commit(a, 0, "one", "grant", 0, 1, 1)
         self.fake.be("two", 0)
         a.run = "two"
-        self.assertEqual(self.commit(a, 0, "one", "take", 1), [REFUSED, IN_GRACE, -1, LEASE_US])
+        self.assertEqual(self.commit(a, 1, "two", "take", 1), [REFUSED, IN_GRACE, -1, LEASE_US, 0])
+        self.assertEqual(self.commit(a, 1, "two", "end", 0, 1, 1, "grant", 0, 2, 1), [REFUSED, IN_GRACE, -1, LEASE_US, 1])
+        self.assertEqual(self.commit(a, 1, "two", "end", 0, 1, 1)[:2], [GRANTED, 2])
+
+    def balances(self, node):
+        return node.call("weir_fetch")[6]
+
+    def test_what_ends_without_the_algorithm_is_given_back_by_the_next_commit(self):
+        a, b = self.node("a", "x,5,1", "x,5,0"), self.node("b", "x,5,1", "x,5,0")
+        self.commit(a, 0, "one", "grant", 0, 1, 3, 1, "grant", 1, 2, 1, 1)
+        self.assertEqual(self.balances(b), [0, 0, 0, 0])
+        a.release(0, 1, "-", "-")
+        self.assertEqual(self.fetch(b)[0], 2)  # what was known before is not decided by
+        self.assertEqual(self.balances(b), [3, 0, 0, 0])
+        a.call("weir_leave")
+        self.assertEqual(self.balances(b), [4, 0, 0, 0])
+        version = self.fetch(b)[0]
+        self.assertEqual(self.commit(b, version - 1, "two", "take", 0, 1)[::6], [self.CONFLICT, [4, 0, 0, 0]])
+        self.assertEqual(self.commit(b, version, "two", "take", 0, 1)[0], GRANTED)
+        self.assertEqual(self.balances(b), [0, 0, 0, 0])
+
+    def test_what_is_asserted_is_missing_in_the_text(self):
+        a = self.node("a", "x,5,1")
+        fence, at = self.commit(a, 0, "one", "grant", 0, 1, 3)[5][0], self.fake.clock
+        self.client.call("DEL", "set")
+        self.fake.be("two", 0)
+        a.run = "two"
+        a.call("weir_assert", a.inbox, 0, 1, fence, at, 3)
+        self.assertEqual(self.balances(a), [0, 3])
+        version = self.fetch(a)[0]
+        self.assertEqual(self.commit(a, version, "two", "end", 0, 1, 3, missing=[0])[:2], [GRANTED, version + 1])
+        self.assertEqual(self.balances(a), [0, 0])
+
+    def test_a_part_is_returned_once(self):
+        a = self.node("a", "x,5,1", resource(5))
+        self.commit(a, 0, "one", "grant", 0, 1, 4, 3)
+        self.assertEqual(self.commit(a, 1, "two", "return", 0, 1, 4, 3, 2, 1)[:2], [GRANTED, 2])
+        self.assertEqual(self.commit(a, 2, "three", "return", 0, 1, 4, 3, 2, 1), [GONE, 0])
+        self.assertEqual(a.snapshot()[-1][1][0], 4)
+        self.fails("BADARG", self.commit, a, 2, "three", "return", 0, 1, 2, 1, 3, 1)
+        self.assertEqual(self.balances(a), [0, 0, 0, 0])
+
+    def test_an_undone_grant_is_refunded_by_the_limits_of_the_server(self):
+        a = self.node("a", "x,5,0", bucket(10, 60 * SECOND, refund=0))
+        self.commit(a, 0, "one", "grant", 0, 1, 1, 4, "grant", 1, 2, 1, 4)
+        self.commit(a, 1, "two", "end", 0, 1, 0, 0)
+        self.assertEqual(a.snapshot()[-1][1][0], 2)
+        self.commit(a, 2, "three", "undo", 1, 2, 0, 0)
+        self.assertEqual(a.snapshot()[-1][1][0], 6)
+
+    def test_a_set_lasts_as_long_as_its_text(self):
+        a = self.node("a", "x,5,0")
+        self.commit(a, 0, "one", "take", 1, keep=1000 * SECOND)
+        self.assertGreaterEqual(self.client.call("PTTL", "set"), 1000 * 1000)
+        self.commit(a, 1, "two", "take", 1, keep=-1)
+        self.assertEqual(self.client.call("PTTL", "set"), -1)
 
     def test_a_commit_opens_the_session_of_a_subject(self):
-        a = Node(self.client, "one", "a", definition("x,5,1000000"))
+        a = Node(self.client, "one", "a", definition("x,5,0"))
         self.fails("NOSESSION", self.commit, a, 0, "one", "take", 1)
         self.assertEqual(self.commit(a, 0, "one", "grant", 0, 1, 1, inbox="in")[0], GRANTED)
         self.assertGreater(self.client.call("PTTL", "set"), 0)

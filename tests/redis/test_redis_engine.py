@@ -2,7 +2,7 @@
 """The plugin for Redis under faults: processes that are killed or stopped, links that are cut, servers
 that restart with and without their data, replies that are torn or damaged.
 
-    test_redis_engine.py PLUGIN CROWD [NAME]...
+    test_redis_engine.py PLUGIN CROWD [NAME | foreign_NAME]...
 
 The program CROWD is run against servers of the test's own. It fails by itself as soon as more is held
 than there is, or a fencing token does not grow; here is checked what is left at the end.
@@ -309,10 +309,12 @@ plugin, crowd_program = sys.argv[1:3]
 seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
 random.seed(seed)
 print("seed", seed)
+names = sys.argv[3:] or [each.__name__ for each in SCENARIOS]
 for each in SCENARIOS:
-    scenario = each.__name__
-    if not sys.argv[3:] or scenario in sys.argv[3:]:
-        print(scenario, flush=True)
-        began = time.monotonic()
-        each()
-        print(f"{scenario}: {time.monotonic() - began:.1f} s", flush=True)
+    for name in each.__name__, "foreign_" + each.__name__:
+        if name in names:
+            World.is_foreign = name != each.__name__
+            print(name, flush=True)
+            began = time.monotonic()
+            each()
+            print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)

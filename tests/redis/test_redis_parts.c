@@ -368,8 +368,16 @@ static void test_definitions(void)
                text) == -EINVAL);
     require(
         define(
-            (struct weir_backend_limit){.algorithm = "mine", .settings = bucket, .settings_n = 4},
+            (struct weir_backend_limit){.algorithm = "mine", .capacity = 8, .lease_for_ns = 1000},
             text) == -EINVAL);
+    require(define((struct weir_backend_limit){.algorithm = "mine", .capacity = UINT64_MAX}, text) >
+            0);
+    require(!strcmp(text, "000000000000000f/b/1048576/5000000/x,562949953421312,0"));
+    require(define((struct weir_backend_limit){.algorithm = "mine",
+                                               .capacity = 8,
+                                               .type = WEIR_LIMIT_RESOURCE},
+                   text) > 0);
+    require(!strcmp(text, "000000000000000f/b/1048576/5000000/x,8,1"));
     require(define((struct weir_backend_limit){.capacity = UINT64_MAX}, text) == -EINVAL);
 }
 

@@ -379,6 +379,7 @@ static void long_idleness_overflows_nothing(void **state)
     };
 
     (void)state;
+    needs(HAS_LONG_IDLENESS);
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         uint64_t all;
 
@@ -410,6 +411,7 @@ static void two_centuries_of_idleness_are_forgotten(void **state)
     };
 
     (void)state;
+    needs(HAS_LONG_IDLENESS);
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
         for (size_t k = 0; k < sizeof(spans) / sizeof(*spans); k++) {
             uint64_t all;

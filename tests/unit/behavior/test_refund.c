@@ -153,6 +153,8 @@ static void go_back(const struct kind *kind, const char *place, const struct way
 {
     uint64_t expected = strict_refund ? AMOUNT - SINCE : AMOUNT;
 
+    if (way->begin == reserve_ahead && !(backend->has & HAS_RESERVATIONS))
+        return;
     open_kind(kind, place, strict_refund);
     assert_int_equal(take(ask(kind->burst)), 0);
     if (way->waits)

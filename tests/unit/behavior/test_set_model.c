@@ -1036,9 +1036,11 @@ static int tick(void)
     return n;
 }
 
-/* Time goes on to `until`, stopping wherever something is due; or late, at once. */
+/* Time goes on to `until`, stopping wherever something is due; or late, at once. An instance that
+ * decides for an engine goes by its own clock meanwhile, and may be in time. */
 static void pass(uint64_t until, bool late)
 {
+    late &= !backend->is_foreign;
     run.doing = late ? "time passes unnoticed" : "time passes";
     for (bool more = true; more;) {
         struct model *m = &run.model;
@@ -1101,7 +1103,7 @@ static void step(void)
         do_submit();
     else if (kind < 6)
         do_try();
-    else if (kind == 6 && chance(2))
+    else if (kind == 6 && (chance(2) || !(backend->has & HAS_RESERVATIONS)))
         do_take();
     else if (kind == 6)
         do_reserve();
