@@ -9,6 +9,7 @@
 #include "redis_tickets.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
