@@ -445,7 +445,7 @@ static uint64_t decisions_expire(struct redis_decisions *decisions, uint64_t now
         if (ticket->asked_ns + timeout_ns > now_ns)
             return ticket->asked_ns + timeout_ns;
         redis_decisions_drop(ticket);
-        redis_ticket_fail(ticket, -EHOSTUNREACH);
+        redis_ticket_fail(ticket, -ENOTCONN);
     }
     return REDIS_NEVER;
 }
