@@ -18,7 +18,7 @@ trap 'rm -rf "$directory"' EXIT
 compile() {
     python3 "$script" "$1" > "$directory/public.c"
     # shellcheck disable=SC2086 # a compiler may be several words
-    $compiler -std=c17 -g -fPIC -shared -I"$1" -o "$directory/public.so" "$directory/public.c"
+    (cd "$directory" && $compiler -std=c17 -g -fPIC -shared -fdebug-prefix-map="$directory"=. -I"$1" -o public.so public.c)
 }
 compare() {
     abidiff --harmless --no-added-syms "$recorded" "$directory/public.so" > "$directory/changes"
