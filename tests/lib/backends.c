@@ -72,6 +72,7 @@ bool backend_lacks(unsigned abilities)
         {HAS_OWN_CLOCK, "the instance's clock decides nothing"},
         {HAS_RESERVATIONS, "nothing is granted in advance"},
         {HAS_LONG_IDLENESS, "a take needs a session, which ends after a day"},
+        {HAS_OTHER_RESERVATIONS, "only the engine's own algorithms grant in advance"},
     };
     unsigned lacking = abilities & ~backend->has;
 

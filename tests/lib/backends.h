@@ -23,7 +23,8 @@ enum backend_ability {
     HAS_OWN_CLOCK = 1u << 7,     /* the instance's is the clock */
     HAS_SINGLE_WAKES = 1u << 8,  /* one thread wakes a waiter, once */
     HAS_RESERVATIONS = 1u << 9,  /* weir_reserve() */
-    HAS_LONG_IDLENESS = 1u << 10 /* otherwise it ends with the session, after which is a grace */
+    HAS_LONG_IDLENESS = 1u << 10, /* otherwise it ends with the session, after which is a grace */
+    HAS_OTHER_RESERVATIONS = 1u << 11 /* weir_reserve() of limits of HAS_OTHER_ALGORITHMS */
 };
 
 struct test_backend {

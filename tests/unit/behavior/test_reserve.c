@@ -504,7 +504,7 @@ static void an_instant_that_is_not_foreseen_is_eagain(void **state)
     weir_acquisition *a;
 
     (void)state;
-    needs(HAS_OTHER_ALGORITHMS);
+    needs(HAS_OTHER_RESERVATIONS);
     world_limits("{ type: rate, key: k, algorithm: stock }");
     a = reserved(ASK({"k", 8}), 0);
     refused(ASK({"k", 3}), WEIR_FOREVER);
@@ -513,6 +513,24 @@ static void an_instant_that_is_not_foreseen_is_eagain(void **state)
     assert_int_equal(weir_cancel(a), 0);
     release(a);
     release_used(reserved(ASK({"k", 3}), 0), "k", 3);
+    world_close();
+}
+
+static void an_algorithm_that_the_engine_lacks_grants_nothing_in_advance(void **state)
+{
+    weir_acquisition *a = NULL;
+    uint64_t at = 7;
+
+    (void)state;
+    if (backend->has & HAS_OTHER_RESERVATIONS)
+        skip();
+    world_limits("{ type: rate, key: k, algorithm: stock }, "
+                 "{ type: rate, key: own, algorithm: gcra, capacity: 9, window: 1s }");
+    assert_int_equal(reserve(ASK({"k", 1}), &a, &at), -EOPNOTSUPP);
+    assert_null(a);
+    assert_int_equal(at, 7);
+    assert_int_equal(stats().granted, 0);
+    release_used(reserved(ASK({"own", 3}), 0), "own", 3);
     world_close();
 }
 
@@ -585,7 +603,7 @@ static void resources_must_be_left_out(void **state)
 
 static void what_is_wrong_with_others_is_wrong_with_it(void **state)
 {
-    bool has_stingy = backend->has & HAS_OTHER_ALGORITHMS;
+    bool has_stingy = backend->has & HAS_OTHER_RESERVATIONS;
     weir_acquisition *a = NULL;
     uint64_t at = 7;
 
@@ -991,6 +1009,7 @@ int main(int argc, char **argv)
         leak_checked_test(waiters_come_first),
         leak_checked_test(max_wait_bounds_how_far_ahead),
         leak_checked_test(an_instant_that_is_not_foreseen_is_eagain),
+        leak_checked_test(an_algorithm_that_the_engine_lacks_grants_nothing_in_advance),
         leak_checked_test(nor_is_one_at_the_end_of_time),
         leak_checked_test(a_word_is_reserved_up_to_the_end_of_the_clock),
         leak_checked_test(resources_must_be_left_out),
