@@ -106,5 +106,5 @@ void lease_close(struct bench *bench)
 {
     struct weir_lease_stats stats = lease_stats();
 
-    bench_value(bench, (double)stats.taken / (double)stats.batches, "", "units of a batch");
+    bench_value(bench, (double)stats.taken / (double)stats.batches, "units", "size of a batch");
 }
