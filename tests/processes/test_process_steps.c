@@ -870,6 +870,9 @@ static void live_again(void *unused)
     do_leave(&tried);
 }
 
+/* A process that is not held up ends in so long, also on a machine that is busy otherwise. */
+#define HELD_UP_NS (2 * SECOND)
+
 static bool ends_in(pid_t pid, uint64_t ns)
 {
     siginfo_t info = {0};
@@ -900,7 +903,7 @@ static bool come_and_go(struct stepped *stepped, uint64_t n, int signal)
     require(sent || WEXITSTATUS(status) == 0);
     pid = shared_fork(live_again, NULL);
     if (WIFSTOPPED(status)) {
-        delayed += !ends_in(pid, 100 * MS);
+        delayed += !ends_in(pid, HELD_UP_NS);
         require(kill(stepped->pid, SIGCONT) == 0);
         shared_wait(stepped->pid, 0);
     }
