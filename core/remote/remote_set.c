@@ -175,7 +175,8 @@ static uint64_t remote_wait_ns(const struct acquire_op *op, uint64_t max_wait_ns
     return *ret_is_max_wait ? max_wait_ns : timeout_ns;
 }
 
-/* Hands the request to the backend; the record waits then. Returns 0 or a negative errno. */
+/* Hands the request to the backend; the record waits then, or has ended since. Returns 0, or a
+ * negative errno and the record is FREE. */
 static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uint64_t max_wait_ns)
 {
     struct remote_set *remote = remote_of(op->set);
@@ -206,8 +207,8 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     shm_store_release(&r->word, word);
     code = remote->engine->backend->ask(remote->handle, &ask);
     remote_log_write(&remote->engine->log);
-    if (code < 0)
-        remote_end_wait(remote, record, word, RECORD_FREE);
+    if (code < 0 && !remote_end_wait(remote, record, word, RECORD_FREE))
+        code = 0; /* another thread has ended it: the record says how */
     return code;
 }
 

@@ -40,6 +40,7 @@ struct engine_spare {
 struct engine_control {
     /* Set by the test. */
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
+    int ends_failed;  /* negative errno that requests end with before fails_ask, or 0 */
     const char *says; /* word about the engine for `check`, or why it fails */
     int away;         /* negative errno that requests fail with, or 0 */
     int refuses;      /* negative errno that every request is refused with, or 0 */

@@ -1497,6 +1497,25 @@ static void a_request_that_cannot_be_sent_fails(void **state)
     close_far();
 }
 
+/* By the time that it cannot be sent, the request has ended otherwise. */
+static void a_request_that_has_ended_does_not_fail(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    control.fails_ask = -ENOMEM;
+    control.ends_failed = -EUCLEAN;
+    assert_int_equal(take(ASK({"k", 1})), -EUCLEAN);
+    assert_int_equal(try_acquire(ASK({"k", 1}), &a), -EUCLEAN);
+    assert_null(a);
+    assert_int_equal(submit(ASK({"k", 1}), &a), 1);
+    assert_int_equal(result_of(a), -EUCLEAN);
+    release(a);
+    assert_int_equal(stats().waiting, 0);
+    close_far();
+}
+
 /* ---- configuration ---- */
 
 static void refuses(const char *text, const char *why)
@@ -1654,6 +1673,7 @@ int main(void)
         leak_checked_test(a_share_that_cannot_be_made_grants_nothing),
         leak_checked_test(open_counts_what_it_grants),
         leak_checked_test(a_request_that_cannot_be_sent_fails),
+        leak_checked_test(a_request_that_has_ended_does_not_fail),
         leak_checked_test(wrong_configurations_are_refused),
         leak_checked_test(a_failed_opening_leaves_nothing),
         leak_checked_test(the_log_is_written_without_locks),
