@@ -108,10 +108,10 @@ static int metrics_read_sets(weir *w, struct metrics_reading *ret)
     for (uint32_t i = 0; i < n && r == 0; i++) {
         weir_set *set = NULL;
 
-        instance_lock(w);
+        pthread_mutex_lock(&w->lock);
         if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
             set = instance_set(w, i);
-        instance_unlock(w);
+        pthread_mutex_unlock(&w->lock);
         if (set)
             r = metrics_read_set(set, &ret->sets[ret->metrics.sets_n++]);
     }
@@ -157,7 +157,7 @@ static int metrics_read_others(weir *w, struct metrics_reading *ret)
     struct metrics *metrics = &ret->metrics;
     int r = 0;
 
-    instance_lock(w);
+    pthread_mutex_lock(&w->lock);
     metrics->picks_n = metrics_each_pick(w, NULL);
     metrics->backends_n = metrics_each_backend(w, NULL);
     if (metrics->picks_n)
@@ -170,7 +170,7 @@ static int metrics_read_others(weir *w, struct metrics_reading *ret)
         metrics_each_pick(w, ret->picks);
     if (r == 0 && ret->backends)
         metrics_each_backend(w, ret->backends);
-    instance_unlock(w);
+    pthread_mutex_unlock(&w->lock);
     metrics->picks = ret->picks;
     metrics->backends = ret->backends;
     return r;
