@@ -280,7 +280,7 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
     if (!set_holders_find_queue(ctx, set, record, &view))
         return set_is_broken(set) ? -EUCLEAN : 1;
     /* Else the head is a later waiter, with other amounts. */
-    if (set_holder_id(set_record_word(set, record), record) != waiter->id)
+    if (set_holder_id(record_load(&record_at(set->region, record)->word), record) != waiter->id)
         return -ESRCH;
     at = set_view_instant(set, &view);
     decision.forecast_ns = limits_ready_at(&set->limits, view.content + CONTENT_STATES, &at,
