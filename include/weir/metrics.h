@@ -25,7 +25,8 @@ enum weir_metrics_format {
  * `write` gets the text piece by piece, each of at most 512 bytes, not terminated. A result other
  * than 0 of it ends the call, with that result. It may call the library, but not weir_close. Sets
  * that processes share count what all of them do. Sets that an engine keeps count what this process
- * does, as no engine is asked. Takes memory while it runs, and holds no lock while `write` runs.
+ * does, as no engine is asked. A set that cannot be read is left out: it is damaged, or has no room
+ * for another thread. Takes memory while it runs, and holds no lock while `write` runs.
  * Any thread. Returns 0, -EINVAL (`w` or `write` is NULL, or there is no such format), -ENOMEM,
  * -ECHILD, or what `write` returned. [any thread, reads]
  */
