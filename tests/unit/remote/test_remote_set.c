@@ -985,6 +985,25 @@ static void a_blocked_thread_is_granted(void **state)
     close_far();
 }
 
+/* weir_close has looked for waiters just before this one was there. */
+static void closing_ends_a_wait_that_begins(void **state)
+{
+    weir_acquisition *holder, *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    holder = slots(1);
+    control.closes = &world.w->closed;
+    assert_int_equal(submit(ASK({"slot", 1}), &a), -ESHUTDOWN);
+    world.w->closed = 0;
+    assert_null(a);
+    assert_int_equal(control.waiting, 0);
+    assert_int_equal(stats().waiting, 0);
+    control.closes = NULL;
+    release(holder);
+    close_far();
+}
+
 static void *try_one(void *ret)
 {
     weir_acquisition *acquisition = NULL;
@@ -1655,6 +1674,7 @@ int main(void)
         leak_checked_test(the_engine_knows_the_deadline),
         leak_checked_test(an_engine_has_threads_that_may_block),
         leak_checked_test(a_blocked_thread_is_granted),
+        leak_checked_test(closing_ends_a_wait_that_begins),
         leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),
         leak_checked_test(closed_refuses),
