@@ -147,7 +147,9 @@ static void describe_wait(struct snapshot_holder *holder, const struct snapshot_
 {
     struct weir_refusal refusal = {.size = sizeof(refusal)};
 
-    if (!holder->holder.waiting || weir_set_waiter_refusal(set, &holder->holder, &refusal) != 0)
+    /* A look goes through all wait queues of the set. */
+    if (holder->holder.position != 1 ||
+        weir_set_waiter_refusal(set, &holder->holder, &refusal) != 0)
         return;
     holder->is_next = true;
     holder->limiting = find_key(of, refusal.key);
@@ -156,7 +158,7 @@ static void describe_wait(struct snapshot_holder *holder, const struct snapshot_
 
 /* Describes holders and waiters. Those that go meanwhile are left out. */
 static void describe_holders(struct snapshot_set *ret, weir_set *set, const struct weir_holder *all,
-                             size_t n, uint64_t now_ns)
+                             size_t n, uint64_t now_ns, bool with_waits)
 {
     for (size_t i = 0; i < n; i++) {
         struct snapshot_holder *holder = &ret->holders[ret->holders_n];
@@ -166,14 +168,15 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
         describe_process(holder, ret->holders_n > 0 ? holder - 1 : NULL);
-        describe_wait(holder, ret, set);
+        if (with_waits)
+            describe_wait(holder, ret, set);
         ret->held_n += !all[i].waiting;
         ret->holders_n++;
     }
     qsort(ret->holders, ret->holders_n, sizeof(*ret->holders), compare_holders);
 }
 
-static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
+static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set, bool with_waits)
 {
     int n = weir_set_holders(set, NULL, 0);
     struct weir_holder *all;
@@ -186,7 +189,8 @@ static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set)
         int found = weir_set_holders(set, all, (size_t)n);
 
         if (found > 0) /* may exceed the room by now */
-            describe_holders(ret, set, all, (size_t)(found < n ? found : n), weir_now(w));
+            describe_holders(ret, set, all, (size_t)(found < n ? found : n), weir_now(w),
+                             with_waits);
         n = found < 0 ? found : 0;
     } else {
         n = -ENOMEM;
@@ -224,7 +228,8 @@ static int copy_subjects(struct snapshot_set *ret, weir_set *set)
     return r < 0 ? r : 0;
 }
 
-static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment)
+static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment,
+                    bool with_waits)
 {
     weir_pool *pool = NULL;
     int r = weir_pool_open(&pool, w, segment->name, 0, NULL);
@@ -242,7 +247,7 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
         if (r == 0)
             r = copy_subjects(ret, set);
         if (r == 0)
-            r = copy_holders(ret, w, set);
+            r = copy_holders(ret, w, set, with_waits);
     }
     weir_pool_close(pool);
     return r;
@@ -328,7 +333,7 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
     }
     r = open_segment(request, segment, &w, &error);
     if (r == 0)
-        r = copy_set(&set, w, segment);
+        r = copy_set(&set, w, segment, request->names->with_waits);
     weir_close(w);
     if (r == 0)
         r = add_set(request->snapshot, &set);

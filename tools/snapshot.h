@@ -26,7 +26,7 @@ struct snapshot_holder {
     char command_line[PROCESS_TEXT_MAX]; /* of the process, or why it is not known */
     bool has_command_line;
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
-    /* Of the first of a wait queue (is_next), what it waits for. */
+    /* Of the first of a wait queue (is_next), what it waits for: if that is asked for. */
     bool is_next;
     const char *limiting;    /* key of the limit that refuses it, of the set's; NULL: none does */
     uint64_t retry_after_ns; /* by time alone; WEIR_FOREVER: units have to be released */
@@ -56,11 +56,12 @@ struct snapshot {
     unsigned refused; /* sets that could not be inspected */
 };
 
-/* Which sets a snapshot is of. All zero: of all that are usable. */
+/* What a snapshot is of. All zero: of all sets that are usable. */
 struct snapshot_names {
     const char *const *items; /* these, if `n` is not 0 */
     size_t n;
     const char *match; /* those with this text in their names, or NULL */
+    bool with_waits;   /* what the first of each wait queue waits for, too: is_next */
 };
 
 /*

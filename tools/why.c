@@ -223,8 +223,9 @@ int run_why(int argc, char **argv)
     }
     if (optind == argc)
         return usage_wrong(argv[0], "no set is named", "");
-    names =
-        (struct snapshot_names){(const char *const *)argv + optind, (size_t)(argc - optind), NULL};
+    names = (struct snapshot_names){.items = (const char *const *)argv + optind,
+                                    .n = (size_t)(argc - optind),
+                                    .with_waits = true};
     if (!source_find_plugin_dirs(&source, argv[0]))
         return ENDING_SYSTEM;
     ending = why_show(argv[0], &source, &names, as_json);

@@ -174,10 +174,12 @@ int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool w
     int r = with_timer ? acquire_enqueue_timed(op, acquisition)
                        : acquire_enqueue_blocked(op, acquisition);
 
-    if (r < 0)
+    if (r < 0) {
         acquisition_free(op->ctx, acquisition);
-    else if (r == 0)
+    } else if (r == 0) {
+        acquisition_publish_within(acquisition);
         acquisition_mark_observed(acquisition);
+    }
     return r;
 }
 

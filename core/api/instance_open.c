@@ -422,6 +422,8 @@ int weir_due_at(weir *w, uint64_t *ret_ns)
     if (instance_is_forked(w))
         return -ECHILD;
     *ret_ns = WEIR_FOREVER;
+    if (atomic_load_explicit(&instance_wait(w)->withdrawn, memory_order_seq_cst))
+        *ret_ns = clock_now_ns(&w->clock); /* those behind them may be granted */
     for (uint32_t i = 0, n = cq_count(w); i <= n; i++) {
         uint64_t next_ns = timer_next_ns(timer_at(w, i));
 

@@ -17,12 +17,16 @@ struct metrics_reading {
     struct metrics_backend *backends;
 };
 
+static void metrics_free_set(const struct metrics_set *set)
+{
+    os_free((void *)(uintptr_t)set->limits);
+    os_free((void *)(uintptr_t)set->gauges);
+}
+
 static void metrics_free(struct metrics_reading *reading)
 {
-    for (size_t i = 0; i < reading->metrics.sets_n; i++) {
-        os_free((void *)(uintptr_t)reading->sets[i].limits);
-        os_free((void *)(uintptr_t)reading->sets[i].gauges);
-    }
+    for (size_t i = 0; i < reading->metrics.sets_n; i++)
+        metrics_free_set(&reading->sets[i]);
     os_free(reading->sets);
     os_free(reading->picks);
     os_free(reading->backends);
@@ -66,7 +70,8 @@ static int metrics_read_gauges(weir_set *set, struct metrics_set *ret)
     return 0;
 }
 
-/* Reads a set. What cannot be read of a damaged one is 0. Returns 0 or -ENOMEM. */
+/* Reads a set. Returns 0; -ENOMEM; or 1: it cannot be read, as it is damaged or has no room for
+ * another thread. */
 static int metrics_read_set(weir_set *set, struct metrics_set *ret)
 {
     struct weir_set_info info = {.size = sizeof(info)};
@@ -82,6 +87,8 @@ static int metrics_read_set(weir_set *set, struct metrics_set *ret)
                                 .reachable = METRICS_UNKNOWN,
                                 .wait_queue_age = METRICS_UNKNOWN,
                                 .subjects.size = sizeof(ret->subjects)};
+    if (set_is_shared(set) && !thread_ctx_get(set))
+        return 1;
     if (n)
         limits = os_alloc(n, sizeof(*limits));
     if (n && !limits)
@@ -92,7 +99,7 @@ static int metrics_read_set(weir_set *set, struct metrics_set *ret)
     ret->has_subjects = r >= 0 && weir_set_subjects(set, &ret->subjects) == 1;
     if (r >= 0)
         r = metrics_read_gauges(set, ret);
-    return r == -ENOMEM ? r : 0;
+    return r == -ENOMEM ? r : r < 0;
 }
 
 /* Reads all sets with names: those that there are now. They stay as long as the instance. */
@@ -108,12 +115,16 @@ static int metrics_read_sets(weir *w, struct metrics_reading *ret)
     for (uint32_t i = 0; i < n && r == 0; i++) {
         weir_set *set = NULL;
 
-        instance_lock(w);
+        pthread_mutex_lock(&w->lock);
         if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
             set = instance_set(w, i);
-        instance_unlock(w);
+        pthread_mutex_unlock(&w->lock);
         if (set)
             r = metrics_read_set(set, &ret->sets[ret->metrics.sets_n++]);
+        if (r > 0) { /* a 0 would look like a restart */
+            metrics_free_set(&ret->sets[--ret->metrics.sets_n]);
+            r = 0;
+        }
     }
     return r;
 }
@@ -157,7 +168,7 @@ static int metrics_read_others(weir *w, struct metrics_reading *ret)
     struct metrics *metrics = &ret->metrics;
     int r = 0;
 
-    instance_lock(w);
+    pthread_mutex_lock(&w->lock);
     metrics->picks_n = metrics_each_pick(w, NULL);
     metrics->backends_n = metrics_each_backend(w, NULL);
     if (metrics->picks_n)
@@ -170,7 +181,7 @@ static int metrics_read_others(weir *w, struct metrics_reading *ret)
         metrics_each_pick(w, ret->picks);
     if (r == 0 && ret->backends)
         metrics_each_backend(w, ret->backends);
-    instance_unlock(w);
+    pthread_mutex_unlock(&w->lock);
     metrics->picks = ret->picks;
     metrics->backends = ret->backends;
     return r;

@@ -133,8 +133,12 @@ int weir_cancel(weir_acquisition *acquisition)
     if (instance_is_forked(set->w))
         return -ECHILD;
     queue = atomic_load_explicit(&acquisition->queue, memory_order_seq_cst);
-    if (queue)
-        return cq_cancel_acquisition(queue, acquisition);
+    if (queue) {
+        r = cq_cancel_acquisition(queue, acquisition);
+        if (set->ops->winner)
+            wait_group_withdraw(set->w);
+        return r;
+    }
     if (atomic_load_explicit(&acquisition->observed, memory_order_seq_cst))
         return -EALREADY;
     ctx = thread_ctx_borrow(set);

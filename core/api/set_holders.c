@@ -261,6 +261,7 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
     struct weir_instant at;
     struct thread_ctx *ctx;
     struct set_view view;
+    uint32_t record;
     int r;
 
     if (!set || !waiter || !waiter->waiting)
@@ -269,14 +270,18 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
         return -EINVAL;
     if (set->backend == BACKEND_REMOTE)
         return -EOPNOTSUPP;
+    record = record_link_target(waiter->id);
     r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
     if (r < 0)
         return r;
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
-    if (!set_holders_find_queue(ctx, set, record_link_target(waiter->id), &view))
+    if (!set_holders_find_queue(ctx, set, record, &view))
         return set_is_broken(set) ? -EUCLEAN : 1;
+    /* Else the head is a later waiter, with other amounts. */
+    if (set_holder_id(record_load(&record_at(set->region, record)->word), record) != waiter->id)
+        return -ESRCH;
     at = set_view_instant(set, &view);
     decision.forecast_ns = limits_ready_at(&set->limits, view.content + CONTENT_STATES, &at,
                                            amounts, true, &decision.limiting);

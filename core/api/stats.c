@@ -273,7 +273,8 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
         r = set->ops->remaining(&op, all, limits_n);
     if (r < 0)
         return r;
-    memcpy(ret, all, limits_n * sizeof(*ret));
+    if (limits_n) /* without, `ret` may be NULL */
+        memcpy(ret, all, limits_n * sizeof(*ret));
     return (int)set->limits.n;
 }
 

@@ -175,7 +175,8 @@ static uint64_t remote_wait_ns(const struct acquire_op *op, uint64_t max_wait_ns
     return *ret_is_max_wait ? max_wait_ns : timeout_ns;
 }
 
-/* Hands the request to the backend; the record waits then. Returns 0 or a negative errno. */
+/* Hands the request to the backend; the record waits then, or has ended since. Returns 0, or a
+ * negative errno and the record is FREE. */
 static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uint64_t max_wait_ns)
 {
     struct remote_set *remote = remote_of(op->set);
@@ -206,8 +207,8 @@ static int remote_ask(struct acquire_op *op, uint32_t record, uint32_t mode, uin
     shm_store_release(&r->word, word);
     code = remote->engine->backend->ask(remote->handle, &ask);
     remote_log_write(&remote->engine->log);
-    if (code < 0)
-        remote_end_wait(remote, record, word, RECORD_FREE);
+    if (code < 0 && !remote_end_wait(remote, record, word, RECORD_FREE))
+        code = 0; /* another thread has ended it: the record says how */
     return code;
 }
 
@@ -347,17 +348,46 @@ static bool remote_acquire_leased(struct acquire_op *op, uint32_t record, enum w
     return true;
 }
 
+static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                               uint64_t expected, enum record_state state)
+{
+    struct remote_set *remote = remote_of(set);
+    uint64_t word = remote_end_wait(remote, record, expected, state);
+
+    if (!word)
+        return false;
+    set_count_cancel(ctx, set, state);
+    remote->engine->backend->cancel(remote->handle, remote_token(record, word));
+    return true;
+}
+
+/* Ends a wait that remote_shut_down() has not found. Either that finds the record WAITING, or this
+ * finds `closed`: each stores, passes a seq_cst fence, and loads. A record with another word than
+ * `word` may be another request's by now. Returns 1 or -ESHUTDOWN. */
+static int remote_recheck_closed(const struct acquire_op *op, uint32_t record, uint64_t word)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!instance_is_closed(op->set->w))
+        return 1;
+    if (!remote_cancel_wait(op->ctx, op->set, record, word, RECORD_SHUT_DOWN))
+        return 1;
+    set_free_record(op->set, record);
+    return -ESHUTDOWN;
+}
+
 static int remote_ask_engine(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                              uint64_t max_wait_ns)
 {
+    uint64_t word;
     int r;
 
     if (!record)
         return remote_take(op);
     if (mode != MODE_WAIT)
         return remote_ask_and_await(op, record, mode, max_wait_ns, false);
+    word = record_next_word(record_load(&set_record(op->set, record)->word), RECORD_WAITING);
     r = remote_ask(op, record, WEIR_BACKEND_WAIT, max_wait_ns);
-    return r < 0 ? r : 1;
+    return r < 0 ? r : remote_recheck_closed(op, record, word);
 }
 
 static int remote_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
@@ -433,19 +463,6 @@ static void remote_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t r
         remote_leases_put(remote, args, record_load(remote_word(set, record, REMOTE_FENCE)));
 }
 
-static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                               uint64_t expected, enum record_state state)
-{
-    struct remote_set *remote = remote_of(set);
-    uint64_t word = remote_end_wait(remote, record, expected, state);
-
-    if (!word)
-        return false;
-    set_count_cancel(ctx, set, state);
-    remote->engine->backend->cancel(remote->handle, remote_token(record, word));
-    return true;
-}
-
 /* A process that was stopped may come here before the backend's thread has seen that the session is
  * over. So the backend looks at the clock. */
 static int remote_fence(const weir_set *set, uint32_t record, uint64_t *ret)
@@ -486,6 +503,7 @@ static void remote_shut_down(struct thread_ctx *ctx, weir_set *set)
 {
     uint32_t record = 0;
 
+    atomic_thread_fence(memory_order_seq_cst); /* see remote_recheck_closed() */
     while ((record = region_next_record(set->region, record)) != 0) {
         const struct acq_record *r = set_record(set, record);
         uint64_t word = record_load(&r->word);

@@ -17,22 +17,23 @@ struct weir_acquisition {
     weir_set *set;
     /* Context of the thread that may release it on the fast path; NULL: slow path only. */
     struct thread_ctx *fast_ctx;
-    uint32_t record;         /* in the set's region; 0: nothing to release */
-    uint32_t waiter;         /* waiter id; 0: no wait timer */
-    uint32_t within;         /* record that it is nested in; 0: none */
-    int fd;                  /* eventfd, or -1; owner: timer lock */
-    int lost_fd;             /* eventfd of weir_acquisition_lost_fd, or -1 */
-    bool is_timed;           /* known to the wait timer */
-    bool grants_only;        /* fd signals grants only; owner: timer lock */
-    bool attached;           /* fd belongs to the program; owner: timer lock */
-    bool signaled;           /* decision was signaled; owner: timer lock */
+    uint32_t record;  /* in the set's region; 0: nothing to release */
+    uint32_t waiter;  /* waiter id; 0: no wait timer */
+    uint32_t within;  /* record that it is nested in; 0: none */
+    int fd;           /* eventfd, or -1; owner: timer lock */
+    int lost_fd;      /* eventfd of weir_acquisition_lost_fd, or -1 */
+    bool is_timed;    /* known to the wait timer */
+    bool grants_only; /* fd signals grants only; owner: timer lock */
+    bool attached;    /* fd belongs to the program; owner: timer lock */
+    /* Owner of both, which have one memory location: timer lock. */
+    bool signaled : 1;       /* decision was signaled */
+    bool in_group : 1;       /* a member of `group`, which is not decided */
     _Atomic bool notified;   /* the wait timer knows of the decision */
     bool has_blocked_thread; /* a thread waits on the record's word (injected clock) */
     bool reserved;           /* reservation: can be canceled until it is updated */
     uint8_t canceled : 1;    /* canceled reservation of nothing, which has no record */
     uint8_t outcome : 3;     /* WEIR_OUTCOME_* */
     uint8_t has_latency : 1; /* as the program said: latency_ns */
-    uint8_t in_group : 1;    /* a member of `group`, which is not decided; owner: timer lock */
     bool strict;
     _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
     bool amounts_differ;   /* an amount used differs from the amount acquired */

@@ -82,6 +82,8 @@ WEIR_PUBLIC int weir_tick(weir *w);
  * programs with an injected clock: what moves it stops at each such time, and so decides all at
  * its exact time. Stores in `*ret_ns` that time of the instance's clock, ns, which may have passed
  * already; or WEIR_FOREVER: nothing is decided before another call, or a step of the wall clock.
+ * Requests of a pool with WEIR_POOL_WAIT_ANY need weir_tick(), also if they are in a completion
+ * queue.
  * Waiters that are blocked in weir_acquire, and what other processes do, are not looked at. It may
  * be too early: then nothing is decided, and the next answer is a later one. Any thread. Returns 0,
  * -EINVAL (an argument is NULL) or -ECHILD.

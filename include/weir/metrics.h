@@ -23,11 +23,12 @@ enum weir_metrics_format {
  * Writes the metrics of an instance. They are of its sets, its pools of several sets, and its
  * backends.
  * `write` gets the text piece by piece, each of at most 512 bytes, not terminated. A result other
- * than 0 of it ends the call, with that result. It may call the library. Sets that processes share
- * count what all of them do. Sets that an engine keeps count what this process does, as no engine
- * is asked. Takes memory while it runs, and no lock that a request would wait for. Any thread.
- * Returns 0, -EINVAL (`w` or `write` is NULL, or there is no such format), -ENOMEM, -ECHILD, or
- * what `write` returned. [any thread, reads]
+ * than 0 of it ends the call, with that result. It may call the library, but not weir_close. Sets
+ * that processes share count what all of them do. Sets that an engine keeps count what this process
+ * does, as no engine is asked. A set that cannot be read is left out: it is damaged, or has no room
+ * for another thread. Takes memory while it runs, and holds no lock while `write` runs.
+ * Any thread. Returns 0, -EINVAL (`w` or `write` is NULL, or there is no such format), -ENOMEM,
+ * -ECHILD, or what `write` returned. [any thread, reads]
  */
 WEIR_PUBLIC int weir_metrics_write(weir *w, enum weir_metrics_format format,
                                    int (*write)(void *userdata, const char *text, size_t n),

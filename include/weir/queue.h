@@ -129,6 +129,8 @@ WEIR_PUBLIC int weir_queue_fd(weir_queue *queue);
  * Does what has become due, then hands out at most `n` completions, in the order in which they were
  * decided. Never sleeps. Returns how many; -EINVAL (`out` is NULL); -ENOMEM if there was no memory
  * for a single one (nothing is lost: reap again); -ECHILD. With n = 0 it only does what is due.
+ * With an injected clock that leaves out what requests of a pool with WEIR_POOL_WAIT_ANY wait for:
+ * call weir_tick() first.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n);

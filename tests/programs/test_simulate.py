@@ -209,6 +209,24 @@ class Loads(Simulation):
         self.assertEqual(alone, self.decisions("-f", config, "-c", other, "-L", "even:150/s:3s", "-m", "try"))
         self.assertEqual({(r["set"], r["limit"]) for r in alone.values()}, {("a,b", ""), ("a,b", "call_count")})
 
+    def test_a_pool_that_waits_in_all_its_sets(self):
+        config = self.write("x.yaml", """version: 1
+sets:
+  a: { timeout: 1s, limits: [ { type: rate, key: n, algorithm: fixed_window, capacity: 1, window: 1s } ] }
+  b: { timeout: 1s, limits: [ { type: rate, key: n, algorithm: fixed_window, capacity: 1, window: 3s } ] }
+pools: { both: { sets: [a, b], wait: any } }
+""")
+        times = [0, 0, 100, 200, 1700, 1800, 4000]
+        trace = self.write("x.csv", "time\n" + "".join(f"{START // MS + t}\n" for t in times))
+        options = "-f", config, "-T", "time:ms", trace
+        rows = sorted(self.decisions(*options).items())
+        self.assertEqual([(row["decision"], (int(row["decided"]) - START) // MS) for _, row in rows],
+                         [("granted", 0), ("granted", 0), ("granted_waited", 1000), ("timed_out", 1200),
+                          ("granted_waited", 2000), ("timed_out", 2800), ("granted", 4000)])
+        self.assertEqual({row["set"] for _, row in rows}, {"a", "b"})
+        limits = self.report(*options)["candidates"][0]["limits"]
+        self.assertEqual([limit["waited"] for limit in limits], [0, 0])  # they wait for no limit in particular
+
     def test_longer_than_the_timeline(self):
         config = self.write("x.yaml", SIMPLE)
         trace = self.write("x.csv", "time\n" + "".join(f"{i * 86400 * 30}\n" for i in range(1, 400)))

@@ -547,6 +547,10 @@ static int engine_ask(void *handle, const struct weir_backend_ask *ask)
     pthread_mutex_lock(&engine->lock);
     if (control->is_hostile)
         be_hostile(set, ask->token);
+    if (control->closes)
+        *control->closes = 1;
+    if (control->ends_failed)
+        refuse(set, ask->token, control->ends_failed, UINT32_MAX);
     if (r == 0 && set->queue_n == ENGINE_QUEUE_MAX)
         r = -ENOBUFS;
     if (r == 0) {

@@ -40,14 +40,16 @@ struct engine_spare {
 struct engine_control {
     /* Set by the test. */
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
-    const char *says; /* word about the engine for `check`, or why it fails */
-    int away;         /* negative errno that requests fail with, or 0 */
-    int refuses;      /* negative errno that every request is refused with, or 0 */
-    bool is_slow;     /* requests are decided in `wait`, or by the engine's thread */
-    bool is_stuck;    /* requests are not decided */
-    bool is_deaf;     /* cancellations are lost */
-    bool is_over;     /* the session has ended, which was not reported */
-    bool is_hostile;  /* verdicts about other tokens, and of impossible values */
+    int ends_failed;          /* negative errno that requests end with before fails_ask, or 0 */
+    _Atomic uint32_t *closes; /* set by requests, or NULL */
+    const char *says;         /* word about the engine for `check`, or why it fails */
+    int away;                 /* negative errno that requests fail with, or 0 */
+    int refuses;              /* negative errno that every request is refused with, or 0 */
+    bool is_slow;             /* requests are decided in `wait`, or by the engine's thread */
+    bool is_stuck;            /* requests are not decided */
+    bool is_deaf;             /* cancellations are lost */
+    bool is_over;             /* the session has ended, which was not reported */
+    bool is_hostile;          /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */
     int fails_batch;

@@ -243,12 +243,20 @@ static int on_completion(struct engine *engine, const struct weir_completion *co
     return 0;
 }
 
+/* Returns whether requests wait in several sets at once. */
+static bool waits_in_all(const struct engine *engine)
+{
+    return (weir_pool_flags(engine->candidate->pool) & WEIR_POOL_WAIT_ANY) != 0;
+}
+
 /* Takes all completions that are there, and lets the library decide what is due. */
 static int reap(struct engine *engine)
 {
     struct weir_completion done[64];
     int n, r = 0;
 
+    if (waits_in_all(engine)) /* then a reap does not look at the sets */
+        weir_tick(engine->candidate->w);
     do {
         n = weir_queue_reap(engine->queue, done, 64);
         for (int i = 0; i < n && r == 0; i++)
@@ -351,14 +359,17 @@ static int find_binding(const struct engine *engine, uint32_t set,
     return r == -EAGAIN ? find_limit(engine, set, refusal.key) : -1;
 }
 
-/* Counts what a new waiter waits for. A look takes the longer the more there are that wait, so a
- * long wait queue is looked at for one in some waiters, and the others count with it. */
+/* Counts what a new waiter waits for, unless that is the first of several sets. A look takes the
+ * longer the more there are that wait, so a long wait queue is looked at for one in some waiters,
+ * and the others count with it. */
 static void count_binding(struct engine *engine, const struct slot *slot,
                           const struct weir_request *request)
 {
     uint32_t set = 0;
     int *binding;
 
+    if (waits_in_all(engine))
+        return;
     if (engine->candidate->sets_n > 1)
         set = find_set(engine, weir_acquisition_set(slot->acquisition));
     binding = &engine->bindings[set];

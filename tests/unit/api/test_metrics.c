@@ -3,6 +3,8 @@
 #include "../engine.h"
 #include "lib/require.h"
 #include "lib/world.h"
+#include "set/set.h"
+#include "shm/participant.h"
 #include <weir/backend.h>
 
 static struct text {
@@ -222,6 +224,26 @@ static void both_formats_say_the_same(void **state)
     world_close();
 }
 
+/* Counts of 0 would look like those of a new set. */
+static void a_damaged_set_is_left_out(void **state)
+{
+    weir_pool *other;
+
+    (void)state;
+    world_open("version: 1\nsets: { a: { backend: process, limits: [ { type: resource, key: k, "
+               "capacity: 1 } ] }, b: { limits: [ { type: resource, key: k, capacity: 1 } ] } }",
+               "a");
+    other = pool_open("b", 0);
+    metrics(WEIR_METRICS_OPENMETRICS);
+    assert_non_null(strstr(text.bytes, "set=\"a\""));
+    participant_mark_broken(world.set->participant);
+    metrics(WEIR_METRICS_OPENMETRICS);
+    assert_none(text.bytes, "set=\"a\"");
+    assert_non_null(strstr(text.bytes, "set=\"b\""));
+    weir_pool_close(other);
+    world_close();
+}
+
 static void a_failure_ends_the_text(void **state)
 {
     unsigned calls;
@@ -269,6 +291,7 @@ int main(void)
         leak_checked_test(picks_are_of_all_handles),
         leak_checked_test(an_engine_is_counted_and_not_asked),
         leak_checked_test(both_formats_say_the_same),
+        leak_checked_test(a_damaged_set_is_left_out),
         leak_checked_test(a_failure_ends_the_text),
         leak_checked_test(without_memory_nothing_is_written),
     };

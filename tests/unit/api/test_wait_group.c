@@ -818,6 +818,51 @@ static void a_queue_cancels_by_user_data(void **state)
     close_three();
 }
 
+static void a_queue_cancels_by_acquisition(void **state)
+{
+    weir_acquisition *a = NULL;
+    weir_queue *queue;
+
+    (void)state;
+    open_three();
+    assert_int_equal(weir_queue_open(&queue, world.w, 2), 0);
+    hold_all();
+    assert_int_equal(weir_queue_submit(queue, world.pool, ask(), 9, &a, NULL), 0);
+    settle();
+    expect_waiting(1, 1, 1);
+    assert_int_equal(weir_cancel(a), 0);
+    expect_waiting(0, 0, 0);
+    assert_int_equal(reaped(queue, 1).result, -ECANCELED);
+    release(a);
+    weir_queue_close(queue);
+    let_all_go();
+    close_three();
+}
+
+/* What a decision has left to a tick is due at once: it may let others be granted. */
+static void withdrawals_are_due(void **state)
+{
+    weir_acquisition *a;
+    uint64_t due_ns = 0;
+
+    (void)state;
+    open_three();
+    hold_all();
+    a = wait_for_any();
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns > weir_now(world.w));
+    let_go(1);
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns == weir_now(world.w));
+    tick();
+    assert_int_equal(weir_due_at(world.w, &due_ns), 0);
+    assert_true(due_ns > weir_now(world.w));
+    assert_int_equal(weir_acquisition_result(a), 0);
+    release_one(a);
+    let_all_go();
+    close_three();
+}
+
 static void a_queue_tells_timeouts(void **state)
 {
     struct weir_request asked;
@@ -1076,6 +1121,8 @@ int main(int argc, char **argv)
         leak_checked_test(a_queue_completes_once),
         leak_checked_test(a_queue_completes_at_once),
         leak_checked_test(a_queue_cancels_by_user_data),
+        leak_checked_test(a_queue_cancels_by_acquisition),
+        leak_checked_test(withdrawals_are_due),
         leak_checked_test(a_queue_tells_timeouts),
         leak_checked_test(a_queue_is_closed_while_they_wait),
         leak_checked_test(closing_ends_waits),

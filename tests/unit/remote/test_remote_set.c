@@ -985,6 +985,25 @@ static void a_blocked_thread_is_granted(void **state)
     close_far();
 }
 
+/* weir_close has looked for waiters just before this one was there. */
+static void closing_ends_a_wait_that_begins(void **state)
+{
+    weir_acquisition *holder, *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(SLOTS(1)));
+    holder = slots(1);
+    control.closes = &world.w->closed;
+    assert_int_equal(submit(ASK({"slot", 1}), &a), -ESHUTDOWN);
+    world.w->closed = 0;
+    assert_null(a);
+    assert_int_equal(control.waiting, 0);
+    assert_int_equal(stats().waiting, 0);
+    control.closes = NULL;
+    release(holder);
+    close_far();
+}
+
 static void *try_one(void *ret)
 {
     weir_acquisition *acquisition = NULL;
@@ -1497,6 +1516,25 @@ static void a_request_that_cannot_be_sent_fails(void **state)
     close_far();
 }
 
+/* By the time that it cannot be sent, the request has ended otherwise. */
+static void a_request_that_has_ended_does_not_fail(void **state)
+{
+    weir_acquisition *a = NULL;
+
+    (void)state;
+    open_far(LIMITS(RATE));
+    control.fails_ask = -ENOMEM;
+    control.ends_failed = -EUCLEAN;
+    assert_int_equal(take(ASK({"k", 1})), -EUCLEAN);
+    assert_int_equal(try_acquire(ASK({"k", 1}), &a), -EUCLEAN);
+    assert_null(a);
+    assert_int_equal(submit(ASK({"k", 1}), &a), 1);
+    assert_int_equal(result_of(a), -EUCLEAN);
+    release(a);
+    assert_int_equal(stats().waiting, 0);
+    close_far();
+}
+
 /* ---- configuration ---- */
 
 static void refuses(const char *text, const char *why)
@@ -1636,6 +1674,7 @@ int main(void)
         leak_checked_test(the_engine_knows_the_deadline),
         leak_checked_test(an_engine_has_threads_that_may_block),
         leak_checked_test(a_blocked_thread_is_granted),
+        leak_checked_test(closing_ends_a_wait_that_begins),
         leak_checked_test(closing_ends_a_try),
         leak_checked_test(threads_share_an_engine),
         leak_checked_test(closed_refuses),
@@ -1654,6 +1693,7 @@ int main(void)
         leak_checked_test(a_share_that_cannot_be_made_grants_nothing),
         leak_checked_test(open_counts_what_it_grants),
         leak_checked_test(a_request_that_cannot_be_sent_fails),
+        leak_checked_test(a_request_that_has_ended_does_not_fail),
         leak_checked_test(wrong_configurations_are_refused),
         leak_checked_test(a_failed_opening_leaves_nothing),
         leak_checked_test(the_log_is_written_without_locks),
