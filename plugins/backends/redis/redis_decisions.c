@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define ENDS_MAX 96                /* of a commit, while requests wait for a decision */
-#define PAUSE_NS UINT64_C(1000000) /* without memory */
+#define PAUSE_NS UINT64_C(1000000) /* too much is on its way, or there is no memory */
 
 /* ---- what is to be decided ---- */
 
@@ -180,10 +180,11 @@ static int decisions_return(struct redis_decisions *decisions, struct redis_tick
     return redis_states_return(decisions->states, ticket, left);
 }
 
-/* Releases come first: they make room. */
+/* Releases come first: they make room. The head keeps a place in the commit. A ticket may take two.
+ */
 static int decisions_decide_ends(struct redis_decisions *decisions)
 {
-    uint32_t most = decisions->asks.first ? ENDS_MAX : REDIS_OPERATIONS_MAX;
+    uint32_t most = decisions->asks.first ? ENDS_MAX : REDIS_OPERATIONS_MAX - 1;
     struct redis_ticket *ticket = decisions->ends.first;
     int r = 0;
     for (; ticket && r == 0 && decisions->operations_n < most - 1; ticket = ticket->list_next) {
@@ -381,7 +382,9 @@ static int decisions_decide(struct redis_decisions *decisions)
 static int decisions_round(struct redis_decisions *decisions)
 {
     struct redis_states *states = decisions->states;
-    int was_exact = states->is_exact, r = redis_session_open(decisions->session);
+    struct redis_session *session = decisions->session;
+    int was_exact = states->is_exact;
+    int r = redis_calls_are_full(session->server) ? -ENOBUFS : redis_session_open(session);
     if (r == 0 && !redis_states_are_usable(states, redis_boot_ns())) {
         r = decisions_call_fetch(decisions);
     } else if (r == 0 && decisions_decide(decisions) < 0) {
@@ -437,17 +440,21 @@ int redis_decisions_wake(struct redis_session *session)
 static uint64_t decisions_expire(struct redis_decisions *decisions, uint64_t now_ns)
 {
     uint64_t timeout_ns = decisions->session->set->connection->options.timeout_ns;
+    uint64_t next_ns = REDIS_NEVER;
     struct redis_ticket *ticket = decisions->asks.first, *next;
     for (; ticket; ticket = next) {
         next = ticket->list_next;
         if (ticket->mode == WEIR_BACKEND_WAIT)
             continue;
-        if (ticket->asked_ns + timeout_ns > now_ns)
-            return ticket->asked_ns + timeout_ns;
+        uint64_t end_ns = ticket->asked_ns + timeout_ns;
+        if (end_ns > now_ns) {
+            next_ns = end_ns < next_ns ? end_ns : next_ns;
+            continue;
+        }
         redis_decisions_drop(ticket);
         redis_ticket_fail(ticket, -ENOTCONN);
     }
-    return REDIS_NEVER;
+    return next_ns;
 }
 
 uint64_t redis_decisions_tick(struct redis_session *session, uint64_t now_ns)

@@ -283,6 +283,7 @@ int redis_decisions_take(const struct redis_call *call, const struct redis_reply
         redis_reply_integer(reply, 0, 0) <= STATUS_CONFLICT)
         redis_session_set_timer(session, redis_reply_integer(reply, COMMIT_TIMER, 0));
     redis_decisions_go(session);
+    decisions->states->is_exact = 0; /* what comes later is decided by a later instant */
     return r;
 }
 

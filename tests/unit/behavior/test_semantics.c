@@ -1046,6 +1046,7 @@ static void release_gives_back_exactly_once(void **state)
     assert_null(a);
     assert_int_equal(weir_release(&a), 0);
     assert_int_equal(weir_release(NULL), 0);
+    settle();
     assert_int_equal(limit_stats(IS_RESOURCE).held, 0);
     assert_int_equal(stats().released, 1);
     world_close();

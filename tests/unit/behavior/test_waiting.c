@@ -536,6 +536,7 @@ static void an_unseen_grant_goes_back_when_canceled(void **state)
     release(holder);
     assert_int_equal(available(0), 6); /* it was granted */
     assert_int_equal(weir_cancel(a), 0);
+    settle();
     assert_int_equal(result(a), -ECANCELED);
     assert_int_equal(available(0), 10);
     assert_int_equal(limit_stats(1).held, 0);
