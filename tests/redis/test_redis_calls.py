@@ -693,6 +693,22 @@ class Foreign(Calls):
         a.release(0, 1, "-")
         self.assertEqual(self.commit(a, 1, "two", "grant", 0, 1, 3), [GONE, 0])
 
+    def test_a_grant_gets_a_slot_whose_last_release_was_lost(self):
+        a = self.node("a", "x,5,1")
+        self.commit(a, 0, "one", "grant", 0, 1, 3)
+        self.assertEqual(self.commit(a, 1, "two", "grant", 0, 2, 1), [GONE, 0])
+        self.assertEqual(a.cancel(0, 2), [GONE, -1])
+        self.assertEqual(self.balances(a), [3, 0])
+        version = self.fetch(a)[0]
+        self.assertEqual(self.commit(a, version, "two", "grant", 0, 3, 1)[:2], [GRANTED, version + 1])
+        self.assertEqual(self.commit(a, version + 1, "three", "end", 0, 3, 1)[:2], [GRANTED, version + 2])
+
+    def test_a_late_cancellation_leaves_the_ticket_after_it(self):
+        a = self.node("a", resource(2))
+        a.acquire(0, 1, serial=2)
+        self.assertEqual(a.cancel(0, 1), [GONE, -1])
+        self.assertEqual(a.release(0, 2, "-")[0], GRANTED)
+
     def test_a_node_is_asked_again_after_the_head_was_held_up(self):
         a, b = self.node("a", "x,5,0", resource(1), flags="b"), self.node("b", "x,5,0", resource(1), flags="b")
         a.acquire(0, 0, 1)

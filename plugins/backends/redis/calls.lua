@@ -348,6 +348,9 @@ local function weir_cancel(keys, args)
   if ticket and ticket[SERIAL] == serial and ticket[KIND] == IS_HELD then
     return transaction.finish(c, granted_reply(c, ticket[FENCE], ticket[AT]))
   end
+  if ticket and ticket[SERIAL] < serial then
+    end_ticket(c, slot, ticket[SERIAL]) -- the node has ended it, and this server has lost that
+  end
   local kind = end_ticket(c, slot, serial)
   if not kind and session[HIGH] < serial then
     session[HIGH] = serial -- so that a request that is still on its way comes too late

@@ -469,7 +469,8 @@ void redis_ticket_ask_again(struct redis_ticket *ticket)
 {
     redis_ticket_become(ticket, REDIS_ASKING);
     ticket->queues = 0;
-    ticket->asked_ns = redis_boot_ns();
+    if (ticket->mode == WEIR_BACKEND_WAIT || ticket->session->state == REDIS_CLOSED)
+        ticket->asked_ns = redis_boot_ns(); /* otherwise it ends in time */
     redis_ticket_unname(ticket);
     redis_ticket_set_unsent(ticket);
 }

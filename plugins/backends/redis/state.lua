@@ -111,7 +111,8 @@ function state.keep(c)
   if kept_n >= KEPT_MAX then
     kept, kept_n = {}, 0
   end
-  c.before, kept[c.key], kept_n = nil, c, kept_n + 1
+  c.before, c.args, c.pushes, c.fields.X = nil, nil, nil, nil
+  kept[c.key], kept_n = c, kept_n + 1
 end
 
 -- Returns the numbers of a field that must be there, as a table that other calls of this function
