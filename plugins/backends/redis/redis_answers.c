@@ -139,11 +139,13 @@ static void answers_cancel(struct redis_server *server, const struct redis_call 
 {
     struct redis_ticket *ticket = answers_ticket(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
-    if (status < 0)
+    int64_t at = status == STATUS_GRANTED ? redis_reply_integer(reply, 2, 0) : 0;
+    if (status < 0 || at < 0)
         answers_malformed(server);
-    if (!ticket || ticket->state != REDIS_CANCELING || status < 0)
+    if (!ticket || ticket->state != REDIS_CANCELING || status < 0 || at < 0)
         return;
     if (status == STATUS_GRANTED) {
+        ticket->at_us = (uint64_t)at; /* it is undone as of then */
         ticket->undo = 1;
         redis_ticket_become(ticket, REDIS_RELEASING);
         redis_ticket_send(ticket);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AMOUNT_MAX    (UINT64_C(1) << 49)
 #define WINDOW_MAX_US (UINT64_C(1) << 51)
 #define WAITERS_MAX   (UINT64_C(1) << 20)
 #define LOG_MAX       (UINT64_C(1) << 20) /* entries of an exact log */
@@ -131,8 +130,8 @@ static const char *definition_wrong(const struct weir_backend_limit *limit,
         return "a window on a Redis server is at most 71 years";
     if (algorithm->is_time && n[EXTRA] % NS_PER_US)
         return "`every` on a Redis server is whole microseconds";
-    if (n[CAPACITY] == 0 || n[CAPACITY] > AMOUNT_MAX || n[BURST] == 0 || n[BURST] > AMOUNT_MAX ||
-        n[INITIAL] > n[BURST])
+    if (n[CAPACITY] == 0 || n[CAPACITY] > REDIS_AMOUNT_MAX || n[BURST] == 0 ||
+        n[BURST] > REDIS_AMOUNT_MAX || n[INITIAL] > n[BURST])
         return "amounts on a Redis server are from 1 to 2^49";
     if (algorithm->letter == 's' && n[EXTRA] == 0 && n[CAPACITY] > LOG_MAX &&
         n[WINDOW] / NS_PER_US > LOG_MAX)
@@ -146,7 +145,7 @@ static const char *definition_wrong(const struct weir_backend_limit *limit,
 static int definition_foreign(const struct weir_backend_limit *limit, struct definition_text *text,
                               struct weir_reason *reterr)
 {
-    uint64_t most = limit->capacity < AMOUNT_MAX ? limit->capacity : AMOUNT_MAX;
+    uint64_t most = limit->capacity < REDIS_AMOUNT_MAX ? limit->capacity : REDIS_AMOUNT_MAX;
     if (limit->lease_for_ns)
         return definition_refuse(
             reterr, limit->key,
@@ -210,7 +209,7 @@ int redis_definition_write(const struct weir_backend_set *set,
             int r = definition_rate(limit, &text, reterr);
             if (r < 0)
                 return r;
-        } else if (limit->capacity == 0 || limit->capacity > AMOUNT_MAX) {
+        } else if (limit->capacity == 0 || limit->capacity > REDIS_AMOUNT_MAX) {
             return definition_refuse(reterr, limit->key,
                                      "amounts on a Redis server are from 1 to 2^49");
         } else {

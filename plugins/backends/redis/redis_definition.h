@@ -10,6 +10,7 @@
 #include <weir/backend.h>
 
 #define REDIS_DEFINITION_MAX 4096
+#define REDIS_AMOUNT_MAX     (UINT64_C(1) << 49) /* units of a limit, and of a request */
 
 /* How a connection has its sets defined. */
 struct redis_definition_options {

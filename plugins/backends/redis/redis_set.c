@@ -170,6 +170,17 @@ void redis_set_close(void *of)
     set_free(set);
 }
 
+/* Returns the first limit that more is asked of than the protocol has numbers for; `limits_n`:
+ * there is none. The core refuses what is more than a capacity, and those of the server's
+ * algorithms are less. */
+static uint32_t set_too_large(const struct redis_set *set, const uint64_t *amounts)
+{
+    uint32_t i = 0;
+    while (i < set->limits_n && amounts[i] <= REDIS_AMOUNT_MAX)
+        i++;
+    return i;
+}
+
 /* With the lock. Returns 0, and the session, or a code. */
 static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
                    struct redis_session **ret_session)
@@ -185,9 +196,12 @@ static int set_ask(struct redis_set *set, const struct weir_backend_ask *ask,
     int r = redis_ticket_new(session, ask, &ticket);
     if (r < 0)
         return r;
+    uint32_t too_large = set_too_large(set, ask->amounts);
     if (ask->mode == WEIR_BACKEND_WAIT && !session->waits)
         redis_session_want_inbox(session);
-    if (server->down && ask->mode != WEIR_BACKEND_WAIT) {
+    if (too_large < set->limits_n) {
+        redis_ticket_refuse(ticket, -ERANGE, too_large, -1);
+    } else if (server->down && ask->mode != WEIR_BACKEND_WAIT) {
         redis_ticket_fail(ticket, redis_server_refusal(server));
     } else if (session->unsent || !redis_session_can_send(session)) {
         redis_ticket_set_unsent(ticket); /* after those that are to be sent before it */
@@ -311,9 +325,10 @@ static int set_call_snapshot(struct redis_waiter *waiter, uint64_t until_ns)
     waiter->answered = 0;
     waiter->result = -ETIMEDOUT;
     redis_calls_flush(session->server);
-    if (!redis_calls_wait(waiter, until_ns))
-        redis_calls_forget_waiter(waiter->session->server, waiter);
-    return waiter->result;
+    if (redis_calls_wait(waiter, until_ns))
+        return waiter->result;
+    redis_calls_forget_waiter(waiter->session->server, waiter);
+    return -ETIMEDOUT; /* one of two replies may have come */
 }
 
 /* A session may end while a thread waits to send: so it is looked for each time. */
