@@ -693,7 +693,7 @@ class Foreign(Calls):
         a.release(0, 1, "-")
         self.assertEqual(self.commit(a, 1, "two", "grant", 0, 1, 3), [GONE, 0])
 
-    def test_a_grant_gets_a_slot_whose_last_release_was_lost(self):
+    def test_a_slot_is_granted_again_after_its_last_release_was_lost(self):
         a = self.node("a", "x,5,1")
         self.commit(a, 0, "one", "grant", 0, 1, 3)
         self.assertEqual(self.commit(a, 1, "two", "grant", 0, 2, 1), [GONE, 0])

@@ -166,7 +166,8 @@ void redis_round_give_up(struct redis_decisions *decisions)
 static void decisions_operate(struct redis_decisions *decisions, enum redis_operation_kind kind,
                               struct redis_ticket *ticket)
 {
-    decisions->operations[decisions->operations_n++] = (struct redis_operation){kind, ticket, 0};
+    decisions->operations[decisions->operations_n++] = (struct redis_operation){
+        .kind = kind, .ticket = ticket, .is_head = ticket->state == REDIS_QUEUED};
 }
 
 /* What a part leaves that goes back is kept until the server has said that it has it: there may be
@@ -224,6 +225,16 @@ static int decisions_decide_head(struct redis_decisions *decisions)
     return 0;
 }
 
+/* Returns 1 if a request that was refused in the round is to wait, before those that come later. */
+static int decisions_will_wait(const struct redis_decisions *decisions,
+                               const struct redis_ticket *ticket)
+{
+    if (ticket->mode != WEIR_BACKEND_WAIT || ticket->is_impossible)
+        return 0;
+    return ticket->ready_us == REDIS_NEVER ||
+           ticket->ready_us - decisions->states->now_us <= ticket->max_wait_ns / REDIS_US;
+}
+
 /* Requests are refused in the round only: what of that is proved comes later. */
 static int decisions_decide_asks(struct redis_decisions *decisions)
 {
@@ -243,6 +254,8 @@ static int decisions_decide_asks(struct redis_decisions *decisions)
             return r;
         ticket->is_behind = (uint8_t)must_queue;
         ticket->is_refused = must_queue || r == -EAGAIN;
+        if (set->is_fair && r == -EAGAIN && decisions_will_wait(decisions, ticket))
+            must_queue = 1;
         if (!ticket->is_refused)
             decisions_operate(decisions,
                               ticket->mode == WEIR_BACKEND_TAKE ? REDIS_OPERATION_TAKE

@@ -187,7 +187,7 @@ static int decisions_refused(struct redis_decisions *decisions, const struct red
     int code = reason == REASON_RANGE ? -ERANGE : -EAGAIN;
     if (first->kind != REDIS_OPERATION_GRANT && first->kind != REDIS_OPERATION_TAKE)
         return -EPROTO;
-    if (first->ticket->state == REDIS_QUEUED) {
+    if (first->is_head) {
         decisions_refused_head(decisions, us);
         return 0;
     }
@@ -267,6 +267,13 @@ static int decisions_fetched(struct redis_decisions *decisions, const struct red
     return 0;
 }
 
+/* A head that is due is decided by the text of this very reply. */
+static void decisions_set_timer(struct redis_session *session, int64_t us)
+{
+    if (us != 0 || session->state != REDIS_OPEN || !redis_decisions_wake(session))
+        redis_session_set_timer(session, us);
+}
+
 int redis_decisions_take(const struct redis_call *call, const struct redis_reply *reply)
 {
     struct redis_session *session = call->session;
@@ -281,7 +288,7 @@ int redis_decisions_take(const struct redis_call *call, const struct redis_reply
     decisions->is_busy = 0;
     if (r == 0 && call->kind == REDIS_CALL_COMMIT && call->incarnation == session->incarnation &&
         redis_reply_integer(reply, 0, 0) <= STATUS_CONFLICT)
-        redis_session_set_timer(session, redis_reply_integer(reply, COMMIT_TIMER, 0));
+        decisions_set_timer(session, redis_reply_integer(reply, COMMIT_TIMER, 0));
     redis_decisions_go(session);
     decisions->states->is_exact = 0; /* what comes later is decided by a later instant */
     return r;

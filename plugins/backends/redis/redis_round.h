@@ -20,6 +20,7 @@ struct redis_operation {
     uint32_t kind;
     struct redis_ticket *ticket;
     uint64_t serial; /* as it was sent with */
+    uint8_t is_head; /* it is about the head of the wait queue, as it was sent */
 };
 
 struct redis_decisions {

@@ -17,9 +17,10 @@
 #include <string.h>
 #include <weir/error.h>
 
-#define MARGIN     10  /* part of a session: how long before the server it is given up here */
-#define HEARTBEATS 4   /* in a session */
-#define ASSERT_MAX 100 /* tickets in a call */
+#define MARGIN        10  /* part of a session: how long before the server it is given up here */
+#define HEARTBEATS    4   /* in a session */
+#define ASSERT_MAX    100 /* tickets in a call */
+#define PUMP_LEAST_US 1000
 
 struct redis_session *redis_session_of_key(const struct redis_connection *connection,
                                            const char *key, size_t size)
@@ -377,8 +378,12 @@ void redis_session_set_timer(struct redis_session *session, int64_t us)
     session->pump_ns = REDIS_NEVER;
     if (us < 0 || session->state != REDIS_OPEN)
         return;
-    if (us == 0 && redis_decisions_wake(session))
-        return;
+    if (us == 0) {
+        redis_decisions_forget(session); /* others may have changed what the head waits for */
+        if (redis_decisions_wake(session))
+            return;
+        us = session->set->states_size > 0 ? PUMP_LEAST_US : 0; /* the head is not known here yet */
+    }
     session->pump_ns = redis_boot_ns() + (uint64_t)us * REDIS_US;
     redis_due_by(session, session->pump_ns);
 }
