@@ -89,6 +89,19 @@ static void no_request_overtakes_an_earlier_waiter_try_and_take_included(void **
     world_close();
 }
 
+static void no_request_overtakes_one_that_is_still_to_be_queued(void **state)
+{
+    weir_acquisition *a = NULL, *b = NULL;
+
+    (void)state;
+    world_limits(RATE);
+    assert_int_equal(take(ASK({"tokens", 6})), 0);
+    assert_int_equal(weir_submit(world.pool, ASK({"tokens", 5}), &a, NULL), 1);
+    assert_int_equal(try_acquire(ASK({"tokens", 1}), &b), -EAGAIN);
+    release(a);
+    world_close();
+}
+
 static void no_request_overtakes_even_if_the_keys_are_disjoint(void **state)
 {
     weir_acquisition *holder, *a, *b, *c = NULL;
@@ -1086,6 +1099,7 @@ int main(int argc, char **argv)
         leak_checked_test(waiters_are_granted_in_order),
         leak_checked_test(waiters_for_a_rate_are_granted_in_order_each_at_its_instant),
         leak_checked_test(no_request_overtakes_an_earlier_waiter_try_and_take_included),
+        leak_checked_test(no_request_overtakes_one_that_is_still_to_be_queued),
         leak_checked_test(no_request_overtakes_even_if_the_keys_are_disjoint),
         leak_checked_test(fair_false_lets_newcomers_barge),
         leak_checked_test(the_head_is_notified_though_another_request_barged),
