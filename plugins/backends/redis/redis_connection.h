@@ -90,6 +90,7 @@ struct redis_ticket {
     uint8_t is_foreign;    /* asks for limits that the server does not decide */
     uint8_t queues;        /* of such a request: the server is to queue it */
     uint8_t unsure;        /* a commit with it was lost, or its ticket is gone */
+    uint8_t is_asserted;   /* held as the server changed: the text may lack what it took */
     uint8_t is_plain;      /* is released without its algorithms: they cannot be asked */
     uint8_t is_refused;    /* in this round */
     uint8_t is_behind;     /* since others wait */

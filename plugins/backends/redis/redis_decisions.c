@@ -118,8 +118,10 @@ void redis_decisions_restart(struct redis_session *session)
 {
     struct redis_ticket *ticket = session->first;
     for (; ticket; ticket = ticket->next) {
-        if (!ticket->is_foreign ||
-            (ticket->state != REDIS_RELEASING && (ticket->state != REDIS_HELD || !ticket->returns)))
+        if (!ticket->is_foreign)
+            continue;
+        ticket->is_asserted |= ticket->state == REDIS_HELD;
+        if (ticket->state != REDIS_RELEASING && (ticket->state != REDIS_HELD || !ticket->returns))
             continue;
         redis_decisions_drop(ticket);
         ticket->is_plain = 1;
@@ -243,8 +245,9 @@ static int decisions_decide_asks(struct redis_decisions *decisions)
     int is_known = decisions->states->is_exact && decisions->knows_waiters;
     int must_queue =
         set->is_fair && (is_known ? decisions->has_waiters : decisions->session->waits_n > 0);
+    uint32_t most = decisions->most > 0 ? decisions->most : REDIS_OPERATIONS_MAX;
     struct redis_ticket *ticket = decisions->asks.first;
-    for (; ticket && decisions->operations_n < REDIS_OPERATIONS_MAX; ticket = ticket->list_next) {
+    for (; ticket && decisions->operations_n < most; ticket = ticket->list_next) {
         ticket->is_refused = 0;
         if (has_head && set->is_fair)
             continue; /* the head leaves first */
@@ -262,6 +265,8 @@ static int decisions_decide_asks(struct redis_decisions *decisions)
                                                                 : REDIS_OPERATION_GRANT,
                               ticket);
     }
+    for (; ticket; ticket = ticket->list_next)
+        ticket->is_refused = 0; /* not in this round */
     return 0;
 }
 

@@ -173,8 +173,19 @@ static void decisions_refused_head(struct redis_decisions *decisions, int64_t us
     redis_due_by(session, session->pump_ns);
 }
 
-/* The server's limits, or its wait queue, refuse an operation. Requests behind it that want as much
- * of the same are refused as well: what comes before is the same for them, or less. */
+/* Returns 1 if a request stands before an operation of the commit. */
+static int decisions_grant_before(const struct redis_decisions *decisions, int64_t index)
+{
+    for (int64_t i = 0; i < index; i++)
+        if (decisions->operations[i].kind == REDIS_OPERATION_GRANT ||
+            decisions->operations[i].kind == REDIS_OPERATION_TAKE)
+            return 1;
+    return 0;
+}
+
+/* The server's limits, or its wait queue, refuse an operation. If that may be for what those before
+ * it take, which they have not got yet, they are committed first. Requests behind it that want as
+ * much of the same are refused as well: what comes before is the same for them, or less. */
 static int decisions_refused(struct redis_decisions *decisions, const struct redis_reply *reply)
 {
     int64_t reason = redis_reply_integer(reply, 1, 1), limit = redis_reply_integer(reply, 2, -1);
@@ -189,6 +200,10 @@ static int decisions_refused(struct redis_decisions *decisions, const struct red
         return -EPROTO;
     if (first->is_head) {
         decisions_refused_head(decisions, us);
+        return 0;
+    }
+    if (reason != REASON_RANGE && decisions_grant_before(decisions, index)) {
+        decisions->most = (uint32_t)index;
         return 0;
     }
     uint64_t amount = limit >= 0 ? first->ticket->amounts[limit] : 0;
@@ -279,6 +294,7 @@ int redis_decisions_take(const struct redis_call *call, const struct redis_reply
     struct redis_session *session = call->session;
     struct redis_decisions *decisions = session->decisions;
     decisions->is_busy = 1;
+    decisions->most = 0;
     int r = call->kind == REDIS_CALL_FETCH ? decisions_fetched(decisions, call, reply)
                                            : decisions_committed(decisions, call, reply);
     if (r == 0)

@@ -31,6 +31,7 @@ struct redis_decisions {
     uint32_t call;            /* that is on its way: REDIS_CALL_FETCH, REDIS_CALL_COMMIT, or 0 */
     uint32_t conflicts;       /* in a row */
     uint32_t operations_n;
+    uint32_t most;         /* operations up to the requests of the next round; 0: as many as fit */
     uint8_t is_busy;       /* in a round, or in what follows from a reply */
     uint8_t head_is_due;   /* the first waiter is to be decided */
     uint8_t head_is_sent;  /* it is granted by the commit */

@@ -170,15 +170,22 @@ static int states_give_back(struct redis_states *states, uint64_t *amounts,
     return states_do(states, states->work, WEIR_BACKEND_GIVE_BACK, decision);
 }
 
+/* Of rates, what the text may never have taken is not given back: it counts as used. */
 int redis_states_end(struct redis_states *states, const struct redis_ticket *ticket)
 {
-    uint64_t amounts[REDIS_LIMITS_MAX];
-    struct weir_backend_decision decision = {.used = ticket->used,
-                                             .undo = ticket->undo,
+    uint64_t amounts[REDIS_LIMITS_MAX], used[REDIS_LIMITS_MAX];
+    struct weir_backend_decision decision = {.used = used,
+                                             .undo = ticket->undo && !ticket->is_asserted,
                                              .granted_ns = ticket->at_us * REDIS_US,
                                              .latency_ns = ticket->latency_ns,
-                                             .outcome = ticket->outcome};
-    memcpy(amounts, ticket->amounts, states->set->limits_n * sizeof(*amounts));
+                                             .outcome = ticket->undo ? WEIR_OUTCOME_CANCELED
+                                                                     : ticket->outcome};
+    for (uint32_t i = 0; i < states->set->limits_n; i++) {
+        amounts[i] = ticket->amounts[i];
+        used[i] = ticket->used[i];
+        if (ticket->is_asserted && used[i] < amounts[i])
+            used[i] = amounts[i];
+    }
     return states_give_back(states, amounts, &decision);
 }
 
