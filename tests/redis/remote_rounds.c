@@ -2,7 +2,7 @@
 /*
  * Rounds of limits that instances decide, on a Redis server that is stopped and goes on: more
  * releases come up than a commit takes, while a request waits. Then a sliding window that is idle
- * for most of its length between two bursts.
+ * for most of its length between two bursts, and an amount that is too large.
  *
  *     remote_rounds PLUGIN SOCKET PID
  */
@@ -161,10 +161,31 @@ static void check_idle_window(const char *plugin, const char *path)
     weir_close(w);
 }
 
+/* More than the protocol has numbers for is refused, and no other request is. */
+static void check_huge_amount(const char *plugin, const char *path)
+{
+    const struct weir_amount amounts[] = {{"units", UINT64_C(1) << 55}};
+    const struct weir_request huge = {.size = sizeof(huge), .amounts = amounts, .amounts_n = 1};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    weir_acquisition *none = NULL, *one;
+    weir *w;
+    weir_pool *pool;
+
+    server_set_open(&w, &pool, plugin, path, "prefix: huge, timeout: 60s, session: 60s",
+                    "limits: [ { type: rate, key: units, algorithm: copy_of_fixed_window, "
+                    "capacity: 72057594037927936, window: 1h } ]");
+    require(weir_try_acquire(pool, &huge, &none, &refusal) == -ERANGE);
+    one = acquire(pool, 1);
+    require(weir_release(&one) == -EPROTO); /* its use was not reported */
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 4);
     check_idle_window(argv[1], argv[2]);
+    check_huge_amount(argv[1], argv[2]);
     check_crowds(argv[1], argv[2], (pid_t)strtol(argv[3], NULL, 10));
     return 0;
 }
