@@ -870,8 +870,9 @@ static void live_again(void *unused)
     do_leave(&tried);
 }
 
-/* A process that is not held up ends in so long, also on a machine that is busy otherwise. */
-#define HELD_UP_NS (2 * SECOND)
+/* A process that is not held up ends in so long, also on a machine that is busy otherwise. One that
+ * is held up for longer than the library waits for a name gives up. */
+#define HELD_UP_NS (400 * MS)
 
 static bool ends_in(pid_t pid, uint64_t ns)
 {

@@ -184,7 +184,8 @@ static void check(const struct user *user, unsigned kills)
 
 int main(void)
 {
-    unsigned kills = (unsigned)random_operations(12);
+    uint64_t wanted = number_from("WEIR_ROUNDS", 12);
+    unsigned kills = (unsigned)(wanted < KILLS_MAX ? wanted : KILLS_MAX);
     pid_t workers[WORKERS];
     struct user user;
     uint64_t random;
@@ -192,7 +193,7 @@ int main(void)
 
     seed_begin();
     random = random_case(test_seed, 0);
-    require(kills <= KILLS_MAX && tmpdir_make(directory, NULL));
+    require(tmpdir_make(directory, NULL));
     ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     require(ledger != MAP_FAILED);
     for (int i = 0; i < WORKERS; i++)
