@@ -5,7 +5,7 @@
  * to one at a time. In the end nothing is held and nothing waits, and of each rate as much was used
  * as there were winners; a process that was killed may have taken one more of each set.
  *
- * WEIR_OPERATIONS is the number of kills.
+ * WEIR_ROUNDS is the number of kills.
  */
 #include "lib/clock.h"
 #include "lib/require.h"
