@@ -235,7 +235,7 @@ static uint64_t draw_amount(const struct value_source *source, struct random *ra
 
 static void draw_words(const struct mapping *mapping, struct random *random, struct event *ret)
 {
-    char name[24];
+    char name[EVENT_SUBJECT_MAX + 1];
 
     if (mapping->subject.kind == VALUE_UNIFORM) {
         int n = snprintf(name, sizeof(name), "%" PRIu64, draw(&mapping->subject, random));
