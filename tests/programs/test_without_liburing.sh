@@ -54,7 +54,7 @@ ninja -C "$build/plain"
 
 set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
 grep -qE '^ +uring +: no: -During=disabled' "$build/disabled.log"
-preprocess_all "$build/disabled"
 ninja -C "$build/disabled" tools/weir examples benchmarks
+preprocess_all "$build/disabled" # generated headers are there
 meson test -C "$build/disabled" --print-errorlogs without_liburing unit_cq readiness \
     interruptions bench_wake_smoke loop_poll epoll_server
