@@ -38,6 +38,8 @@ import json, pathlib, shlex, subprocess, sys
 build = pathlib.Path(sys.argv[1])
 seen = set()
 for command in json.loads((build / "compile_commands.json").read_text()):
+    if not (build / command["file"]).exists():
+        continue  # a source that is generated from one of the others
     words = shlex.split(command["command"])
     words = words[:words.index("-MD")] + ["-E", "-o", "/dev/null", command["file"]]
     if tuple(words) not in seen:
