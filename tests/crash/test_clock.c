@@ -165,7 +165,7 @@ static void run_both(struct fiber fibers[2], unsigned fresh, uint64_t ns)
 static void no_interleaving_of_two_readings_is_wrong(void **state)
 {
     static const uint64_t step_lengths[] = {30, 400, 1, 1100};
-    bool is_long = number_from("WEIR_ROUNDS", 0) != 0;
+    bool is_long = effort_from("WEIR_ROUNDS", 0) != 0;
     struct fiber fibers[2] = {0};
     uint64_t schedules = 0;
 
@@ -203,7 +203,7 @@ static void run_for(struct fiber *fibers, uint64_t *random, unsigned turns)
 
 static void no_interleaving_of_many_is_wrong(void **state)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 100), random;
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 100), random;
     struct fiber fibers[FIBERS] = {0};
 
     (void)state;

@@ -614,6 +614,6 @@ int main(int argc, char **argv)
 
     if (!fibers_are_possible())
         return FIBERS_SKIPPED;
-    stride = argument(argc, argv, 1, stride);
+    stride = argument(argc, argv, 1, effort_stride(stride));
     return cmocka_run_group_tests(tests, setup, stepped_teardown);
 }

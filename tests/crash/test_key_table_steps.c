@@ -339,7 +339,7 @@ int main(int argc, char **argv)
 
     if (!fibers_are_possible())
         return FIBERS_SKIPPED;
-    stride = argument(argc, argv, 1, stride);
+    stride = argument(argc, argv, 1, effort_stride(stride));
     rng = test_seed = argument(argc, argv, 2, 1);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -216,10 +216,8 @@ int main(int argc, char **argv)
     };
     int failed;
 
-    if (argc > 1)
-        stride = strtoull(argv[1], NULL, 10);
-    if (argc > 2)
-        kills = strtoull(argv[2], NULL, 10);
+    stride = argc > 1 ? strtoull(argv[1], NULL, 10) : effort_stride(stride);
+    kills = argc > 2 ? strtoull(argv[2], NULL, 10) : effort_from("WEIR_ROUNDS", kills);
     if (argc > 3)
         seed = strtoull(argv[3], NULL, 10);
     stride = stride ? stride : 1;

@@ -928,7 +928,7 @@ int main(int argc, char **argv)
 
     if (!fibers_are_possible())
         return FIBERS_SKIPPED;
-    stride = argument(argc, argv, 1, stride);
+    stride = argument(argc, argv, 1, effort_stride(stride));
     seed = argument(argc, argv, 2, seed);
     return cmocka_run_group_tests(tests, stepped_setup, stepped_teardown);
 }

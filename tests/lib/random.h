@@ -83,12 +83,36 @@ static inline uint64_t random_seed_of(int argc, char **argv)
     return random_seed();
 }
 
-/* WEIR_OPERATIONS, or else `usual`. */
+/* WEIR_PERCENT: of what is tried if no other variable says how much of it. */
+static inline uint64_t effort_percent(void)
+{
+    const char *given = getenv("WEIR_PERCENT");
+    uint64_t percent = given && *given ? strtoull(given, NULL, 10) : 100;
+
+    return percent ? percent : 1;
+}
+
+/* The number that the variable says, or else WEIR_PERCENT of `usual`, which is at least 1 of it. */
+static inline uint64_t effort_from(const char *variable, uint64_t usual)
+{
+    const char *given = getenv(variable);
+    uint64_t effort = usual / 100 * effort_percent() + usual % 100 * effort_percent() / 100;
+
+    if (given && *given)
+        return strtoull(given, NULL, 0);
+    return usual && !effort ? 1 : effort;
+}
+
+/* Every so many-th case is tried, if no argument says how many. */
+static inline uint64_t effort_stride(uint64_t usual)
+{
+    return usual * 100 / effort_percent();
+}
+
+/* WEIR_OPERATIONS, or else what `usual` means. */
 static inline uint64_t random_operations(uint64_t usual)
 {
-    const char *given = getenv("WEIR_OPERATIONS");
-
-    return given && *given ? strtoull(given, NULL, 0) : usual;
+    return effort_from("WEIR_OPERATIONS", usual);
 }
 
 #endif

@@ -587,7 +587,7 @@ static void open_weir(void)
 
 int main(void)
 {
-    uint64_t grants = number_from("WEIR_GRANTS", 10000);
+    uint64_t grants = effort_from("WEIR_GRANTS", 10000);
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     prepare_signals();

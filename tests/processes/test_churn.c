@@ -346,6 +346,6 @@ int main(void)
 
     seed_begin();
     print_message("seed %" PRIu64 "\n", test_seed);
-    rounds = number_from("WEIR_ROUNDS", 100);
+    rounds = effort_from("WEIR_ROUNDS", 100);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

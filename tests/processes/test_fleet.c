@@ -156,7 +156,7 @@ static void killed_and_stopped_workers_are_silent(void **state)
 /* Whatever is done to them at random, the log is in order. */
 static void a_random_storm_leaves_a_whole_log(void **state)
 {
-    uint64_t turns = number_from("WEIR_ROUNDS", 300);
+    uint64_t turns = effort_from("WEIR_ROUNDS", 300);
     uint32_t w;
 
     (void)state;

@@ -592,7 +592,7 @@ static void with_few_descriptors_none_stays(void **state)
 {
     enum { AT_ONCE = 5 };
     struct cleaner cleaner = {shared_pipe(), shared_pipe(), shared_pipe(),
-                              number_from("WEIR_ROUNDS", 30)};
+                              effort_from("WEIR_ROUNDS", 30)};
     pid_t pid = shared_fork(clean_up, &cleaner), killed[AT_ONCE];
     struct waiter waiter;
 

@@ -767,7 +767,7 @@ static void run(uint64_t kills)
 
 int main(int argc, char **argv)
 {
-    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 60);
+    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : effort_from("WEIR_ROUNDS", 60);
 
     seed_begin();
     printf("seed %" PRIu64 "\n", test_seed);

@@ -249,7 +249,7 @@ static uint64_t stride_of(uint64_t usual)
 {
     uint64_t least = number_from("WEIR_STRIDE", 1);
 
-    if (number_from("WEIR_ROUNDS", 0))
+    if (effort_from("WEIR_ROUNDS", 0))
         return 1;
     return least > usual ? least : usual;
 }

@@ -476,7 +476,7 @@ static void storm(uint64_t ms, bool strict)
 
 int main(int argc, char **argv)
 {
-    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 300);
+    uint64_t kills = argc > 1 ? strtoull(argv[1], NULL, 10) : effort_from("WEIR_ROUNDS", 300);
 
     seed_begin();
     chance = test_seed;

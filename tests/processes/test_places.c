@@ -272,7 +272,7 @@ static bool try_step(unsigned lack, uint64_t step, int signal)
 
 static void try_steps(const char *of_text, unsigned lack, int signal)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 8), steps = 16;
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 8), steps = 16;
 
     open_own(of_text);
     while (try_step(lack, steps, signal))

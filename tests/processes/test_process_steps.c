@@ -786,21 +786,21 @@ static void each_act(int signal, bool (*run)(struct round *round))
 static void death_at_every_step(void **state)
 {
     (void)state;
-    for (repetition = 0; repetition < number_from("WEIR_ROUNDS", 1); repetition++)
+    for (repetition = 0; repetition < effort_from("WEIR_ROUNDS", 1); repetition++)
         each_act(SIGKILL, die);
 }
 
 static void stop_at_every_step(void **state)
 {
     (void)state;
-    for (repetition = 0; repetition < number_from("WEIR_ROUNDS", 1); repetition++)
+    for (repetition = 0; repetition < effort_from("WEIR_ROUNDS", 1); repetition++)
         each_act(SIGSTOP, stop);
 }
 
 /* The acts with two that die before, of which the second cleans up after the first. */
 static void recoverers_interleaved(void **state)
 {
-    uint64_t n = 3 * number_from("WEIR_ROUNDS", 1);
+    uint64_t n = 3 * effort_from("WEIR_ROUNDS", 1);
 
     (void)state;
     for (repetition = 0; repetition < n; repetition++)

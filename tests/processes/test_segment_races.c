@@ -120,7 +120,7 @@ static void require_one(void)
 
 static void all_attach_to_one(void **state)
 {
-    const uint64_t rounds = number_from("WEIR_ROUNDS", 100);
+    const uint64_t rounds = effort_from("WEIR_ROUNDS", 100);
 
     (void)state;
     for (uint64_t round = 0; round < rounds; round++) {
@@ -132,7 +132,7 @@ static void all_attach_to_one(void **state)
 
 static void all_replace_a_stale_one_with_one(void **state)
 {
-    const uint64_t rounds = number_from("WEIR_ROUNDS", 100);
+    const uint64_t rounds = effort_from("WEIR_ROUNDS", 100);
     const struct segment_shape shape = some_shape();
 
     (void)state;
@@ -154,7 +154,7 @@ static void all_replace_a_stale_one_with_one(void **state)
 /* One definition wins; all processes that mean the other one are told what differs. */
 static void of_two_definitions_one_wins(void **state)
 {
-    const uint64_t rounds = number_from("WEIR_ROUNDS", 100);
+    const uint64_t rounds = effort_from("WEIR_ROUNDS", 100);
     static const char *const texts[] = {"`capacity` is 100 there, 4 here",
                                         "`capacity` is 4 there, 100 here"};
 
@@ -210,7 +210,7 @@ static bool take_part(int i)
 
 static void come_and_go(int i)
 {
-    const uint64_t rounds = 10 * number_from("WEIR_ROUNDS", 100);
+    const uint64_t rounds = 10 * effort_from("WEIR_ROUNDS", 100);
 
     meet();
     for (uint64_t round = 0; round < rounds;)
@@ -252,7 +252,7 @@ static void churn(int i)
 /* Killed at any moment, no process leaves anything half-made, or in the way of the others. */
 static void the_killed_leave_it_whole(void **state)
 {
-    const uint64_t kills = 3 * number_from("WEIR_ROUNDS", 100);
+    const uint64_t kills = 3 * effort_from("WEIR_ROUNDS", 100);
     const struct segment_shape shape = some_shape();
     struct segment *segment = NULL;
     uint64_t random;

@@ -184,7 +184,7 @@ static void check(const struct user *user, unsigned kills)
 
 int main(void)
 {
-    uint64_t wanted = number_from("WEIR_ROUNDS", 12);
+    uint64_t wanted = effort_from("WEIR_ROUNDS", 12);
     unsigned kills = (unsigned)(wanted < KILLS_MAX ? wanted : KILLS_MAX);
     pid_t workers[WORKERS];
     struct user user;

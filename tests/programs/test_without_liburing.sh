@@ -33,7 +33,7 @@ set_up()
 preprocess_all()
 {
     python3 - "$1" <<'END'
-import json, pathlib, shlex, subprocess, sys
+import concurrent.futures, json, pathlib, shlex, subprocess, sys
 
 build = pathlib.Path(sys.argv[1])
 seen = set()
@@ -42,9 +42,15 @@ for command in json.loads((build / "compile_commands.json").read_text()):
         continue  # a source that is generated from one of the others
     words = shlex.split(command["command"])
     words = words[:words.index("-MD")] + ["-E", "-o", "/dev/null", command["file"]]
-    if tuple(words) not in seen:
-        seen.add(tuple(words))
-        subprocess.run(words, cwd=build, check=True)
+    seen.add(tuple(words))
+
+
+def preprocess(words):
+    subprocess.run(words, cwd=build, check=True)
+
+
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    list(pool.map(preprocess, seen))
 print(len(seen), "compilations need no liburing")
 END
 }

@@ -403,7 +403,7 @@ static void reap_and_cancel(struct tally *tally, const struct want *want, unsign
 static void run_races(const char *name, void (*act)(uint64_t *),
                       void (*once)(struct tally *, const struct want *, unsigned *))
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 3000);
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 3000);
     struct weir_set_stats stats;
     struct tally tally = {.random = test_seed};
     struct want want;
@@ -753,7 +753,7 @@ static void check_sums(struct history *history)
 
 static void every_submission_in_a_storm_completes_once(void **state)
 {
-    uint64_t rounds = 1 + number_from("WEIR_ROUNDS", 3000) / 100, random = test_seed;
+    uint64_t rounds = 1 + effort_from("WEIR_ROUNDS", 3000) / 100, random = test_seed;
     struct history history[SETS] = {{0}};
 
     (void)state;
@@ -837,7 +837,7 @@ static void use_briefly(weir_queue *queue, uint64_t *random)
 
 static void queues_come_and_go_in_a_storm_of_releases(void **state)
 {
-    uint64_t rounds = 1 + number_from("WEIR_ROUNDS", 3000) / 4, random = test_seed;
+    uint64_t rounds = 1 + effort_from("WEIR_ROUNDS", 3000) / 4, random = test_seed;
     weir_queue *idle;
     pthread_t threads[3];
 
@@ -913,7 +913,7 @@ static void *reap_until_closed(void *unused)
 
 static void weir_close_in_the_middle(void **state)
 {
-    uint64_t rounds = 1 + number_from("WEIR_ROUNDS", 3000) / 30, random = test_seed;
+    uint64_t rounds = 1 + effort_from("WEIR_ROUNDS", 3000) / 30, random = test_seed;
 
     (void)state;
     for (uint64_t i = 0; i < rounds; i++) {

@@ -194,7 +194,7 @@ int main(void)
     uint64_t looks = 0;
 
     seed_begin();
-    decisions_n = number_from("WEIR_ROUNDS", decisions_n);
+    decisions_n = effort_from("WEIR_ROUNDS", decisions_n);
     printf("WEIR_SEED=%" PRIu64 "\n", test_seed);
     require(atomic128_detect());
     table = (struct key_table){slots, BUCKETS};

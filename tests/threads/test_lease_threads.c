@@ -130,7 +130,7 @@ static void run_all(void)
 static void nothing_is_lost_or_granted_twice(void **state)
 {
     (void)state;
-    for (uint64_t rounds = number_from("WEIR_ROUNDS", 4); rounds > 0; rounds--) {
+    for (uint64_t rounds = effort_from("WEIR_ROUNDS", 4); rounds > 0; rounds--) {
         bool scarce = rounds % 2;
         uint64_t burst = scarce ? 2000 : BURST;
         struct weir_limit_stats limit;
@@ -154,7 +154,7 @@ static void no_more_is_granted_than_the_limit_allows(void **state)
     uint64_t began;
 
     (void)state;
-    for (uint64_t rounds = number_from("WEIR_ROUNDS", 4); rounds > 0; rounds--) {
+    for (uint64_t rounds = effort_from("WEIR_ROUNDS", 4); rounds > 0; rounds--) {
         began = clock_now();
         open_world("limits: [ " RATE("1us", "100") " ]", 100);
         run_all();

@@ -106,7 +106,7 @@ static void run_threads(uint64_t *random)
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
-        askers[i] = (struct asker){random_next(random), number_from("WEIR_ROUNDS", ROUNDS)};
+        askers[i] = (struct asker){random_next(random), effort_from("WEIR_ROUNDS", ROUNDS)};
         require(pthread_create(&threads[i], NULL, run, &askers[i]) == 0);
     }
     for (int i = 0; i < THREADS; i++)

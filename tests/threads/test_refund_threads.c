@@ -181,7 +181,7 @@ static void what_is_used_keeps_the_bound(void **state)
 
     (void)state;
     assert_true(tmpdir_make(directory, NULL));
-    for (uint64_t round = 0; round < number_from("WEIR_ROUNDS", 1); round++)
+    for (uint64_t round = 0; round < effort_from("WEIR_ROUNDS", 1); round++)
         for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
             run_place(&places[i], directory, random_case(test_seed, round * 100 + i));
     rmdir(directory);

@@ -146,7 +146,7 @@ static void every_blocked_call_returns(void **state)
         open_place(places[i], directory);
         canceled_n = granted_n = ended_n = 0;
         /* On a busy machine most rounds may end one way: both ends are waited for. */
-        for (uint64_t left = number_from("WEIR_ROUNDS", 1) * ROUNDS;
+        for (uint64_t left = effort_from("WEIR_ROUNDS", 1) * ROUNDS;
              left > 0 || !canceled_n || !granted_n; left -= left > 0)
             play(&random);
         assert_true(weir_set_stats(weir_pool_set(pool, 0), &stats, &limit, 1) > 0);

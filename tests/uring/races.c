@@ -410,7 +410,7 @@ static void run(size_t race, unsigned kind, uint64_t rounds)
 
 int main(int argc, char **argv)
 {
-    uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : number_from("WEIR_ROUNDS", 1000);
+    uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : effort_from("WEIR_ROUNDS", 1000);
     bool skipped = false;
 
     seed_begin();

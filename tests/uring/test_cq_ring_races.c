@@ -144,7 +144,7 @@ struct outcomes {
 
 static uint64_t rounds_wanted(void)
 {
-    return number_from("WEIR_ROUNDS", number_from("WEIR_GRANTS", 4000));
+    return effort_from("WEIR_ROUNDS", effort_from("WEIR_GRANTS", 4000));
 }
 
 /* Where both threads share a processor, a round takes as long as the kernel lets one run. */

@@ -240,7 +240,7 @@ static void wait_a_little(void)
 
 static void no_reading_is_ahead_or_back_or_late(void **state)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 20);
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 20);
 
     (void)state;
     for (uint64_t round = 0; round < rounds; round++) {
@@ -296,7 +296,7 @@ static void interrupt(void)
 
 static void readings_within_readings_do_not_go_back(void **state)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 20);
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 20);
 
     (void)state;
     for (uint64_t round = 0; round < rounds; round++) {
@@ -405,7 +405,7 @@ static void misbehave(void)
 
 static void no_counter_whatever_moves_time_ahead_or_back(void **state)
 {
-    uint64_t rounds = number_from("WEIR_ROUNDS", 20) * 50, given_up = 0;
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 20) * 50, given_up = 0;
 
     (void)state;
     for (uint64_t round = 0; round < rounds; round++) {

@@ -169,7 +169,7 @@ static void histories_keep_what_is_promised(void **state)
                " window: 5ms }, { type: resource, key: slots, capacity: 3 } ]");
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.random = random_case(test_seed, i),
-                                     .steps = number_from("WEIR_OPERATIONS", STEPS)};
+                                     .steps = effort_from("WEIR_OPERATIONS", STEPS)};
         require(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
     }
     for (unsigned i = 0; i < THREADS; i++) {

@@ -276,7 +276,7 @@ static void test_names(void **state)
 {
     uint64_t rng = test_seed;
     (void)state;
-    for (uint64_t round = 0; round < number_from("WEIR_ROUNDS", 3000); round++) {
+    for (uint64_t round = 0; round < effort_from("WEIR_ROUNDS", 3000); round++) {
         char name[256], key[256];
         struct plan plan;
         struct complaints complaints = {.file = ""};

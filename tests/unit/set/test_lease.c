@@ -246,14 +246,14 @@ static void random_round(bool shared)
 static void decisions_are_those_of_the_model(void **state)
 {
     (void)state;
-    for (uint64_t rounds = number_from("WEIR_ROUNDS", 20); rounds > 0; rounds--)
+    for (uint64_t rounds = effort_from("WEIR_ROUNDS", 20); rounds > 0; rounds--)
         random_round(false);
 }
 
 static void decisions_are_those_of_the_model_in_two_instances(void **state)
 {
     (void)state;
-    for (uint64_t rounds = number_from("WEIR_ROUNDS", 20); rounds > 0; rounds--)
+    for (uint64_t rounds = effort_from("WEIR_ROUNDS", 20); rounds > 0; rounds--)
         random_round(true);
 }
 

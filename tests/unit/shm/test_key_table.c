@@ -686,7 +686,7 @@ static void operate(const struct key_policy *policy)
 
 static void it_agrees_with_a_list(void **state)
 {
-    const uint64_t operations = number_from("WEIR_ROUNDS", 20000);
+    const uint64_t operations = effort_from("WEIR_ROUNDS", 20000);
     const struct key_policy *policies[] = {&none, &oldest, &any_live};
 
     (void)state;

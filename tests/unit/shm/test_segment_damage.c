@@ -241,7 +241,7 @@ static uint64_t some_place(uint64_t *random)
 
 static void scribble_anywhere(uint64_t random)
 {
-    const uint64_t rounds = number_from("WEIR_ROUNDS", 1500) / 2;
+    const uint64_t rounds = effort_from("WEIR_ROUNDS", 1500) / 2;
 
     begin();
     for (uint64_t round = 0; round < rounds; round++) {
