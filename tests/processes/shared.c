@@ -153,7 +153,7 @@ void shared_tell(const struct shared_pipe *pipe)
  * test that waits for ever. */
 void shared_hear(const struct shared_pipe *pipe)
 {
-    enum { PATIENCE_MS = 60000 };
+    enum { PATIENCE_MS = 300000 };
     struct pollfd fd = {pipe->fds[0], POLLIN, 0};
     char byte;
 
