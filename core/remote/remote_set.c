@@ -38,8 +38,10 @@ static void remote_describe_limit(const struct remote_set *remote, const struct 
                                        .settings = plan->settings[i].items,
                                        .lease_for_ns = plan->settings[i].lease_for_ns,
                                        .ret_is_decided = mark};
-    if (limit->algorithm)
+    if (limit->algorithm) {
         ret->state_size = limit->state_words * sizeof(uint64_t);
+        ret->state_id = limit->algorithm_state_id;
+    }
     if (ret->lease_for_ns)
         ret->ret_capacity = &remote->leases[i].capacity;
 }

@@ -57,6 +57,8 @@ struct weir_backend_limit {
     uint64_t *ret_capacity; /* leased: `set_open` lowers it to what can be granted beside batches */
     uint64_t state_size;    /* of its algorithm, in bytes, a multiple of 8; 0: a resource without */
     uint32_t *ret_is_decided; /* `set_open` makes it 1: the core decides the limit, by `decide` */
+    uint64_t state_id;        /* of its algorithm, as in weir_plugin; 0: a resource without. A name
+                                 alone does not tell an algorithm: any plugin file may have it */
 };
 
 /* A set, as all that use it must agree on it. */

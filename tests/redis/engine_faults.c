@@ -157,6 +157,7 @@ static void *open_set(struct user *user, const char *name, uint32_t has_subjects
          .type = WEIR_LIMIT_RATE,
          .key = "rate",
          .algorithm = "gcra",
+         .state_id = GCRA_STATE_ID,
          .capacity = 1000,
          .lease_for_ns = has_subjects || !user->backend->batch ? 0 : 10 * MS,
          .settings_n = 2,

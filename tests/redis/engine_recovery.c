@@ -367,6 +367,7 @@ static void test_release(void)
          .refund = WEIR_BACKEND_REFUND,
          .key = "rate",
          .algorithm = "gcra",
+         .state_id = GCRA_STATE_ID,
          .capacity = 10,
          .settings_n = 2,
          .settings = settings}};

@@ -22,6 +22,8 @@
 #define LIMITS_MAX  4
 #define WORKS_MAX   8
 #define PATIENCE_NS (60000 * MS) /* that a busy machine may take for anything */
+/* Of the plugin that the server has as well. */
+#define GCRA_STATE_ID UINT64_C(0xe0523881fe18ae4b)
 
 enum { UNDECIDED, DECIDED, ABANDONED };
 
@@ -314,6 +316,7 @@ static inline void *user_open_set(struct user *user, const char *name, uint64_t 
                                                  .refund = WEIR_BACKEND_REFUND,
                                                  .key = "rate",
                                                  .algorithm = user->is_foreign ? "sum" : "gcra",
+                                                 .state_id = GCRA_STATE_ID,
                                                  .capacity = rate,
                                                  .settings_n = 2,
                                                  .settings = settings,

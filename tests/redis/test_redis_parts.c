@@ -338,12 +338,31 @@ static void test_plain_keys(void)
 
 static uint64_t leased_capacity;
 
+/* Returns the state_id of a plugin of the project; of another one any. */
+static uint64_t state_id_of(const char *algorithm)
+{
+    static const struct {
+        const char *name;
+        uint64_t id;
+    } ids[] = {{"token_bucket", UINT64_C(0x2842883cf3aa332f)},
+               {"gcra", UINT64_C(0xe0523881fe18ae4b)},
+               {"leaky_bucket", UINT64_C(0x29e0040b825d8ead)},
+               {"sliding_window", UINT64_C(0x11d0232e4869e5ef)},
+               {"fixed_window", UINT64_C(0x2127feb9f4472599)}};
+    for (size_t i = 0; algorithm && i < sizeof(ids) / sizeof(*ids); i++)
+        if (!strcmp(ids[i].name, algorithm))
+            return ids[i].id;
+    return algorithm ? 1 : 0;
+}
+
+/* A limit without a state_id gets that of its algorithm. */
 static int define(struct weir_backend_limit limit, char *text)
 {
     struct weir_reason reason;
     limit.ret_capacity = &leased_capacity;
     const struct redis_definition_options options = {.session_us = 5000000};
-    limit.size = sizeof(limit);
+    limit.size = limit.size ? limit.size : sizeof(limit);
+    limit.state_id = limit.state_id ? limit.state_id : state_id_of(limit.algorithm);
     limit.key = "k";
     const struct weir_backend_set set = {
         .size = sizeof(set), .name = "s", .fingerprint = 0xf, .limits_n = 1, .limits = &limit};
@@ -379,6 +398,28 @@ static void test_definitions(void)
                    text) > 0);
     require(!strcmp(text, "000000000000000f/b/1048576/5000000/x,8,1"));
     require(define((struct weir_backend_limit){.capacity = UINT64_MAX}, text) == -EINVAL);
+}
+
+/* A plugin file may have any name, so the state_id tells as well whether the server decides. A core
+ * from before the state_id leaves it out. */
+static void test_names_are_not_enough(void)
+{
+    static const char *const names[] = {"token_bucket", "gcra", "leaky_bucket", "sliding_window",
+                                        "fixed_window"};
+    const struct weir_backend_setting settings[] = {{"capacity", 10}, {"window", 1000000}};
+    char text[REDIS_DEFINITION_MAX + 1];
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct weir_backend_limit limit = {
+            .algorithm = names[i], .capacity = 10, .settings = settings, .settings_n = 2};
+        require(define(limit, text) > 0 && !strstr(text, "/x,"));
+        limit.state_id = state_id_of(names[(i + 1) % (sizeof(names) / sizeof(*names))]);
+        require(define(limit, text) > 0);
+        require(!strcmp(text, "000000000000000f/b/1048576/5000000/x,10,0"));
+        limit.state_id = 0;
+        limit.size = offsetof(struct weir_backend_limit, state_id);
+        require(define(limit, text) > 0);
+        require(!strcmp(text, "000000000000000f/b/1048576/5000000/x,10,0"));
+    }
 }
 
 /* Returns what can be granted beside batches of a lease of so many us; 0: it is refused. */
@@ -501,6 +542,7 @@ int main(void)
     test_plain_keys();
     test_named_hosts();
     test_definitions();
+    test_names_are_not_enough();
     test_leases();
     test_due();
     return 0;

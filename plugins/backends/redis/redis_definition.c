@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +16,10 @@
 
 __extension__ typedef unsigned __int128 definition_u128;
 
-/* An algorithm of the library. `extra` names the parameter that only it has. */
+/* An algorithm that the server has too, by the name and the state_id of its plugin. `extra` names
+ * the parameter that only it has. */
 struct definition_algorithm {
+    uint64_t state_id;
     const char *name, *extra;
     char letter;
     int has_burst;
@@ -24,9 +27,11 @@ struct definition_algorithm {
 };
 
 static const struct definition_algorithm definition_algorithms[] = {
-    {"token_bucket", "every", 't', 1, 1},  {"gcra", "", 'g', 1, 0},
-    {"leaky_bucket", "mode", 'l', 0, 0},   {"sliding_window", "segments", 's', 0, 0},
-    {"fixed_window", "anchor", 'f', 0, 0},
+    {UINT64_C(0x2842883cf3aa332f), "token_bucket", "every", 't', 1, 1},
+    {UINT64_C(0xe0523881fe18ae4b), "gcra", "", 'g', 1, 0},
+    {UINT64_C(0x29e0040b825d8ead), "leaky_bucket", "mode", 'l', 0, 0},
+    {UINT64_C(0x11d0232e4869e5ef), "sliding_window", "segments", 's', 0, 0},
+    {UINT64_C(0x2127feb9f4472599), "fixed_window", "anchor", 'f', 0, 0},
 };
 
 struct definition_text {
@@ -73,11 +78,17 @@ static uint64_t definition_setting(const struct weir_backend_limit *limit, const
     return otherwise;
 }
 
-static const struct definition_algorithm *definition_algorithm(const char *name)
+/* A plugin of the same name that is another one is none of the server's: NULL. So is one of a core
+ * that tells no state_id. */
+static const struct definition_algorithm *
+definition_algorithm(const struct weir_backend_limit *limit)
 {
+    const size_t with_id = offsetof(struct weir_backend_limit, state_id) + sizeof(limit->state_id);
     for (size_t i = 0; i < sizeof(definition_algorithms) / sizeof(*definition_algorithms); i++) {
-        if (!strcmp(definition_algorithms[i].name, name))
-            return &definition_algorithms[i];
+        const struct definition_algorithm *algorithm = &definition_algorithms[i];
+        if (limit->size >= with_id && limit->state_id == algorithm->state_id &&
+            !strcmp(algorithm->name, limit->algorithm))
+            return algorithm;
     }
     return NULL;
 }
@@ -141,7 +152,7 @@ static const char *definition_wrong(const struct weir_backend_limit *limit,
     return definition_wrong_lease(limit, algorithm, n);
 }
 
-/* A limit of an algorithm that the library does not have. */
+/* A limit of an algorithm that the server does not have. */
 static int definition_foreign(const struct weir_backend_limit *limit, struct definition_text *text,
                               struct weir_reason *reterr)
 {
@@ -158,7 +169,7 @@ static int definition_foreign(const struct weir_backend_limit *limit, struct def
 static int definition_rate(const struct weir_backend_limit *limit, struct definition_text *text,
                            struct weir_reason *reterr)
 {
-    const struct definition_algorithm *algorithm = definition_algorithm(limit->algorithm);
+    const struct definition_algorithm *algorithm = definition_algorithm(limit);
     if (redis_definition_is_foreign(limit))
         return definition_foreign(limit, text, reterr);
     uint64_t capacity = definition_setting(limit, "capacity", 0);
@@ -187,7 +198,7 @@ uint64_t redis_definition_waiters(const struct weir_backend_set *set)
 
 int redis_definition_is_foreign(const struct weir_backend_limit *limit)
 {
-    return limit->algorithm && !definition_algorithm(limit->algorithm);
+    return limit->algorithm && !definition_algorithm(limit);
 }
 
 int redis_definition_write(const struct weir_backend_set *set,

@@ -28,7 +28,8 @@ int redis_definition_write(const struct weir_backend_set *set,
 
 /* Returns how many requests may wait. */
 uint64_t redis_definition_waiters(const struct weir_backend_set *set);
-/* Returns 1 if the library does not have the algorithm of the limit: nodes decide it. */
+/* Returns 1 if the library does not have the algorithm of the limit, by its name and its state_id:
+ * nodes decide it. */
 int redis_definition_is_foreign(const struct weir_backend_limit *limit);
 /* Returns the units that are there in a limit that is new. */
 uint64_t redis_definition_initial(const struct weir_backend_limit *limit);
