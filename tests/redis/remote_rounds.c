@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Rounds of limits that instances decide, on a Redis server that is stopped and goes on: more
- * releases come up than a commit takes, while a request waits. Then a sliding window that is idle
- * for most of its length between two bursts, and an amount that is too large.
+ * releases come up than a commit takes, while a request waits; and a commit is on its way for
+ * longer than its window. A sliding window that is idle for most of its length between two bursts,
+ * and an amount that is too large.
  *
  *     remote_rounds PLUGIN SOCKET PID
  */
@@ -161,6 +162,42 @@ static void check_idle_window(const char *plugin, const char *path)
     weir_close(w);
 }
 
+/* A commit reaches the server a window after it was decided. What it grants is used from then on,
+ * so it does not count as of before, or another window were full at once. */
+static void check_late_commit(const char *plugin, const char *path, pid_t server)
+{
+    char set[192];
+    const struct weir_amount all[] = {{"units", BURST}};
+    const struct weir_request request = {.size = sizeof(request), .amounts = all, .amounts_n = 1};
+    weir_acquisition *first = NULL, *second = NULL;
+    uint64_t resumed_ms;
+    weir *w;
+    weir_pool *pool;
+    int r;
+
+    snprintf(set, sizeof(set),
+             "limits: [ { type: rate, key: units, algorithm: copy_of_sliding_window, "
+             "capacity: %d, window: %dms } ]",
+             BURST + 1, WINDOW_MS);
+    server_set_open(&w, &pool, plugin, path, "prefix: late, timeout: 60s, session: 60s", set);
+    require(weir_release(&(weir_acquisition *){acquire(pool, 1)}) ==
+            -EPROTO); /* the text is known */
+    require(kill(server, SIGSTOP) == 0);
+    first = submit(pool, BURST);
+    sleep_until(now_ms() + WINDOW_MS + WINDOW_MS / 2);
+    require(kill(server, SIGCONT) == 0);
+    resumed_ms = now_ms();
+    require(poll(&(struct pollfd){.fd = weir_acquisition_fd(first), .events = POLLIN}, 1,
+                 PATIENCE_MS) == 1);
+    require(weir_acquisition_result(first) == 0);
+    r = weir_try_acquire(pool, &request, &second, NULL);
+    require(r == -EAGAIN || (r == 0 && now_ms() - resumed_ms >= WINDOW_MS / 2));
+    weir_release(&first);
+    weir_release(&second);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 /* More than the protocol has numbers for is refused, and no other request is. */
 static void check_huge_amount(const char *plugin, const char *path)
 {
@@ -186,6 +223,7 @@ int main(int argc, char **argv)
     require(argc == 4);
     check_idle_window(argv[1], argv[2]);
     check_huge_amount(argv[1], argv[2]);
+    check_late_commit(argv[1], argv[2], (pid_t)strtol(argv[3], NULL, 10));
     check_crowds(argv[1], argv[2], (pid_t)strtol(argv[3], NULL, 10));
     return 0;
 }

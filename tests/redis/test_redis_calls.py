@@ -650,9 +650,10 @@ class Foreign(Calls):
 
     CONFLICT = 1
 
-    def commit(self, node, version, text, *operations, at=None, inbox="", keep=SECOND, missing=None):
+    def commit(self, node, version, text, *operations, at=None, within=1000, inbox="", keep=SECOND, missing=None):
         limits = node.text.count("/") - 3
-        return node.call("weir_commit", inbox, version, at or self.fake.clock, keep, text, *(missing or [0] * limits), *operations)
+        return node.call("weir_commit", inbox, version, at or self.fake.clock, within, keep, text,
+                         *(missing or [0] * limits), *operations)
 
     def fetch(self, node):
         version, now, clock, grace, waiting, text, _ = node.call("weir_fetch")
@@ -686,6 +687,21 @@ class Foreign(Calls):
         self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [0, 1, 0])
         self.assertEqual(self.commit(a, 1, "two", "end", 0, 1, 1, 1, 1, "grant", 0, 2, 1, 2, 2)[0], GRANTED)
         self.assertEqual([limit[0] for limit in a.snapshot()[-1]], [0, 0, 0])
+
+    def test_a_commit_by_an_old_instant_is_decided_again(self):
+        a = self.node("a", "x,5,0", bucket(3, SECOND))
+        at = self.fake.clock
+        self.fake.advance(1001)
+        for operation in ("grant", 0, 1, 1, 1), ("take", 1, 1):
+            self.assertEqual(self.commit(a, 0, "one", *operation, at=at),
+                             [self.CONFLICT, 0, self.fake.clock, self.fake.clock, -1, "", [0, 0, 0, 0]])
+        self.assertEqual(self.fetch(a), (0, 0, 0, ""))
+        self.assertEqual(a.snapshot()[-1][1][0], 3)
+        self.assertEqual(a.heartbeat()[2], 0)
+        self.assertEqual(self.commit(a, 0, "one", "grant", 0, 1, 1, 1, at=at + 1)[:3], [GRANTED, 1, self.fake.clock])
+        self.assertEqual(self.commit(a, 1, "two", "take", 1, 1, at=at, within=1001)[:2], [GRANTED, 2])
+        self.assertEqual(self.commit(a, 2, "three", within=0)[:2], [GRANTED, 3])
+        self.fails("BADARG", self.commit, a, 3, "four", within=-1)
 
     def test_a_commit_that_arrives_after_the_release_is_gone(self):
         a = self.node("a", "x,5,0")

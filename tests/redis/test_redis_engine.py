@@ -201,6 +201,13 @@ def hand_on(data, client):
     return True
 
 
+def hand_on_late(data, client):
+    """By three times what a decision may take on a link that is not slow."""
+    time.sleep(0.06)
+    client.sendall(data)
+    return True
+
+
 def hand_on_torn(data, client):
     for i in range(len(data)):
         client.sendall(data[i:i + 1])
@@ -266,6 +273,14 @@ def replaced():
             other.stop()
 
 
+def slow():
+    """A slow link: what is decided is older when it comes to the server, and is granted all the same."""
+    with World(3) as world:
+        counts = finish(world.crowd(0, 6000, path=Proxy(world.server, hand_on_late).path))
+        expect(counts["granted"] > 0, f"{counts}")
+        balanced(world.quiet())
+
+
 def torn():
     with World(3) as world:
         counts = finish(world.crowd(0, 3000, path=Proxy(world.server, hand_on_torn).path))
@@ -301,7 +316,7 @@ def garbage():
         expect("Sanitizer" not in err and "runtime error" not in err, err)
 
 
-SCENARIOS = [clean, alone, subjects, killed, stopped, silent, cut, flushed, restarted, emptied, replaced, tls, torn, broken_off, nonsense,
+SCENARIOS = [clean, alone, subjects, killed, stopped, silent, cut, flushed, restarted, emptied, replaced, tls, slow, torn, broken_off, nonsense,
              garbage]
 
 need_server()

@@ -158,28 +158,36 @@ local function commit_operations(c, session, from)
   return nil, fences
 end
 
--- weir_commit RUN DEFINITION NODE INBOX VERSION AT KEEP TEXT MISSING... OPERATION...
+-- Returns whether the text of a commit follows from the one that is here, as of an instant that is
+-- not to come, and not long ago: what is granted is used from now on. A node that was stopped after
+-- it had decided would grant for then what has been replenished since, and that once more for now.
+local function commit_is_due(c, version, at, within)
+  return version == c.v[head.VERSION] and at <= c.now and c.now - at <= within
+end
+
+-- weir_commit RUN DEFINITION NODE INBOX VERSION AT WITHIN KEEP TEXT MISSING... OPERATION...
 local function weir_commit(keys, args)
   local c, session = begin_with_inbox(keys, args)
   if not session then
     return refuse_session(c)
   end
   local version, at = read_whole(c, 5, 0, 'version'), read_whole(c, 6, 0, 'instant')
-  local keep, text = read_whole(c, 7, -1, 'keep'), args[8]
+  local within = read_whole(c, 7, 0, 'time until it is too old')
+  local keep, text = read_whole(c, 8, -1, 'keep'), args[9]
   if not text or #text > TEXT_MAX then
     state.fail('BADARG text')
   end
   queue.pump(c)
-  if version ~= c.v[head.VERSION] or at > c.now then
+  if not commit_is_due(c, version, at, within) then
     return transaction.finish(c, {CONFLICT, c.v[head.VERSION], c.now, c.clock, own_timer(c),
                                   state.get(c, 'X') or '', commit_balances(c)})
   end
   c.accounts = true
-  local refusal, fences = commit_operations(c, session, 9 + c.plan.n)
+  local refusal, fences = commit_operations(c, session, 10 + c.plan.n)
   if refusal then
     return refusal -- nothing is written
   end
-  commit_balance(c, 9)
+  commit_balance(c, 10)
   c.v[head.VERSION] = version + 1
   state.put(c, 'X', text)
   state.put(c, 'K', string.format('%d', keep < 0 and EXACT or math.min(at + keep, EXACT)))

@@ -14,6 +14,9 @@
 
 #define ENDS_MAX 96                /* of a commit, while requests wait for a decision */
 #define PAUSE_NS UINT64_C(1000000) /* too much is on its way, or there is no memory */
+/* Decisions are taken by the server for so long, at least: a busy machine is no slow link. */
+#define WITHIN_US    UINT64_C(20000)
+#define WITHIN_TIMES 4
 
 /* ---- what is to be decided ---- */
 
@@ -43,6 +46,7 @@ static struct redis_decisions *decisions_of(struct redis_session *session)
         return NULL;
     }
     decisions->session = session;
+    decisions->within_us = WITHIN_US;
     decisions->random = redis_boot_ns() ^ (uintptr_t)decisions;
     session->decisions = decisions;
     return decisions;
@@ -137,6 +141,14 @@ void redis_decisions_forget(struct redis_session *session)
 }
 
 /* ---- a round ---- */
+
+void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us)
+{
+    uint64_t most = decisions->session->set->connection->options.definition.session_us;
+    uint64_t us = age_us < most ? WITHIN_TIMES * age_us : most;
+    us = us < most ? us : most;
+    decisions->within_us = us > WITHIN_US ? us : WITHIN_US;
+}
 
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns)
 {
@@ -359,7 +371,7 @@ static int decisions_call_commit(struct redis_decisions *decisions)
     struct redis_states *states = decisions->states;
     struct redis_buffer *outbox = &session->server->outbox;
     uint32_t n = session->set->limits_n;
-    size_t words = 5 + n;
+    size_t words = 6 + n;
     for (uint32_t i = 0; i < decisions->operations_n; i++) {
         uint32_t kind = decisions->operations[i].kind;
         words += kind == REDIS_OPERATION_TAKE     ? 1 + n
@@ -370,6 +382,7 @@ static int decisions_call_commit(struct redis_decisions *decisions)
     redis_buffer_word(outbox, "", 0);
     redis_buffer_number(outbox, (int64_t)states->version);
     redis_buffer_number(outbox, (int64_t)states->at_us);
+    redis_buffer_number(outbox, (int64_t)decisions->within_us);
     redis_buffer_number(outbox, redis_states_last_us(states));
     redis_buffer_word(outbox, states->work, session->set->states_size);
     decisions_add_numbers(outbox, states->missing, n);

@@ -105,6 +105,7 @@ static int decisions_granted(struct redis_decisions *decisions, const struct red
         if (redis_reply_integer(&reply->elements[COMMIT_FENCES], i, 0) < 0)
             return -EPROTO;
     redis_states_keep(states);
+    redis_round_set_within(decisions, (uint64_t)now - states->at_us);
     states->version = (uint64_t)version;
     states->now_us = (uint64_t)now;
     states->clock_us = (uint64_t)clock;
@@ -123,7 +124,7 @@ static int decisions_granted(struct redis_decisions *decisions, const struct red
 }
 
 /* After the second conflict in a row there is a pause at random, so that nodes do not meet again
- * and again. An instant that was ahead of the server's is no conflict. */
+ * and again. An instant that was ahead of the server's, or behind for too long, is no conflict. */
 static void decisions_back_off(struct redis_decisions *decisions, const struct redis_call *call,
                                uint64_t version)
 {
@@ -150,12 +151,17 @@ static void decisions_back_off(struct redis_decisions *decisions, const struct r
 static int decisions_conflict(struct redis_decisions *decisions, const struct redis_call *call,
                               const struct redis_reply *reply)
 {
-    uint64_t version = decisions->states->version;
-    int r = redis_states_read(decisions->states, reply, &place_conflict);
+    struct redis_states *states = decisions->states;
+    uint64_t version = states->version, at_us = states->at_us;
+    int r = redis_states_read(states, reply, &place_conflict);
     if (r == -EPROTO)
         return r;
     if (r < 0)
         redis_round_give_up(decisions);
+    /* It was too late, by a slow link or a stop. How late does not count: a stop may last for long.
+     */
+    if (version == states->version && states->now_us > at_us + decisions->within_us)
+        redis_round_set_within(decisions, decisions->within_us);
     decisions->version = call->version;
     decisions->knows_waiters = 0;
     decisions_back_off(decisions, call, version);

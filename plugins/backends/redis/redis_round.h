@@ -39,12 +39,16 @@ struct redis_decisions {
     uint8_t is_full;       /* there may not be more */
     uint8_t knows_waiters; /* as of the exact instant; otherwise by those of this process */
     uint64_t version;      /* of the session, as of the call by which the instant is known */
+    uint64_t within_us;    /* so long after its instant the server takes a decision */
     uint64_t resume_ns;    /* until then there is a pause; 0: none */
     uint64_t random;
     struct redis_states *states;
     struct redis_operation operations[REDIS_OPERATIONS_MAX]; /* of the commit */
 };
 
+/* The server takes decisions for so long after their instant that links which are slow are no
+ * hindrance: for some times the `age_us` of one that it took, or not; and not beyond a session. */
+void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us);
 /* Begins no round for so long. */
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns);
 /* The text cannot be decided by: what was to be decided fails, what is held ends without it. */
