@@ -5,12 +5,18 @@ Nodes are judged by CLOCK_MONOTONIC, which all processes of a machine share. Wha
 instant is so for certain: a unit counts as held from the instant of the grant to the last instant before
 which the node had asked the library whether it still holds it. So no check needs luck with the machine.
 Servers are judged by the state after each call.
+
+The set `foreign` has limits that nodes decide. Its rate counts from the instant of the decision, which is nowhere
+written down: it is before the commit, by as much as the node said that the server may take it, at most a session.
+So of what is used within less than that of an instant nothing can be said, and of longer spans so much less. What a text
+counts after its data was lost is less than what was granted, so the rate is not checked there at all. Of the
+text the server's state shows what is held, as that stands at its beginning, and nothing of the rate.
 """
 import bisect
 import collections
 
 from cluster_logs import (ENDED, FENCE, GRACE, GRANTED, HELD, IS_HELD, IS_WAITING, LIMITS, LIMITS_OF, NEXT, QUEUE, REAPED, RELEASED, RELEASING,
-                          RESERVE, SETS, TAKE, TRY, USERS, Server)
+                          RESERVE, SETS, TAKE, TRY, USERS, Server, held_by_text)
 
 MS, SECOND = 10**6, 10**9
 CALL_TIMEOUT_NS = SECOND  # of the backend: a request that does not wait
@@ -18,7 +24,7 @@ PUMP_US = 64  # grants of one call follow each other by 1 us in their fences
 PATIENCE_NS = 3 * SECOND  # beyond which a wait has not ended in time on a machine that ran
 NOTICE_NS = 0  # after it goes on, for a process that was stopped to learn what it lost
 EXCERPT = 12
-CAPACITIES = {("api", "slots"): 4, ("api", "seats"): 7, **{(name, "slots"): 1 for name in USERS}}
+CAPACITIES = {("api", "slots"): 4, ("api", "seats"): 7, **{(name, "slots"): 1 for name in USERS}, ("foreign", "slots"): 3}
 OWNERDEAD, TIMED_OUT = -130, -110
 
 
@@ -138,6 +144,12 @@ class HeaviestWindow:
 
 
 def interval_of(run, request):
+    """Two instants between which it counts. What a node decided counts from before its commit."""
+    begin_ns, end_ns = granted_between(run, request)
+    return begin_ns - (run.session_ns if SETS[request.set] == "foreign" else 0), end_ns
+
+
+def granted_between(run, request):
     """Two instants between which it was granted: by the fence, or by when it was asked and known. A reservation
     is told to be later than it is by no more than the call took."""
     if request.operation == RESERVE and request.fence:
@@ -352,6 +364,10 @@ class SetHistory:
             if commit.definition.is_resource[i] and head[word] != held[i]:
                 yield describe("all or nothing", f"{self.name}: the head has {head[word]} units of limit {i}, tickets have "
                                f"{held[i]}", commit.tickets.values())
+        balances = [head[word] for word in commit.definition.balance_words]
+        if balances and held_by_text(commit.text, balances) != held[0]:
+            yield describe("all or nothing", f"{self.name}: the text has {held_by_text(commit.text, balances)} units, tickets have "
+                           f"{held[0]}", commit.tickets.values())
         tickets = sum(ticket.kind == IS_HELD for ticket in commit.tickets.values())
         if head[GRANTED] != head[RELEASED] + head[REAPED] + tickets:
             yield describe("balance", f"{self.name}: {head[GRANTED]} granted, {head[RELEASED]} released, {head[REAPED]} reaped, "

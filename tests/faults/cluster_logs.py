@@ -18,10 +18,10 @@ RECORD = struct.Struct("<3Q3Q2Qq6Qq4Q")
 LIMITS = ["slots", "seats", "tokens"]
 SUBJECTS = 4
 USERS = [f"user{i}" for i in range(SUBJECTS)]
-SETS = ["api", "quota", *USERS, "leased"]  # by the numbers that nodes give them
-LIMITS_OF = [(0, 1, 2), (2,), *[(0,)] * SUBJECTS, (2,)]  # which of the limits each has, in this order
+SETS = ["api", "quota", *USERS, "leased", "foreign"]  # by the numbers that nodes give them
+LIMITS_OF = [(0, 1, 2), (2,), *[(0,)] * SUBJECTS, (2,), (0, 2)]  # which of the limits each has, in this order
 KEYS = {"weir:{api}": "api", "weir:{quota}": "quota", **{f"weir:{{users:{i}}}": name for i, name in enumerate(USERS)},
-        "weir:{leased}": "leased"}
+        "weir:{leased}": "leased", "weir:{foreign}": "foreign"}
 
 # Numbers of a set's head, and of a ticket, from 0: see plugins/backends/redis/{state,sessions}.lua.
 LAST, FENCE, GRACE, NEXT, WAITING, GRANTED, RELEASED, REAPED = 1, 3, 4, 7, 8, 13, 14, 15
@@ -189,28 +189,41 @@ class Ticket:
 
 
 class Definition:
-    """What of a set's definition matters: the kinds of its limits, and where the head has what is held."""
+    """What of a set's definition matters: the kinds of its limits, and where the head has what is held. Of limits that
+    nodes decide it has what their text counts too much, and what it lacks."""
 
     def __init__(self, text):
         limits = text.split("/")[4:]
         self.session_us = int(text.split("/")[3])
         self.capacities = [int(limit.split(",")[1]) for limit in limits]
-        self.is_resource = [limit.startswith("r") for limit in limits]
-        first_others = self.is_resource.index(False) if False in self.is_resource else len(limits)
+        is_counted = [limit.startswith("r") for limit in limits]
+        self.is_foreign = [limit.startswith("x") for limit in limits]
+        self.is_resource = [counted or foreign and limit.split(",")[2] == "1"
+                            for counted, foreign, limit in zip(is_counted, self.is_foreign, limits)]
+        first_others = is_counted.index(False) if False in is_counted else len(limits)
         # A resource has two numbers in the head: what waits for it, and what is held.
         self.held_words = [HEAD_WORDS + 2 * i + 1 for i in range(first_others)]
+        # The first limit that nodes decide has three, if it is the first of all.
+        self.balance_words = [HEAD_WORDS + 1, HEAD_WORDS + 2] if self.is_foreign[0] else []
+
+
+def held_by_text(text, balances):
+    """What is held of a resource of the algorithm aimd, the first limit of a set that nodes decide: its text begins with
+    that. The server knows by how much this is too much, or too little."""
+    return int.from_bytes(text[:8], "little") - balances[0] + balances[1]
 
 
 class Commit:
     """The state of a set after a transaction, and what that has changed: tickets before and after. It has
     come from another server if it `has_moved`."""
 
-    __slots__ = ("set", "number", "head", "definition", "tickets", "sessions", "changes", "has_moved")
+    __slots__ = ("set", "number", "head", "definition", "tickets", "sessions", "changes", "has_moved",
+                 "text")
 
     def __init__(self, state, number, changes, has_moved):
         self.set, self.number, self.changes, self.has_moved = state.set, number, changes, has_moved
         self.head, self.definition, self.tickets = state.head, state.definition, state.tickets
-        self.sessions = state.sessions
+        self.sessions, self.text = state.sessions, state.text
 
     @property
     def now(self):
@@ -222,7 +235,7 @@ class SetState:
 
     def __init__(self, name):
         self.set, self.head, self.definition = name, None, None
-        self.tickets, self.sessions = {}, {}
+        self.tickets, self.sessions, self.text = {}, {}, b""
 
     def put(self, field, value, changes):
         """Takes a field; the value None: it is gone."""
@@ -230,6 +243,8 @@ class SetState:
             self.head = value and numbers_of(value)
         elif field == "D":
             self.definition = value and Definition(value.decode())
+        elif field == "X":
+            self.text = value or b""
         elif field[0] == "s":
             if value:
                 self.sessions[field[1:]] = numbers_of(value)[0]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node of the chaos runner (`cluster`): threads that use four sets on a Redis server through the
+ * A node of the chaos runner (`cluster`): threads that use five sets on a Redis server through the
  * library, in all ways in which a program can, until SIGTERM. Each writes down what it asked for,
  * what it was told and when, into a file that it maps: so nothing of that is lost by SIGKILL. It
  * judges nothing: cluster_checker.py does.
@@ -8,8 +8,9 @@
  *     cluster_node CONFIG LOGS THREADS SEED
  *
  * CONFIG is a configuration with the sets `api`, of two resources and a rate, `quota`, of a rate,
- * `users`, of a resource for each subject, and `leased`, of a rate with leases. LOGS begins the
- * names of the files: LOGS.N of thread N, and LOGS.late.
+ * `users`, of a resource for each subject, `leased`, of a rate with leases, and `foreign`, of a
+ * resource and a rate that the processes decide. LOGS begins the names of the files: LOGS.N of
+ * thread N, and LOGS.late.
  */
 #include "lib/random.h"
 #include "lib/require.h"
@@ -25,8 +26,9 @@
 
 enum { THREADS_MAX = 16, RECORDS_MAX = 1 << 19, LIMITS = 3, SLOTS = 0, SEATS = 1, TOKENS = 2 };
 enum { SUBJECTS = 4 };
-enum { API, QUOTA, USERS, LEASED = USERS + SUBJECTS }; /* subject N of `users`: USERS + N */
-enum { POOLS = 4 };
+/* Subject N of `users`: USERS + N. */
+enum { API, QUOTA, USERS, LEASED = USERS + SUBJECTS, FOREIGN };
+enum { POOLS = 5 };
 #define LEASE (50 * MS) /* as CONFIG says */
 #define HOARD_PERIOD                                                                               \
     (600 * MS) /* the set `leased` rests from HOARD_REST on; all hoard at HOARD_AT */
@@ -217,13 +219,21 @@ static bool is_of_subject(const struct record *record)
     return record->set >= USERS && record->set < LEASED;
 }
 
+/* Returns whether a request says something of a limit. */
+static bool is_asked_for(const struct record *record, int limit)
+{
+    if (record->set == FOREIGN)
+        return record->amounts[limit] > 0;
+    return record->set == API || limit == (is_of_subject(record) ? SLOTS : TOKENS);
+}
+
 static struct weir_request request_of(const struct record *record, struct weir_amount *amounts)
 {
     bool is_of_user = is_of_subject(record);
     size_t n = 0;
 
     for (int i = 0; i < LIMITS; i++)
-        if (record->set == API || i == (is_of_user ? SLOTS : TOKENS))
+        if (is_asked_for(record, i))
             amounts[n++] = (struct weir_amount){keys[i], record->amounts[i]};
     return (struct weir_request){.subject = is_of_user ? subjects[record->set - USERS] : NULL,
                                  .subject_size = is_of_user,
@@ -236,10 +246,12 @@ static struct weir_request request_of(const struct record *record, struct weir_a
 /* The set `leased` is left alone before the hoarders use it, so that all is there. */
 static uint64_t choose_set(struct asker *asker)
 {
-    uint64_t set = random_below(&asker->random, 6);
+    uint64_t set = random_below(&asker->random, 7);
 
     if (set == USERS)
         return USERS + random_below(&asker->random, SUBJECTS);
+    if (set == 6)
+        return FOREIGN;
     if (set > 4)
         return clock_now() % HOARD_PERIOD < HOARD_REST ? LEASED : API;
     return set == QUOTA ? QUOTA : API;
@@ -260,6 +272,17 @@ static enum operation choose_for_rate(struct asker *asker, uint64_t operation)
     }
 }
 
+/* There is nothing in advance. */
+static void choose_foreign(uint64_t *random, struct record *record)
+{
+    bool is_for_good = random_below(random, 4) == 0;
+
+    if (is_for_good)
+        record->operation = TAKE;
+    record->amounts[SLOTS] = is_for_good ? 0 : 1 + random_below(random, 2);
+    record->amounts[TOKENS] = is_for_good ? 1 + random_below(random, 3) : random_below(random, 3);
+}
+
 /* Decides what to ask for. */
 static void choose(struct asker *asker, struct record *record)
 {
@@ -269,6 +292,8 @@ static void choose(struct asker *asker, struct record *record)
     record->operation = BLOCK + random_below(random, 4);
     if (is_of_subject(record)) {
         record->amounts[SLOTS] = 1;
+    } else if (record->set == FOREIGN) {
+        choose_foreign(random, record);
     } else if (record->set != API) {
         record->operation = choose_for_rate(asker, record->operation);
         record->amounts[TOKENS] = 1 + random_below(random, 3);
@@ -343,11 +368,17 @@ static int ask_in_advance(struct asker *asker, weir_pool *pool, struct weir_requ
     return r;
 }
 
+/* All subjects have one. */
+static weir_pool *pool_of(const struct record *record)
+{
+    if (is_of_subject(record))
+        return pools[USERS];
+    return pools[record->set < LEASED ? record->set : record->set - SUBJECTS + 1];
+}
+
 static int ask(struct asker *asker, struct record *record, weir_acquisition **ret)
 {
-    weir_pool *pool = pools[is_of_subject(record)   ? (uint64_t)USERS
-                            : record->set == LEASED ? (uint64_t)POOLS - 1
-                                                    : record->set];
+    weir_pool *pool = pool_of(record);
     struct weir_amount amounts[LIMITS];
     struct weir_request request = request_of(record, amounts);
 
@@ -455,7 +486,7 @@ static void *run_hoarder(void *argument)
 
 static void open_sets(const char *config)
 {
-    static const char *const sets[POOLS] = {"api", "quota", "users", "leased"};
+    static const char *const sets[POOLS] = {"api", "quota", "users", "leased", "foreign"};
     const struct weir_options options = {.size = sizeof(options), .file = config};
     struct weir_error error;
 

@@ -15,7 +15,8 @@ T0 = 1000 * SECOND  # of CLOCK_MONOTONIC
 CLOCK = 1790000000 * SECOND  # the server's, at the instant 0 of that
 DEFINITION = b"0000/d/100/1000000/r,4/r,7/g,400,1000000,20,20,0,0,2,0"
 LIMIT_WORDS = 2 + 2 + 4
-LEASED = SETS.index("leased")
+FOREIGN_DEFINITION = b"0000/d/100/1000000/x,3,1/x,40,0"
+LEASED, FOREIGN = SETS.index("leased"), SETS.index("foreign")
 
 
 def us_of(ns):
@@ -38,10 +39,12 @@ def request(asked_ns, amounts=(1, 0, 0), **fields):
 class Model:
     """An append-only file of a server with the set `api`, written transaction by transaction."""
 
+    key, definition = b"weir:{api}", DEFINITION
+
     def __init__(self, now=us_of(T0)):
         self.file, self.now, self.grace = bytearray(), now, 0
         self.fence = self.granted = self.released = self.reaped = 0
-        self.next, self.tickets, self.sessions, self.pending = 1, {}, {}, [(b"D", DEFINITION)]
+        self.next, self.tickets, self.sessions, self.pending = 1, {}, {}, [(b"D", self.definition)]
         self.held_offset = self.at_offset = 0
 
     def open(self, session, expiry=None):
@@ -53,7 +56,7 @@ class Model:
 
     def ticket(self, session, slot, serial, kind, fence, amounts):
         self.tickets[session, slot] = (kind, amounts)
-        self.put(f"t{session}.{slot}", struct.pack("<7d", serial, kind, fence, self.now + self.at_offset, *amounts))
+        self.put(f"t{session}.{slot}", struct.pack(f"<{4 + len(amounts)}d", serial, kind, fence, self.now + self.at_offset, *amounts))
 
     def grant(self, session, slot, serial, amounts=(1, 0, 0), fence=None):
         fence = fence or max(self.fence + 1, self.now)
@@ -83,20 +86,27 @@ class Model:
         del self.sessions[session]
         self.put("s" + session, None)
 
+    def held(self, i):
+        return sum(amounts[i] for kind, amounts in self.tickets.values() if kind == logs.IS_HELD)
+
+    def limits(self):
+        """What the head has of the limits."""
+        words = [0] * LIMIT_WORDS
+        words[1], words[3] = self.held(0) + self.held_offset, self.held(1)
+        return words
+
     def commit(self, us=1000):
-        held = [sum(amounts[i] for kind, amounts in self.tickets.values() if kind == logs.IS_HELD) for i in range(2)]
         waiting = sum(kind == logs.IS_WAITING for kind, _ in self.tickets.values())
-        head = [0] * (logs.HEAD_WORDS + LIMIT_WORDS)
+        head = [0] * logs.HEAD_WORDS + self.limits()
         head[logs.LAST], head[logs.FENCE], head[logs.GRACE], head[logs.NEXT] = self.now, self.fence, self.grace, self.next
         head[logs.WAITING], head[logs.GRANTED] = waiting, self.granted
         head[logs.RELEASED], head[logs.REAPED] = self.released, self.reaped
-        head[logs.HEAD_WORDS + 1], head[logs.HEAD_WORDS + 3] = held[0] + self.held_offset, held[1]
         self.put("H", struct.pack(f"<{len(head)}d", *head))
         self.add(b"MULTI")
-        self.add(b"HSET", b"weir:{api}", *[word for pair in self.pending if pair[1] is not None for word in pair])
+        self.add(b"HSET", self.key, *[word for pair in self.pending if pair[1] is not None for word in pair])
         gone = [field for field, value in self.pending if value is None]
         if gone:
-            self.add(b"HDEL", b"weir:{api}", *gone)
+            self.add(b"HDEL", self.key, *gone)
         self.add(b"EXEC")
         self.pending, self.now = [], self.now + us
 
@@ -107,11 +117,23 @@ class Model:
         return [(commit, True) for commit in Replay().commits_of(bytes(self.file))]
 
 
+class ForeignModel(Model):
+    """The set `foreign`: what is held says its text, less or more than tickets have by the balances."""
+
+    key, definition = b"weir:{foreign}", FOREIGN_DEFINITION
+    balances = (0, 0)
+
+    def limits(self):
+        text = self.held(0) + self.balances[0] - self.balances[1] + self.held_offset
+        self.put("X", struct.pack("<4Q", text, 3 << 16, 0, 7))
+        return [0, *self.balances, 0, 0, 0]
+
+
 class Replay(logs.Server):
     """Freezes the tables of a commit, which is looked at later here."""
 
     def __init__(self):
-        super().__init__({"weir:{api}": "api"})
+        super().__init__(logs.KEYS)
 
     def commits_of(self, data):
         for commit in super().commits_of(data):
@@ -253,6 +275,13 @@ class OfNodes(unittest.TestCase):
         self.assertEqual(found_in(requests[:90], rates=rates), [])
         slow = request(T0 - SECOND, (0, 0, 9), set=LEASED, operation=TAKE, fence=0, granted_ns=T0 + 50 * MS)
         self.assertEqual(found_in([slow, *requests[:90]], rates=rates), [])  # it may have been before
+
+    def test_rate_that_nodes_decide(self):
+        rates = {"foreign": (40 / 1e6, 8)}
+        requests = [request(T0 + i * 1000, (0, 0, 1), set=FOREIGN) for i in range(48)]
+        self.assertEqual(found_in(requests, rates=rates), [])  # they may have been decided in a second
+        requests += [request(T0 + MS + i * 1000, (0, 0, 1), set=FOREIGN) for i in range(2)]
+        self.assertEqual(found_in(requests, rates=rates), ["rate"])
 
     def test_rate_of_reservations(self):
         ahead = [request(T0 + i * 1000, (0, 0, 1), operation=RESERVE, granted_ns=T0 + i * 3 * MS, known_ns=T0 + i * 1000 + 500,
@@ -436,6 +465,25 @@ class OfServers(unittest.TestCase):
         model.held_offset = 1
         model.commit()
         self.check(model, "all or nothing")
+
+    def test_sums_of_a_text(self):
+        model = ForeignModel()
+        model.open("x-1")
+        model.grant("x-1", 0, 1, (2, 1))
+        for model.balances in (0, 0), (3, 1):
+            model.commit()
+        self.check(model)
+        model.held_offset = 1
+        model.commit()
+        self.check(model, "all or nothing")
+
+    def test_capacity_that_nodes_decide(self):
+        model = ForeignModel()
+        model.open("x-1")
+        model.grant("x-1", 0, 1, (2, 1))
+        model.grant("x-1", 1, 2, (2, 0))
+        model.commit()
+        self.check(model, "server held")
 
     def test_balance(self):
         model = busy_model()
