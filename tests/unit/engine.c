@@ -474,6 +474,10 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
         if (limit->settings_n)
             control->last_setting = limit->settings[0].value;
         control->last_settings_n = limit->settings_n;
+        control->state_sizes[i] = limit->state_size;
+        control->state_ids[i] = limit->state_id;
+        if (control->decides >> i & 1)
+            *limit->ret_is_decided = 1;
         if (limit->lease_for_ns) {
             control->lease_for_ns = limit->lease_for_ns;
             *limit->ret_capacity =

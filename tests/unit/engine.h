@@ -53,6 +53,7 @@ struct engine_control {
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */
     int fails_batch;
+    uint32_t decides;               /* a bit for each limit that is given to the core to decide */
     uint64_t leased_capacity;       /* what can be granted beside batches; 0: the capacity */
     bool batches_wait;              /* they go on when the test says so */
     const _Atomic uint64_t *now_ns; /* the clock of the bucket */
@@ -68,6 +69,7 @@ struct engine_control {
     char last_subject[16];
     char last_algorithm[32];
     uint64_t last_setting;
+    uint64_t state_sizes[ENGINE_LIMITS], state_ids[ENGINE_LIMITS]; /* of the last set opened */
     uint32_t last_settings_n, counts_nodes;
     uint64_t last_token, last_hold;    /* of the last grant that holds */
     uint64_t last_timeout_ns;          /* of the last request, as is */
