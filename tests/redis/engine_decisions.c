@@ -13,11 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SOON_NS   (20000 * MS) /* before a heartbeat is due */
-#define LINKS_MAX 8
-#define HELD_MAX  (1 << 20)
-#define SNAPSHOT  "*11\r\n" /* a reply to weir_snapshot begins so, and no other one of these calls \
-                             */
+#define SOON_NS    (20000 * MS) /* before a heartbeat is due */
+#define LINKS_MAX  8
+#define HELD_MAX   (1 << 20)
+#define SNAPSHOT   "*11\r\n" /* so begins a reply to weir_snapshot, and no other one here */
 #define CAPACITY   3
 #define SLOT_WORDS 2
 
