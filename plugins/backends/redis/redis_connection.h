@@ -158,6 +158,7 @@ struct redis_set {
     uint8_t *foreign;     /* 1: the limit is one that the server does not decide */
     uint8_t *returns;     /* 1: it is a resource of that kind */
     uint64_t states_size; /* of these limits, in bytes; 0: there are none */
+    uint64_t within_us;   /* so long after its instant the server takes a decision */
     uint64_t max_waiters;
     uint8_t is_fair;
     size_t definition_size, key_size;

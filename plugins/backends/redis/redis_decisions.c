@@ -46,7 +46,8 @@ static struct redis_decisions *decisions_of(struct redis_session *session)
         return NULL;
     }
     decisions->session = session;
-    decisions->within_us = WITHIN_US;
+    if (session->set->within_us == 0)
+        session->set->within_us = WITHIN_US;
     decisions->random = redis_boot_ns() ^ (uintptr_t)decisions;
     session->decisions = decisions;
     return decisions;
@@ -144,10 +145,11 @@ void redis_decisions_forget(struct redis_session *session)
 
 void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us)
 {
-    uint64_t most = decisions->session->set->connection->options.definition.session_us;
+    struct redis_set *set = decisions->session->set;
+    uint64_t most = set->connection->options.definition.session_us;
     uint64_t us = age_us < most ? WITHIN_TIMES * age_us : most;
     us = us < most ? us : most;
-    decisions->within_us = us > WITHIN_US ? us : WITHIN_US;
+    set->within_us = us > WITHIN_US ? us : WITHIN_US;
 }
 
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns)
@@ -382,7 +384,7 @@ static int decisions_call_commit(struct redis_decisions *decisions)
     redis_buffer_word(outbox, "", 0);
     redis_buffer_number(outbox, (int64_t)states->version);
     redis_buffer_number(outbox, (int64_t)states->at_us);
-    redis_buffer_number(outbox, (int64_t)decisions->within_us);
+    redis_buffer_number(outbox, (int64_t)session->set->within_us);
     redis_buffer_number(outbox, redis_states_last_us(states));
     redis_buffer_word(outbox, states->work, session->set->states_size);
     decisions_add_numbers(outbox, states->missing, n);

@@ -39,7 +39,6 @@ struct redis_decisions {
     uint8_t is_full;       /* there may not be more */
     uint8_t knows_waiters; /* as of the exact instant; otherwise by those of this process */
     uint64_t version;      /* of the session, as of the call by which the instant is known */
-    uint64_t within_us;    /* so long after its instant the server takes a decision */
     uint64_t resume_ns;    /* until then there is a pause; 0: none */
     uint64_t random;
     struct redis_states *states;
