@@ -65,6 +65,9 @@ struct state {
 #ifdef BROKEN_STATE_NOISE
     uint64_t noise;
 #endif
+#ifdef IS_CHANCE
+    uint64_t chance; /* of a SplitMix64 generator */
+#endif
 };
 
 #ifdef BROKEN_STATIC
@@ -153,6 +156,9 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
     ret->amount_max = capacity;
 #ifdef BROKEN_FOOTPRINT_DIFFERS
     ret->state += config ? 8 : 0;
+#endif
+#ifdef BROKEN_FOOTPRINT_NEWER
+    ret->flags = UINT32_C(1) << 16;
 #endif
 #ifdef BROKEN_FOOTPRINT_ODD
     ret->state += 4;
@@ -314,6 +320,23 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return ready;
 }
 
+#ifdef IS_CHANCE
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    (void)bytes;
+    ((struct state *)memory)->chance = at->now_ns;
+}
+
+static uint64_t chance(struct state *state)
+{
+    uint64_t x = state->chance += UINT64_C(0x9e3779b97f4a7c15);
+
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+#endif
+
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
@@ -353,6 +376,9 @@ static void take(const void *bytes, void *memory, const struct weir_instant *at,
     return;
 #endif
     state->full = latest(state->full, now) + amount * config->interval;
+#ifdef IS_CHANCE
+    state->full += chance(state) % config->interval;
+#endif
 #ifdef BROKEN_TOP_BIT
     state->full |= UINT64_C(1) << 63;
 #endif
@@ -455,6 +481,9 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     const struct state *state = memory;
 
     (void)bytes;
+#ifdef IS_CHANCE
+    return 0; /* a new state would have other chances */
+#endif
 #ifdef BROKEN_IS_NEW
     return 1;
 #endif
@@ -557,10 +586,16 @@ static const struct weir_algorithm ops = {
 #ifdef IS_WORD
              | WEIR_ALGORITHM_WORD
 #endif
+#ifdef BROKEN_NEEDS_FLAG
+             | UINT32_C(1) << 16
+#endif
              | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,
 #ifndef BROKEN_LACKS_READY_AT
     .ready_at = READY_AT,
+#endif
+#ifdef IS_CHANCE
+    .init = init,
 #endif
     .take = TAKE,
     .refund = refund,
