@@ -118,12 +118,14 @@ int helper(void)
 /* An operation that the compiler does not see through. */
 #define OPAQUE(value) __asm__ volatile("" : "+r"(value))
 
-static int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message)
+/* Not by strlen(), which is an import where the compiler does not know the length. */
+static int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message, size_t size)
 {
     reterr->parameter = parameter;
-    memcpy(reterr->message, message, strlen(message) + 1);
+    memcpy(reterr->message, message, size);
     return -1;
 }
+#define REFUSE(parameter, message) refuse(reterr, parameter, message, sizeof(message))
 
 static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
@@ -132,13 +134,13 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
     struct config *config = bytes;
 
 #ifdef BROKEN_REFUSES_ALL
-    return refuse(reterr, CAPACITY, "not today");
+    return REFUSE(CAPACITY, "not today");
 #endif
 #ifdef BROKEN_NO_REASON
-    return refuse(reterr, CAPACITY, "");
+    return REFUSE(CAPACITY, "");
 #endif
 #ifdef BROKEN_BLAMES_UNKNOWN
-    return refuse(reterr, 17, "this one");
+    return REFUSE(17, "this one");
 #endif
 #ifdef BROKEN_RESULT
     return 1;
@@ -149,7 +151,7 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
 #endif
 #ifndef BROKEN_RANGE
     if (capacity > window)
-        return refuse(reterr, CAPACITY, "more than one unit in each ns of the window");
+        return REFUSE(CAPACITY, "more than one unit in each ns of the window");
 #endif
     ret->config = sizeof(*config);
     ret->state = sizeof(struct state);
@@ -180,7 +182,7 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
 #endif
 #ifdef BROKEN_REFUSES_SECOND
     if (config)
-        return refuse(reterr, CAPACITY, "on second thought");
+        return REFUSE(CAPACITY, "on second thought");
 #endif
     if (!config)
         return 0;
