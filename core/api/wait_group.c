@@ -8,6 +8,7 @@
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
+#include "limit/counters.h"
 #include "os/os.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
@@ -259,14 +260,31 @@ static weir_acquisition *group_take_withdrawn(weir *w)
     return acquisition;
 }
 
-void wait_group_withdraw(weir *w)
+/* Returns how many waits of the set the calling thread has ended. */
+static uint64_t group_decided(weir_set *set)
+{
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    uint64_t decided = counters_decided(thread_ctx_counters(ctx, set->number));
+
+    thread_ctx_return(ctx);
+    return decided;
+}
+
+int wait_group_withdraw(weir *w)
 {
     weir_acquisition *acquisition;
+    uint64_t decided = 0;
 
     if (!atomic_load_explicit(&instance_wait(w)->withdrawn, memory_order_seq_cst))
-        return;
-    while ((acquisition = group_take_withdrawn(w)))
+        return 0;
+    while ((acquisition = group_take_withdrawn(w))) {
+        weir_set *set = acquisition->set;
+
+        decided -= group_decided(set);
         acquisition_release(acquisition); /* cancels it, or undoes its grant */
+        decided += group_decided(set);
+    }
+    return (int)decided;
 }
 
 /* ---- the kind of set ---- */

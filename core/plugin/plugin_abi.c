@@ -4,7 +4,7 @@
  * newer library, is skipped. */
 #include "base/utf8.h"
 #include "os/os.h"
-#include "plugin/plugin_file.h"
+#include "plugin/plugin_abi_internal.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,6 @@
 #define PLUGINS_MAX        64u   /* per file */
 #define PLUGIN_CHOICES_MAX 64u   /* per parameter */
 #define PLUGIN_STRING_MAX  255u  /* bytes in any text but a name */
-#define ABI_SEGMENTS_MAX   32u   /* of a file; what lies in others does not count as its own */
 
 const char *const plugin_kind_names[PLUGIN_KINDS] = {
     [WEIR_PLUGIN_ALGORITHM] = "algorithm",
@@ -21,26 +20,7 @@ const char *const plugin_kind_names[PLUGIN_KINDS] = {
     [WEIR_PLUGIN_BACKEND] = "backend",
 };
 
-/* Size that a struct must have to contain the field. */
-#define FIELD_END(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
-
-/* Current position in the table, for messages. */
-struct plugin_abi_reader {
-    struct plugin_file *file;
-    struct {
-        uintptr_t begin, end; /* behind it */
-        bool is_readable, is_code;
-    } segments[ABI_SEGMENTS_MAX]; /* of the object that exports the table */
-    size_t segments_n;
-    uint32_t number;       /* of the plugin, from 1; 0: the table */
-    const char *plugin;    /* name of the plugin; NULL: not known yet */
-    const char *parameter; /* name of the parameter, or NULL */
-};
-
-enum { ABI_SKIPPED = 1 }; /* the result for a plugin that cannot be used */
-
-__attribute__((format(printf, 2, 3))) static int
-plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ...)
+int plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ...)
 {
     char where[200] = "", reason[300];
     va_list arguments;
@@ -56,9 +36,7 @@ plugin_abi_refuse(const struct plugin_abi_reader *reader, const char *format, ..
     return plugin_file_refuse(reader->file, "%s%s", where, reason);
 }
 
-/* Skips the plugin that is read. Returns ABI_SKIPPED or -ENOMEM. */
-__attribute__((format(printf, 2, 3))) static int
-plugin_abi_skip(const struct plugin_abi_reader *reader, const char *format, ...)
+int plugin_abi_skip(const struct plugin_abi_reader *reader, const char *format, ...)
 {
     struct plugin *plugin = &reader->file->plugins[reader->number - 1];
     struct weir_error error;
@@ -75,9 +53,7 @@ plugin_abi_skip(const struct plugin_abi_reader *reader, const char *format, ...)
     return plugin->skipped ? ABI_SKIPPED : -ENOMEM;
 }
 
-/* Skips the plugin if flags must be understood that are not in `known`. */
-static int plugin_abi_check_flags(const struct plugin_abi_reader *reader, uint32_t flags,
-                                  uint32_t known)
+int plugin_abi_check_flags(const struct plugin_abi_reader *reader, uint32_t flags, uint32_t known)
 {
     uint32_t unknown = flags & WEIR_FLAGS_NEEDED & ~known;
     return unknown ? plugin_abi_skip(reader, "its flags 0x%x are unknown here", unknown) : 0;
@@ -108,7 +84,7 @@ static size_t plugin_abi_room(const struct plugin_abi_reader *reader, const void
     return 0;
 }
 
-static bool plugin_abi_is_code(const struct plugin_abi_reader *reader, uintptr_t function)
+bool plugin_abi_is_code(const struct plugin_abi_reader *reader, uintptr_t function)
 {
     for (size_t i = 0; i < reader->segments_n; i++)
         if (reader->segments[i].is_code && function >= reader->segments[i].begin &&
@@ -146,10 +122,8 @@ bool plugin_abi_is_name(const char *text)
     return length > 0 && length <= PLUGIN_NAME_MAX && strspn(text, allowed) == length;
 }
 
-/* Reads a struct: copies the fields that exist, and zeroes the rest of `ret`. Both begin with their
- * size. Refuses a struct that may not be read: NULL, not aligned, or of no plausible size. */
-static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const char *what,
-                                  const void *data, size_t least, void *ret, size_t ret_size)
+int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const char *what,
+                           const void *data, size_t least, void *ret, size_t ret_size)
 {
     size_t size;
     if (!data)
@@ -174,10 +148,8 @@ static int plugin_abi_read_struct(const struct plugin_abi_reader *reader, const 
     return 0;
 }
 
-/* Checks that a text can be displayed unchanged: one line of valid UTF-8 without control
- * characters. */
-static int plugin_abi_check_text(const struct plugin_abi_reader *reader, const char *what,
-                                 const char *text)
+int plugin_abi_check_text(const struct plugin_abi_reader *reader, const char *what,
+                          const char *text)
 {
     if (plugin_abi_check_end(reader, what, text) < 0)
         return -ENOEXEC;
@@ -202,8 +174,8 @@ bool plugin_abi_is_plugin_name(const char *text)
            strnlen(text, sizeof(part)) < sizeof(part);
 }
 
-static int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
-                                 const char *name)
+int plugin_abi_check_name(const struct plugin_abi_reader *reader, const char *what,
+                          const char *name)
 {
     if (plugin_abi_check_end(reader, what, name) < 0)
         return -ENOEXEC;
@@ -357,196 +329,6 @@ static int plugin_abi_read_parameters(struct plugin_abi_reader *reader, struct p
         reader->parameter = NULL;
     }
     return 0;
-}
-
-static int plugin_abi_check_algorithm(const struct plugin_abi_reader *reader,
-                                      const struct weir_algorithm *algorithm)
-{
-    const uint32_t types =
-        1u << WEIR_LIMIT_RATE | 1u << WEIR_LIMIT_CALL | 1u << WEIR_LIMIT_RESOURCE;
-    const char *missing = !algorithm->configure   ? "configure"
-                          : !algorithm->ready_at  ? "ready_at"
-                          : !algorithm->take      ? "take"
-                          : !algorithm->available ? "available"
-                                                  : NULL;
-    if (missing)
-        return plugin_abi_refuse(reader, "its operation `%s` is missing", missing);
-    if ((algorithm->types & types) == 0)
-        return plugin_abi_refuse(reader, "it serves no type of limit");
-    if ((algorithm->flags & WEIR_ALGORITHM_REFUNDS) != 0 && !algorithm->refund)
-        return plugin_abi_refuse(reader, "it says that it refunds, but has no operation `refund`");
-    if (algorithm->refund_strict && !algorithm->refund)
-        return plugin_abi_refuse(reader, "it has `refund_strict`, but no operation `refund`");
-    return 0;
-}
-
-/* Reads one gauge. `*stride` as for parameters. */
-static int plugin_abi_read_gauge(const struct plugin_abi_reader *reader, const void *data,
-                                 size_t *stride, struct weir_gauge *ret)
-{
-    size_t size;
-    int r = plugin_abi_read_struct(reader, "gauge", data, sizeof(*ret), ret, sizeof(*ret));
-    if (r == 0)
-        r = plugin_abi_check_name(reader, "gauge's name", ret->name);
-    if (r == 0)
-        r = plugin_abi_check_text(reader, "gauge's doc", ret->doc);
-    if (r < 0)
-        return r;
-    memcpy(&size, data, sizeof(size));
-    if (*stride != 0 && size != *stride)
-        return plugin_abi_refuse(reader, "the size %zu of its gauge `%s` is not that of the first",
-                                 size, ret->name);
-    *stride = size;
-    if (ret->type != WEIR_PARAMETER_AMOUNT && ret->type != WEIR_PARAMETER_DURATION)
-        return plugin_abi_skip(reader, "the type %u of its gauge `%s` is unknown here", ret->type,
-                               ret->name);
-    return plugin_abi_check_flags(reader, ret->flags, 0);
-}
-
-/* Replaces the gauges of an algorithm by complete copies. */
-static int plugin_abi_read_gauges(const struct plugin_abi_reader *reader, struct plugin *plugin)
-{
-    const unsigned char *data = (const unsigned char *)plugin->algorithm.gauges;
-    uint32_t n = plugin->algorithm.gauges_n;
-    size_t stride = 0;
-    int r = 0;
-    plugin->algorithm.gauges = NULL;
-    if (n == 0)
-        return 0;
-    if (n > WEIR_GAUGES_MAX)
-        return plugin_abi_refuse(reader, "it has %u gauges; at most %u are possible", n,
-                                 WEIR_GAUGES_MAX);
-    if (!plugin->algorithm.observe)
-        return plugin_abi_refuse(reader, "it has gauges, but no operation `observe`");
-    plugin->gauges = os_alloc(n, sizeof(plugin->gauges[0]));
-    if (!plugin->gauges)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < n && r == 0; i++) {
-        r = plugin_abi_read_gauge(reader, i == 0 ? data : data + i * stride, &stride,
-                                  &plugin->gauges[i]);
-        for (uint32_t j = 0; j < i && r == 0; j++)
-            if (strcmp(plugin->gauges[j].name, plugin->gauges[i].name) == 0)
-                r = plugin_abi_refuse(reader, "its gauge `%s` is declared twice",
-                                      plugin->gauges[i].name);
-    }
-    plugin->algorithm.gauges = plugin->gauges;
-    return r;
-}
-
-static int plugin_abi_check_balancer(const struct plugin_abi_reader *reader,
-                                     const struct weir_balancer *balancer, uint32_t parameters_n)
-{
-    if (!balancer->pick)
-        return plugin_abi_refuse(reader, "its operation `pick` is missing");
-    if (!balancer->configure && parameters_n > 0)
-        return plugin_abi_refuse(reader, "it has parameters, but no operation `configure`");
-    return 0;
-}
-
-/* Every operation is required but those of leases, which come together. */
-static int plugin_abi_check_backend(const struct plugin_abi_reader *reader,
-                                    const struct weir_backend *backend)
-{
-    const char *missing = !backend->open                        ? "open"
-                          : !backend->close                     ? "close"
-                          : !backend->run                       ? "run"
-                          : !backend->stop                      ? "stop"
-                          : !backend->set_open                  ? "set_open"
-                          : !backend->set_close                 ? "set_close"
-                          : !backend->ask                       ? "ask"
-                          : !backend->wait                      ? "wait"
-                          : !backend->cancel                    ? "cancel"
-                          : !backend->release                   ? "release"
-                          : !backend->return_part               ? "return_part"
-                          : !backend->is_held                   ? "is_held"
-                          : !backend->snapshot                  ? "snapshot"
-                          : !backend->check                     ? "check"
-                          : !backend->batch && backend->unbatch ? "batch"
-                          : !backend->unbatch && backend->batch ? "unbatch"
-                                                                : NULL;
-    return missing ? plugin_abi_refuse(reader, "its operation `%s` is missing", missing) : 0;
-}
-
-/* How much of the struct of operations of a kind must be there, and how much is known of it. */
-static const struct {
-    size_t least, size;
-} plugin_abi_operations[PLUGIN_KINDS] = {
-    [WEIR_PLUGIN_ALGORITHM] = {FIELD_END(struct weir_algorithm, available),
-                               sizeof(struct weir_algorithm)},
-    [WEIR_PLUGIN_BALANCER] = {FIELD_END(struct weir_balancer, pick), sizeof(struct weir_balancer)},
-    [WEIR_PLUGIN_BACKEND] = {FIELD_END(struct weir_backend, check), sizeof(struct weir_backend)},
-};
-
-/* Where functions lie in these structs. */
-static const struct {
-    uint32_t kind;
-    size_t begin, end;
-} plugin_abi_functions[] = {
-    {WEIR_PLUGIN_ALGORITHM, offsetof(struct weir_algorithm, configure),
-     FIELD_END(struct weir_algorithm, refund_strict)},
-    {WEIR_PLUGIN_ALGORITHM, offsetof(struct weir_algorithm, observe),
-     FIELD_END(struct weir_algorithm, observe)},
-    {WEIR_PLUGIN_BALANCER, offsetof(struct weir_balancer, configure),
-     FIELD_END(struct weir_balancer, outcome)},
-    {WEIR_PLUGIN_BACKEND, offsetof(struct weir_backend, open), sizeof(struct weir_backend)},
-};
-
-/* Refuses a function that is no code of the object. It may be one of another library that has the
- * name. */
-static int plugin_abi_check_function(const struct plugin_abi_reader *reader,
-                                     const struct plugin *plugin, size_t at, size_t number)
-{
-    uintptr_t function;
-    memcpy(&function, (const char *)&plugin->algorithm + at, sizeof(function));
-    if (function == 0 || plugin_abi_is_code(reader, function))
-        return 0;
-    return plugin_abi_refuse(reader,
-                             "operation %zu in its struct is no function of the file that exports "
-                             "the table: make it static, or hide it",
-                             number);
-}
-
-static int plugin_abi_check_functions(const struct plugin_abi_reader *reader,
-                                      const struct plugin *plugin)
-{
-    size_t number = 0;
-    for (size_t i = 0; i < sizeof(plugin_abi_functions) / sizeof(plugin_abi_functions[0]); i++) {
-        if (plugin_abi_functions[i].kind != plugin->info.kind)
-            continue;
-        for (size_t at = plugin_abi_functions[i].begin; at < plugin_abi_functions[i].end;
-             at += sizeof(uintptr_t))
-            if (plugin_abi_check_function(reader, plugin, at, ++number) < 0)
-                return -ENOEXEC;
-    }
-    return 0;
-}
-
-static int plugin_abi_read_operations(const struct plugin_abi_reader *reader, struct plugin *plugin)
-{
-    uint32_t kind = plugin->info.kind;
-    int r = plugin_abi_read_struct(reader, "struct of operations", plugin->info.ops,
-                                   plugin_abi_operations[kind].least, &plugin->algorithm,
-                                   plugin_abi_operations[kind].size);
-    plugin->info.ops = &plugin->algorithm;
-    if (r == 0)
-        r = plugin_abi_check_functions(reader, plugin);
-    if (r < 0)
-        return r;
-    if (kind == WEIR_PLUGIN_ALGORITHM)
-        r = plugin_abi_check_algorithm(reader, &plugin->algorithm);
-    else if (kind == WEIR_PLUGIN_BACKEND)
-        r = plugin_abi_check_backend(reader, &plugin->backend);
-    else
-        r = plugin_abi_check_balancer(reader, &plugin->balancer, plugin->info.parameters_n);
-    if (r == 0 && kind == WEIR_PLUGIN_ALGORITHM)
-        r = plugin_abi_read_gauges(reader, plugin);
-    if (r != 0)
-        return r;
-    return plugin_abi_check_flags(reader,
-                                  kind == WEIR_PLUGIN_ALGORITHM ? plugin->algorithm.flags
-                                  : kind == WEIR_PLUGIN_BACKEND ? plugin->backend.flags
-                                                                : plugin->balancer.flags,
-                                  0);
 }
 
 static int plugin_abi_read_plugin(struct plugin_abi_reader *reader, const struct weir_plugin *data,

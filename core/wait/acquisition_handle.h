@@ -82,7 +82,8 @@ struct group_notice {
  * and in `ret` what to notify. The caller holds the wait timer's lock. */
 bool wait_group_note(weir_acquisition *member, struct group_notice *ret);
 /* Withdraws the members that groups have no more use for: their waits are canceled, their grants
- * undone. The caller has no lock and no thread context borrowed. */
-void wait_group_withdraw(weir *w);
+ * undone. Returns how many others were decided by that. The caller has no lock and no thread
+ * context borrowed. */
+int wait_group_withdraw(weir *w);
 
 #endif

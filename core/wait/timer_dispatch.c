@@ -426,8 +426,7 @@ int timer_run_all(weir *w)
         if (i)
             cq_ring_report_loss(cq_at(w, i));
     }
-    wait_group_withdraw(w);
-    return decided;
+    return decided + wait_group_withdraw(w);
 }
 
 uint64_t timer_next_ns(struct wait_timer *timer)

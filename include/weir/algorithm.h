@@ -50,8 +50,8 @@ enum weir_limit_type { WEIR_LIMIT_RATE = 1, WEIR_LIMIT_CALL = 2, WEIR_LIMIT_RESO
 /*
  * When an operation is called, and what else it is told about the call. This struct grows at its
  * end, and has no size: that would be one more store for each decision. Instead, a field after
- * these two is there only for algorithms with the flag that names the field. Such a flag is one
- * that must be understood (WEIR_FLAGS_NEEDED), so a library without the field refuses the plugin.
+ * these two is there only for limits with the flag of the footprint that names the field. Such a
+ * flag must be understood (WEIR_FLAGS_NEEDED); `abi_minor` tells `configure` whether it will be.
  * An algorithm reads fields of the struct, and never copies it whole.
  */
 struct weir_instant {

@@ -12,8 +12,8 @@
  *
  * Growth: structs that start with their size grow at the end; a field beyond `size` counts as
  * absent (NULL or 0), which means the behavior of before it existed. Sizes are multiples of 8, at
- * most 4096. Arrays are walked by the `size` of their first element. Structs without a size never
- * change.
+ * most 4096. Arrays are walked by the `size` of their first element. Two structs have no size,
+ * weir_instant and weir_set_view: they say themselves how they grow.
  *
  * All that the table leads to lies in the object that exports it. Functions are static or hidden:
  * otherwise another library's function of that name may take their place.

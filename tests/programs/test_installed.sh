@@ -43,11 +43,11 @@ installed_files()
     local file
     for file in "$libdir"/libweir.{so,so.0,a} "$prefix"/include/weir/{weir,uring}.h \
         "$libdir"/pkgconfig/weir{,-uring,-plugin}.pc \
-        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,docs/plugins.md,examples/loops/poll.c,examples/plugin.c} \
+        "$doc"/{LICENSE,README.md,CHANGELOG.md,docs/configuration.md,docs/plugin-abi.md,docs/plugins.md,examples/loops/poll.c,examples/plugin.c} \
         "$plugindir"/{aimd,calendar,fixed_window,gcra,gradient2,leaky_bucket,multi_window,sliding_window,token_bucket,vegas}.so \
-        "$plugindir"/{random,round_robin}.so "$prefix/bin/weir" \
+        "$plugindir"/{failover,hash,least_loaded,power_of_two,random,round_robin,soonest,weighted}.so "$prefix/bin/weir" \
         "$prefix/share/weir/weir.schema.json" \
-        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7,man7/weir-plugin.7} \
+        "$prefix"/share/man/{man1/weir.1,man5/weir.yaml.5,man7/libweir.7,man7/weir-uring.7,man7/weir-{plugin,algorithm,balancer}.7} \
         "$prefix"/share/man/man3/weir_{acquire,pools,uring_settle}.3; do
         [ -e "$file" ] || {
             echo "${file#"$prefix/"} was not installed"

@@ -12,6 +12,8 @@
 #include "set/hooks.h"
 #include "wait/wait_timer.h"
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -350,6 +352,51 @@ static void test_records(void **state)
     release(all);
 }
 
+/* ---- while another thread delivers ---- */
+
+enum { DELIVERIES = 300 };
+
+static pthread_barrier_t delivery;
+static weir_acquisition *delivery_holder; /* what the next round waits for */
+
+static void *release_holders(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < DELIVERIES; i++) {
+        pthread_barrier_wait(&delivery);
+        release(delivery_holder);
+        pthread_barrier_wait(&delivery);
+    }
+    return NULL;
+}
+
+/* The caller sees its grant before the other thread has delivered it, and uses it at once. What the
+ * two write lies apart, which the thread sanitizer holds. */
+static void test_used_while_it_is_delivered(void **state)
+{
+    weir_acquisition *waiting;
+    pthread_t thread;
+
+    (void)state;
+    require(pthread_barrier_init(&delivery, NULL, 2) == 0);
+    require(pthread_create(&thread, NULL, release_holders, NULL) == 0);
+    for (int i = 0; i < DELIVERIES; i++) {
+        delivery_holder = submit(0, 0, 2, WEIR_FOREVER);
+        waiting = submit(1, 0, 1, WEIR_FOREVER);
+        pthread_barrier_wait(&delivery);
+        while (weir_acquisition_result(waiting) == -EINPROGRESS)
+            sched_yield();
+        assert_int_equal(weir_outcome(waiting, WEIR_OUTCOME_OVERLOAD, MS), 0);
+        assert_int_equal(waiting->outcome, WEIR_OUTCOME_OVERLOAD);
+        assert_true(waiting->has_latency);
+        pthread_barrier_wait(&delivery);
+        assert_int_equal(signals(waiting), 1);
+        release(waiting);
+    }
+    require(pthread_join(thread, NULL) == 0);
+    pthread_barrier_destroy(&delivery);
+}
+
 #define by_hand(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void)
@@ -368,6 +415,7 @@ int main(void)
         by_hand(test_canceled_after_the_grant),
         by_hand(test_nothing_comes_of_nothing),
         by_hand(test_records),
+        by_hand(test_used_while_it_is_delivered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

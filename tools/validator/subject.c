@@ -35,6 +35,9 @@ static void subject_check_footprint(struct trial *trial, const struct weir_footp
         trial_fail(trial,
                    "wants %llu bytes of state: not a multiple of 8, or more than WEIR_STATE_MAX",
                    (unsigned long long)footprint->state);
+    if (footprint->flags & WEIR_FLAGS_NEEDED)
+        trial_fail(trial, "needs a newer weir: the flags 0x%x of its footprint are unknown here",
+                   footprint->flags & WEIR_FLAGS_NEEDED);
     if (!footprint->amount_max)
         trial_fail(trial, "says amount_max 0");
 }

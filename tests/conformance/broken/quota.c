@@ -65,6 +65,9 @@ struct state {
 #ifdef BROKEN_STATE_NOISE
     uint64_t noise;
 #endif
+#ifdef IS_CHANCE
+    uint64_t chance; /* of a SplitMix64 generator */
+#endif
 };
 
 #ifdef BROKEN_STATIC
@@ -115,12 +118,14 @@ int helper(void)
 /* An operation that the compiler does not see through. */
 #define OPAQUE(value) __asm__ volatile("" : "+r"(value))
 
-static int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message)
+/* Not by strlen(), which is an import where the compiler does not know the length. */
+static int refuse(struct weir_reason *reterr, uint32_t parameter, const char *message, size_t size)
 {
     reterr->parameter = parameter;
-    memcpy(reterr->message, message, strlen(message) + 1);
+    memcpy(reterr->message, message, size);
     return -1;
 }
+#define REFUSE(parameter, message) refuse(reterr, parameter, message, sizeof(message))
 
 static int configure(const struct weir_setup *setup, void *bytes, struct weir_footprint *ret,
                      struct weir_reason *reterr)
@@ -129,13 +134,13 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
     struct config *config = bytes;
 
 #ifdef BROKEN_REFUSES_ALL
-    return refuse(reterr, CAPACITY, "not today");
+    return REFUSE(CAPACITY, "not today");
 #endif
 #ifdef BROKEN_NO_REASON
-    return refuse(reterr, CAPACITY, "");
+    return REFUSE(CAPACITY, "");
 #endif
 #ifdef BROKEN_BLAMES_UNKNOWN
-    return refuse(reterr, 17, "this one");
+    return REFUSE(17, "this one");
 #endif
 #ifdef BROKEN_RESULT
     return 1;
@@ -146,13 +151,16 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
 #endif
 #ifndef BROKEN_RANGE
     if (capacity > window)
-        return refuse(reterr, CAPACITY, "more than one unit in each ns of the window");
+        return REFUSE(CAPACITY, "more than one unit in each ns of the window");
 #endif
     ret->config = sizeof(*config);
     ret->state = sizeof(struct state);
     ret->amount_max = capacity;
 #ifdef BROKEN_FOOTPRINT_DIFFERS
     ret->state += config ? 8 : 0;
+#endif
+#ifdef BROKEN_FOOTPRINT_NEWER
+    ret->flags = UINT32_C(1) << 16;
 #endif
 #ifdef BROKEN_FOOTPRINT_ODD
     ret->state += 4;
@@ -174,7 +182,7 @@ static int configure(const struct weir_setup *setup, void *bytes, struct weir_fo
 #endif
 #ifdef BROKEN_REFUSES_SECOND
     if (config)
-        return refuse(reterr, CAPACITY, "on second thought");
+        return REFUSE(CAPACITY, "on second thought");
 #endif
     if (!config)
         return 0;
@@ -314,6 +322,23 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return ready;
 }
 
+#ifdef IS_CHANCE
+static void init(const void *bytes, void *memory, const struct weir_instant *at)
+{
+    (void)bytes;
+    ((struct state *)memory)->chance = at->now_ns;
+}
+
+static uint64_t chance(struct state *state)
+{
+    uint64_t x = state->chance += UINT64_C(0x9e3779b97f4a7c15);
+
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+#endif
+
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
     const struct config *config = bytes;
@@ -353,6 +378,9 @@ static void take(const void *bytes, void *memory, const struct weir_instant *at,
     return;
 #endif
     state->full = latest(state->full, now) + amount * config->interval;
+#ifdef IS_CHANCE
+    state->full += chance(state) % config->interval;
+#endif
 #ifdef BROKEN_TOP_BIT
     state->full |= UINT64_C(1) << 63;
 #endif
@@ -455,6 +483,9 @@ static int is_new(const void *bytes, const void *memory, const struct weir_insta
     const struct state *state = memory;
 
     (void)bytes;
+#ifdef IS_CHANCE
+    return 0; /* a new state would have other chances */
+#endif
 #ifdef BROKEN_IS_NEW
     return 1;
 #endif
@@ -557,10 +588,16 @@ static const struct weir_algorithm ops = {
 #ifdef IS_WORD
              | WEIR_ALGORITHM_WORD
 #endif
+#ifdef BROKEN_NEEDS_FLAG
+             | UINT32_C(1) << 16
+#endif
              | WEIR_ALGORITHM_MONOTONE,
     .configure = configure,
 #ifndef BROKEN_LACKS_READY_AT
     .ready_at = READY_AT,
+#endif
+#ifdef IS_CHANCE
+    .init = init,
 #endif
     .take = TAKE,
     .refund = refund,

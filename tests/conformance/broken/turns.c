@@ -42,6 +42,9 @@ static int configure(const struct weir_setup *setup, void *config, struct weir_f
 #ifdef BROKEN_FOOTPRINT
     ret->state = 3;
 #endif
+#ifdef BROKEN_FOOTPRINT_NEWER
+    ret->flags = UINT32_C(1) << 16;
+#endif
     if (config)
         memcpy(config, &(uint64_t){1}, 8);
     return 0;
@@ -147,6 +150,10 @@ static uint32_t pick(const void *config, void *memory, const struct weir_pick *r
 #ifdef BROKEN_ENDLESS
     for (uint64_t i = 1; i != 0;)
         OPAQUE(i);
+#endif
+#ifdef BROKEN_SYSTEM_CALL
+    long call = 39;
+    __asm__ volatile("syscall" : "+a"(call) : : "rcx", "r11", "memory");
 #endif
 #ifdef BROKEN_SLOW
     for (uint64_t i = 0; i < 200000; i++)

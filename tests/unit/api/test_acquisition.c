@@ -39,6 +39,36 @@ static void a_state_of_an_engine_is_damage_in_a_shared_set(void **state)
     world_close();
 }
 
+/* Marks the bytes in which two handles differ. */
+static void mark_difference(const struct weir_acquisition *one,
+                            const struct weir_acquisition *other,
+                            bool ret[sizeof(struct weir_acquisition)])
+{
+    const unsigned char *bytes = (const unsigned char *)one;
+    const unsigned char *others = (const unsigned char *)other;
+
+    for (size_t i = 0; i < sizeof(*one); i++)
+        ret[i] = bytes[i] != others[i];
+}
+
+/* What is written under the timer's lock has no byte in common with what the caller writes, which
+ * has no lock: a byte is written as a whole. */
+static void fields_of_two_owners_share_no_byte(void **state)
+{
+    static struct weir_acquisition none, timers, callers;
+    bool of_timer[sizeof(none)], of_caller[sizeof(none)];
+
+    (void)state;
+    timers.signaled = timers.in_group = timers.grants_only = timers.attached = true;
+    callers.canceled = callers.has_latency = 1;
+    callers.outcome = 7;
+    callers.reserved = callers.strict = callers.amounts_differ = true;
+    mark_difference(&none, &timers, of_timer);
+    mark_difference(&none, &callers, of_caller);
+    for (size_t i = 0; i < sizeof(none); i++)
+        assert_false(of_timer[i] && of_caller[i]);
+}
+
 static void no_descriptor_is_made_before_it_is_asked_for(void **state)
 {
     weir_acquisition *a, *b;
@@ -856,6 +886,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_state_of_an_engine_is_damage_in_a_shared_set),
+        leak_checked_test(fields_of_two_owners_share_no_byte),
         leak_checked_test(no_descriptor_is_made_before_it_is_asked_for),
         leak_checked_test(a_descriptor_is_close_on_exec_and_non_blocking),
         leak_checked_test(a_descriptor_becomes_readable_once_decided),

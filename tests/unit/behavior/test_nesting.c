@@ -709,6 +709,43 @@ static void the_last_grant_with_a_resource_counts(void **state)
     world_close();
 }
 
+/* The clock moves on at one of its next readings. */
+static unsigned readings_left;
+
+static void move_on_once(void)
+{
+    if (readings_left && !--readings_left)
+        world.now += SECOND;
+}
+
+/* What is ready between the probe and the enqueue is granted upon the enqueue. Whenever that is,
+ * the grant says what it is nested in, though the program has not asked for it. */
+static void a_grant_upon_the_enqueue_is_nested(void **state)
+{
+    weir_acquisition *first, *second;
+    int r;
+
+    (void)state;
+    for (unsigned reading = 1; reading <= 8; reading++) {
+        world_set(shared_slots);
+        first = granted(ASK({"slot", 1}, {"k", 1}));
+        second = NULL;
+        readings_left = reading;
+        world.on_now = move_on_once;
+        r = submit(within(ASK({"slot", 1}, {"k", 1}), first), &second);
+        world.on_now = NULL;
+        assert_true(r == 0 || r == 1);
+        if (r == 0) {
+            would_wait_for_ever(within_process(ASK({"slot", 1}), getpid()));
+            release_used(second, "k", 1);
+        } else {
+            release(second);
+        }
+        release_used(first, "k", 1);
+        world_close();
+    }
+}
+
 /* Instants may be those of the last tick, and records are used again in any order: the last grant
  * is the one that is nested in the others. */
 static void the_last_of_nested_grants_counts(void **state)
@@ -805,6 +842,7 @@ int main(void)
         leak_checked_test(circles_per_limit),
         leak_checked_test(a_process_is_nested_in_what_it_or_its_ancestors_hold),
         leak_checked_test(the_last_grant_with_a_resource_counts),
+        leak_checked_test(a_grant_upon_the_enqueue_is_nested),
         leak_checked_test(the_last_of_nested_grants_counts),
         leak_checked_test(the_kernel_need_not_tell_the_ancestors),
         leak_checked_test(what_another_subject_holds_does_not_count),
