@@ -119,7 +119,7 @@ pid_t shared_fork(void (*body)(void *argument), void *argument)
     require(pid >= 0);
     if (pid > 0)
         return pid;
-    alarm(60);                /* no child waits for ever */
+    alarm(300);               /* no child waits for ever */
     signal(SIGSEGV, SIG_DFL); /* a crash is a crash, not a test that failed here */
     signal(SIGBUS, SIG_DFL);
     signal(SIGILL, SIG_DFL);

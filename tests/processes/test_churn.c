@@ -131,7 +131,7 @@ static void fork_in_between(void *argument)
     child = fork();
     require(child >= 0);
     if (child == 0) {
-        alarm(60);
+        alarm(300);
         me->number++; /* an account of its own */
         require(weir_take(pool, shared_ask(&memory, "db", 1, 0), NULL) == -ECHILD);
         if (below(me, 2)) {

@@ -63,7 +63,7 @@ class Killer(threading.Thread):
 class Storm(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()  # 0700
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.log = os.path.join(self.directory, "log")
         open(self.log, "x").close()
         self.env = {**os.environ, "WEIR_PROCESS_DIR": self.directory}

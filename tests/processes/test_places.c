@@ -431,7 +431,7 @@ static void run_idle(void *ready)
     for (int i = 0; i < IDLE; i++)
         shared_pool(shared_open(text), "s");
     shared_tell(ready);
-    pause_ns(100 * SECOND);
+    pause_ns(1000 * SECOND);
 }
 
 static void run_first_holder(void *ready)
@@ -442,7 +442,7 @@ static void run_first_holder(void *ready)
 
     require(weir_try_acquire(of_mine, shared_ask(&memory, "slot", 2, 0), &held, NULL) == 0);
     shared_tell(ready);
-    pause_ns(100 * SECOND);
+    pause_ns(1000 * SECOND);
 }
 
 /* Whether the kernel reports the death of the process in this slot. */
@@ -549,7 +549,7 @@ static void run_crowd(void *ready)
         require(weir_try_acquire(of_mine, shared_ask(&memory, "n", 1, 0), &held, NULL) == 0);
     }
     shared_tell(ready);
-    pause_ns(100 * SECOND);
+    pause_ns(1000 * SECOND);
 }
 
 static void run_next(void *unused)

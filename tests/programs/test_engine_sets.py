@@ -46,7 +46,7 @@ def setUpModule():
 class EngineSets(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()  # 0700
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.config = self.write("weir.yaml")
         self.until(lambda: self.weir("exec", "-s", "jobs", "-w", "0s", "true").returncode == 0)  # no grace any more
 

@@ -56,7 +56,7 @@ print(os.getcwd(), os.nice(0), os.sched_getaffinity(0))
 class Exec(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()  # 0700
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
 
     def exec(self, *arguments, env=None, **options):
         options.setdefault("stdin", subprocess.DEVNULL)

@@ -66,7 +66,7 @@ def promtool(*arguments, text=None):
 class Metrics(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="weir-", dir="/dev/shm")  # 0700
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.config = os.path.join(self.directory, "weir.yaml")
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(directory=self.directory))

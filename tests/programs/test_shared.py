@@ -29,7 +29,7 @@ SAMPLE = re.compile(rf"^({NAME})({LABELS})? (-?[0-9]+(?:\.[0-9]+)?|\+Inf|-Inf|Na
 class Shared(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()  # 0700
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.children = []
         self.addCleanup(self.kill_all)
 
@@ -317,7 +317,7 @@ class Stat(Shared):
         plugin = next(path for directory in os.environ["WEIR_PLUGIN_PATH"].split(":")
                       if os.path.exists(path := os.path.join(directory, "gcra.so")))
         own = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, own)
+        self.addCleanup(shutil.rmtree, own, ignore_errors=True)
         shutil.copy(plugin, own)
         path = os.path.join(own, "weir.yaml")
         with open(path, "w", encoding="utf-8") as file:
@@ -394,7 +394,7 @@ class List(Shared):
         self.assertEqual(self.expect(0, "ls", "--process-dir", "/nowhere/at/all"), ("", ""))
         os.chmod(self.directory, 0o700)
         other = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, other)
+        self.addCleanup(shutil.rmtree, other, ignore_errors=True)
         self.expect(0, "exec", "--process-dir", other, "-l", "slots:1", "-s", "there", "true")
         self.assertEqual(self.expect(0, "ls", "-n")[0], "")
         self.assertEqual(self.expect(0, "ls", "-n", "--process-dir", other)[0], "there\n")

@@ -86,7 +86,7 @@ def weir(*arguments, text=None, env=None, **options):
 class Directory(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.directory)
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
 
     def write(self, name, text):
         path = os.path.join(self.directory, name)

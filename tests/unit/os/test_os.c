@@ -831,7 +831,7 @@ static void test_namespace_without_first_thread(void **state)
     assert_int_equal(os_namespace_id("time", &expected), 0);
     child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(300);
         if (pthread_create(&thread, NULL, namespace_without_first_thread, &expected) != 0)
             _exit(2);
         syscall(SYS_exit, 0);
