@@ -9,6 +9,17 @@
 #include "wait/cq.h"
 #include <errno.h>
 
+/* Counts how long a HELD acquisition was held. */
+static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisition *acquisition)
+{
+    const weir_set *set = acquisition->set;
+    uint64_t granted_ns = record_load(&set_record(set, acquisition->record)->granted_ns);
+    uint64_t now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
+
+    counters_add_hold(counters_holds(thread_ctx_counters(ctx, set->number), set->limits.n),
+                      now_ns > granted_ns ? now_ns - granted_ns : 0);
+}
+
 static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                      bool unused)
 {
@@ -22,6 +33,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     bool changes_set = false, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
+    if (set->limits.counts_holds && !unused)
+        acquisition_count_hold(ctx, acquisition);
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!args.amounts[i])
             continue;
