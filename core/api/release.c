@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ends of acquisitions: cancellation, the slow path of release, and grants undone. */
+#include "api/request_events.h"
 #include "api/wait_group.h"
 
 #include "base/compiler.h"
@@ -164,6 +165,8 @@ int weir_cancel(weir_acquisition *acquisition)
         acquisition_signal_locked(acquisition);
     if (set->ops->winner)
         wait_group_withdraw(set->w);
+    else if (r == 0 && events_are_on(set->w))
+        acquisition_tell_cancel(acquisition);
     return r;
 }
 
@@ -233,6 +236,7 @@ int acquisition_release(weir_acquisition *acquisition)
 
     if (instance_is_forked(w)) {
         acquisition_close_fds(acquisition);
+        acquisition_drop_tag(acquisition);
         os_free(acquisition);
         return -ECHILD;
     }
@@ -240,6 +244,9 @@ int acquisition_release(weir_acquisition *acquisition)
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     if (acquisition->set->ops->winner)
         return acquisition_release_group(acquisition);
+    if (events_are_on(w))
+        acquisition_tell_release(acquisition, acquisition_state(acquisition),
+                                 acquisition->record && acquisition_is_unused(acquisition));
     ctx = thread_ctx_borrow(acquisition->set);
     if (acquisition->record)
         r = acquisition_end(ctx, acquisition);
