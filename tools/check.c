@@ -211,6 +211,8 @@ static void print_defaults(const struct weir_set_info *info)
         printf("  fair per limit");
     if (info->flags & WEIR_SET_BOOTTIME)
         printf("  clock boottime");
+    if (info->flags & WEIR_SET_HOLD_HISTOGRAM)
+        printf("  hold_histogram");
 }
 
 /* Prints the bounds of a per-subject set. */
@@ -251,6 +253,7 @@ static void json_defaults(struct json *json, const struct weir_set_info *info)
     json_boolean(json, "fair", (info->flags & WEIR_SET_UNFAIR) == 0);
     json_boolean(json, "per_limit", (info->flags & WEIR_SET_FAIR_PER_LIMIT) != 0);
     json_text(json, "clock", info->flags & WEIR_SET_BOOTTIME ? "boottime" : "monotonic");
+    json_boolean(json, "hold_histogram", (info->flags & WEIR_SET_HOLD_HISTOGRAM) != 0);
 }
 
 /* Describes the set or pool that opens under this name. */

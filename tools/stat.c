@@ -172,6 +172,20 @@ static void print_counter(const char *name, uint64_t n)
         print_words("%s %" PRIu64, name, n);
 }
 
+/* Prints how long acquisitions were held, if that was counted. */
+static void print_holds(const struct weir_set_stats *stats)
+{
+    char mean[TIME_TEXT_MAX], most[TIME_TEXT_MAX];
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        n += stats->hold_histogram[i];
+    if (n != 0)
+        print_words("releases counted %" PRIu64 " (held %s on average, %s at most)", n,
+                    time_text_age(stats->hold_ns_sum / n, mean),
+                    time_text_age(stats->hold_ns_max, most));
+}
+
 static void print_counters(const struct weir_set_stats *stats)
 {
     char mean[TIME_TEXT_MAX], most[TIME_TEXT_MAX];
@@ -182,6 +196,7 @@ static void print_counters(const struct weir_set_stats *stats)
         print_words("after waiting %" PRIu64 " (%s on average, %s at most)", stats->granted_waited,
                     time_text_age(stats->wait_ns_sum / stats->granted_waited, mean),
                     time_text_age(stats->wait_ns_max, most));
+    print_holds(stats);
     print_counter("busy", stats->refused_busy);
     print_counter("beyond max_wait", stats->refused_max_wait);
     print_counter("queue full", stats->refused_full);
@@ -363,6 +378,12 @@ static void json_counters(struct json *json, const struct weir_set_stats *stats)
     json_array(json, "wait_histogram");
     for (size_t i = 0; i < WEIR_WAIT_BUCKETS; i++)
         json_number(json, NULL, stats->wait_histogram[i]);
+    json_end_array(json);
+    json_number(json, "hold_ns_sum", stats->hold_ns_sum);
+    json_number(json, "hold_ns_max", stats->hold_ns_max);
+    json_array(json, "hold_histogram");
+    for (size_t i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        json_number(json, NULL, stats->hold_histogram[i]);
     json_end_array(json);
     json_end_object(json);
 }

@@ -2,6 +2,7 @@
 /* The slow paths of weir_take, weir_try_acquire, weir_submit and weir_acquire. */
 #include "api/acquire.h"
 #include "api/pool.h"
+#include "api/request_events.h"
 #include "api/token.h"
 #include "api/wait_group.h"
 #include "limit/counters.h"
@@ -29,12 +30,16 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
     if (request_is_empty(op.set, op.amounts)) {
         counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
         counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
+        if (op.is_observed)
+            acquire_op_tell_result(&op, NULL, 0);
         return 0;
     }
     r = op.set->limits.has_lease && !op.within
             ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
             : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
     acquire_op_fill_refusal(retref, op.set, r, &op.decision);
+    if (op.is_observed)
+        acquire_op_tell_result(&op, NULL, r);
     return r;
 }
 
@@ -171,9 +176,15 @@ static int acquire_enqueue_blocked(struct acquire_op *op, const weir_acquisition
 
 int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool with_timer)
 {
-    int r = with_timer ? acquire_enqueue_timed(op, acquisition)
-                       : acquire_enqueue_blocked(op, acquisition);
+    int r;
 
+    acquisition->awaits_event = op->is_observed;
+    r = with_timer ? acquire_enqueue_timed(op, acquisition)
+                   : acquire_enqueue_blocked(op, acquisition);
+    if (op->is_observed) {
+        acquisition->awaits_event = r == 1;
+        acquire_op_tell_result(op, acquisition, r);
+    }
     if (r < 0) {
         acquisition_free(op->ctx, acquisition);
     } else if (r == 0) {
@@ -328,12 +339,12 @@ static weir *acquire_enter_blocked(weir *w)
 }
 
 /* weir_close returns once `blocked_n` is 0, and the pool may go then: hence the reference. Either
- * this thread sees `closed` or weir_close sees the count, so both accesses are seq_cst. */
+ * this thread sees INSTANCE_CLOSED or weir_close sees the count, so both accesses are seq_cst. */
 static void acquire_leave_blocked(weir *w)
 {
     WEIR_INVARIANT(atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
-        atomic_load_explicit(&w->closed, memory_order_seq_cst))
+        (atomic_load_explicit(&w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
         os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, false);
     instance_unref(w, 1);
 }

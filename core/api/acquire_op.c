@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquire operations: from a request to the set's decision, for every call that acquires. */
 #include "api/acquire.h"
+#include "api/request_events.h"
 #include "api/set_object.h"
 #include "base/compiler.h"
 #include "limit/counters.h"
@@ -114,8 +115,20 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         if (r == -EINVAL && op->retref && op->retref->size >= sizeof(*op->retref))
             op->retref->reason = request_explain(op->request, key);
     } else if (instance_is_closed(op->set->w)) {
-        r = -ESHUTDOWN; /* the log callback may have closed it */
+        return -ESHUTDOWN; /* the log callback may have closed it */
     }
+    if (events_are_on(pool->w))
+        acquire_op_tell_request(op, r, key);
+    return r;
+}
+
+/* Identifies the subject of a request, and tells it. A function of its own, as above. */
+WEIR_NOINLINE int acquire_op_identify_and_tell(struct acquire_op *op)
+{
+    int r = acquire_op_identify(op);
+
+    if (r == 0)
+        acquire_op_tell_request(op, 0, NULL);
     return r;
 }
 
@@ -131,6 +144,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->retref = retref;
     op->acquisition_set = NULL;
     op->within = 0;
+    op->is_observed = false;
     op->request = request_validate(request);
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
@@ -141,7 +155,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
-    return acquire_op_identify(op);
+    return events_are_on(pool->w) ? acquire_op_identify_and_tell(op) : acquire_op_identify(op);
 }
 
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
@@ -223,7 +237,7 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     record_store(&waiter_at(set->w, waiter)->granted_ns, op->decision.ticket);
     stall_check_arm(op->ctx, set, waiter, word);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
-    /* weir_close cancels the waiters that are queued. A later waiter sees `closed` here. */
+    /* weir_close cancels the waiters that are queued. A later waiter sees INSTANCE_CLOSED here. */
     if (instance_is_closed(set->w) &&
         set->ops->cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
@@ -242,6 +256,8 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (acquisition->record == op->within)
         op->within = 0; /* that was released */
     acquisition->within = op->within;
+    if (op->is_observed)
+        acquisition_keep_tag(op, acquisition);
     op->acquisition_set = &acquisition->set;
     if (acquisition->record) {
         acquire_op_fill_record(op, acquisition->record);
@@ -255,6 +271,8 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
         acquisition_cache_enable(op->ctx, acquisition);
     if (r == 0)
         acquisition_publish_within(acquisition);
+    if (op->is_observed && (r != -EAGAIN || mode != MODE_PROBE))
+        acquire_op_tell_result(op, acquisition, r);
     if (r == 0 || (r == -EAGAIN && mode == MODE_PROBE)) {
         *ret = acquisition;
         return r;

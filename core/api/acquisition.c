@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquisitions: making and freeing, results and updates. */
 #include "api/acquisition.h"
+#include "api/request_events.h"
 
 #include "base/compiler.h"
 #include "os/os.h"
@@ -85,6 +86,7 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
     WEIR_INVARIANT(ctx->w == set->w);
     WEIR_INVARIANT(!acquisition->record || set_is_shared(set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
+    acquisition_drop_tag(acquisition);
     if (acquisition->waiter)
         waiter_free(set, acquisition->waiter);
     if (acquisition->record)
@@ -175,15 +177,12 @@ static int acquisition_result_of_group(const weir_acquisition *acquisition, enum
                                 : acquisition_result_of(state);
 }
 
-int weir_acquisition_result(weir_acquisition *acquisition)
+/* Returns the result of an acquisition, of which no event is told yet. */
+WEIR_ALWAYS_INLINE int acquisition_read_result(weir_acquisition *acquisition)
 {
     enum record_state state;
     bool notified;
 
-    if (!acquisition)
-        return -EINVAL;
-    if (instance_is_forked(acquisition->set->w))
-        return -ECHILD;
     /* In this order: the decision and its notification may come between the two loads. */
     notified = atomic_load_explicit(&acquisition->notified, memory_order_acquire);
     SCHED_POINT();
@@ -203,6 +202,20 @@ int weir_acquisition_result(weir_acquisition *acquisition)
     if (state == RECORD_HELD)
         acquisition_publish_within(acquisition);
     return acquisition_result_of(state);
+}
+
+int weir_acquisition_result(weir_acquisition *acquisition)
+{
+    int r;
+
+    if (!acquisition)
+        return -EINVAL;
+    if (instance_is_forked(acquisition->set->w))
+        return -ECHILD;
+    r = acquisition_read_result(acquisition);
+    if (acquisition->awaits_event && r != -EINPROGRESS)
+        acquisition_tell_decision(acquisition, r, NULL);
+    return r;
 }
 
 static int acquisition_check_update(weir_acquisition *acquisition, uint32_t i, uint64_t used)

@@ -5,6 +5,7 @@
 
 #include "api/request.h"
 #include "base/invariant.h"
+#include "os/os.h"
 #include "set/set.h"
 #include "wait/acquisition_handle.h"
 #include <stdatomic.h>
@@ -47,6 +48,15 @@ static inline bool acquisition_lacks_update(const weir_acquisition *acquisition,
     if (acquisition->updated_limits >> i & 1)
         return false;
     return (type == WEIR_LIMIT_RATE && amount > 0) || (type == WEIR_LIMIT_CALL && amount > 1);
+}
+
+/* Frees what events were told with. */
+static inline void acquisition_drop_tag(weir_acquisition *acquisition)
+{
+    if (acquisition->tag) {
+        os_free(acquisition->tag);
+        acquisition->tag = NULL;
+    }
 }
 
 /* Returns the latency that the program said, or 0. */

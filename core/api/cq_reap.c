@@ -4,6 +4,7 @@
 #include "wait/cq.h"
 
 #include "api/acquire.h"
+#include "api/request_events.h"
 #include "base/invariant.h"
 #include <errno.h>
 
@@ -41,6 +42,21 @@ void cq_hand_out(weir_acquisition *acquisition, int result)
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
 }
 
+/* Tells the decision of a submission; of a group that of the winner. */
+static void cq_tell_completion(const weir_set *set, uint32_t record, weir_acquisition *acquisition,
+                               const struct weir_completion *completion)
+{
+    if (set->ops->winner) {
+        acquisition = completion->result == 0 ? acquisition_granted(completion->acquisition) : NULL;
+        if (acquisition && acquisition->awaits_event)
+            acquisition_tell_decision(acquisition, 0, NULL);
+    } else if (!acquisition) {
+        event_tell_decision(set, record, completion->result, completion->refusal.key, NULL, NULL);
+    } else if (acquisition->awaits_event) {
+        acquisition_tell_decision(acquisition, completion->result, completion->refusal.key);
+    }
+}
+
 /* Fills `ret`, which takes the record over. Returns false if out of memory. The queue's lock is not
  * held: the completion was popped under it, and a reap excludes other users of an acquisition that
  * the program has (weir/queue.h). */
@@ -65,6 +81,8 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
     }
     if (result == -EAGAIN || result == -ENOBUFS || result == -ETIMEDOUT)
         cq_fill_refusal(&(struct acquire_op){.ctx = ctx, .set = set}, record, ret);
+    if (events_are_on(set->w))
+        cq_tell_completion(set, record, acquisition, ret);
     if (ret->acquisition) {
         cq_hand_out(ret->acquisition, result);
     } else {

@@ -5,6 +5,7 @@
 #include "wait/cq.h"
 
 #include "api/acquire.h"
+#include "api/request_events.h"
 #include "api/wait_group.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -110,6 +111,9 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     if (acquisition->record == op->within)
         op->within = 0; /* that was released */
     acquisition->within = op->within;
+    if (op->is_observed)
+        acquisition_keep_tag(op, acquisition);
+    acquisition->awaits_event = op->is_observed;
     acquisition->user_data = record_load(&r->data);
     atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);
     op->acquisition_set = &acquisition->set;
@@ -126,6 +130,8 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
     uint64_t word = record_next_word(record_load(&r->word), state);
 
     WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
+    if (state != RECORD_HELD)
+        record_store(&r->enqueued_ns, op->decision.now_ns); /* for its event: it has not waited */
     atomic_store_explicit(&r->word, word, memory_order_release);
     SCHED_POINT();
     return word;
@@ -227,7 +233,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
     struct cq_submission submission = {.waiter = waiter,
                                        .proxy_link = cq_proxy_link(cq_record(queue, waiter))};
     uint32_t record = waiter_record(set->w, waiter);
-    uint64_t before = record_load(&set_record(set, record)->word);
+    uint64_t before = record_load(&set_record(set, record)->word), enqueued_ns = 0;
     int r = 0;
 
     if (request_is_empty(set, op->amounts)) {
@@ -236,6 +242,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {
         r = set->ops->acquire(op, record, MODE_WAIT, request_max_wait(set, op->request));
+        enqueued_ns = op->decision.now_ns;
         if (r >= 0)
             acquire_op_use_instance_time(op);
     }
@@ -254,6 +261,8 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
         acquire_op_schedule(op, waiter, submission.word);
         timer_arm_stall_check(&queue->timer, op->decision.now_ns + STALL_CHECK_NS);
     }
+    if (r == 1 && op->is_observed)
+        acquire_op_tell_wait(op, record, enqueued_ns);
     return 0;
 }
 
@@ -273,6 +282,8 @@ static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_dat
     if (r == 0)
         return 0;
     acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);
+    if (op->is_observed)
+        acquire_op_tell_result(op, NULL, r);
     if (ret)
         *ret = before;
     cq_free_failed(op, queue, waiter);

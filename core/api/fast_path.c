@@ -16,21 +16,24 @@
 #include "api/pool.h"
 #include "limit/counters.h"
 #include "set/lease.h"
+#include "set/probes.h"
 #include "set/set_ops.h"
 #include "set/try_now.h"
 #include <errno.h>
 
-/* Returns whether the instance is usable and has no loss of the TSC to report first. */
+/* Returns whether the instance is usable, has no loss of the TSC to report first, and tells no
+ * events: the slow path does. */
 WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 {
-    return !instance_is_forked(w) && !instance_is_closed(w) && !clock_must_report_tsc(&w->clock);
+    return !instance_is_forked(w) && instance_is_plain(w) && !clock_must_report_tsc(&w->clock) &&
+           !probes_are_on();
 }
 
 /* ---- the cache ---- */
 
 bool fast_path_supports(const weir_set *set)
 {
-    if (!set->ops->has_fast_path || set->limits.n > ACQUISITION_LIMITS)
+    if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.n > ACQUISITION_LIMITS)
         return false;
     return set->inline_format != INLINE_NONE || (set->head_unit && try_now_fits_stack(set));
 }
@@ -39,7 +42,8 @@ void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisit
 {
     WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
-    if (acquisition->record && !acquisition->within && fast_path_supports(acquisition->set))
+    if (acquisition->record && !acquisition->within && !acquisition->tag &&
+        fast_path_supports(acquisition->set))
         acquisition->fast_ctx = ctx;
 }
 
@@ -62,6 +66,7 @@ bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition
     WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
+    acquisition_drop_tag(acquisition);
     acquisition->within = 0;
     acquisition_cache_push(ctx, acquisition);
     return true;

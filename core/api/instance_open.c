@@ -9,6 +9,7 @@
 #include "os/os.h"
 #include "peer/peer.h"
 #include "remote/remote.h"
+#include "set/events.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include "shm/segment_dir.h"
@@ -330,12 +331,12 @@ int weir_open(weir **ret, const struct weir_options *options, struct weir_error 
 static void instance_shutdown_sets(weir *w)
 {
     WEIR_INVARIANT(instance_is_closed(w));
-    /* No set is added once `closed` was set under the lock. */
+    /* No set is added once INSTANCE_CLOSED was set under the lock. */
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++) {
         weir_set *set = instance_set(w, i);
         struct thread_ctx *ctx;
 
-        /* No waiter yet; a thread that prepares the set later sees `closed` itself. */
+        /* No waiter yet; a thread that prepares the set later sees INSTANCE_CLOSED itself. */
         if (!atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst))
             continue;
         ctx = thread_ctx_borrow(set);
@@ -373,13 +374,14 @@ weir *weir_close(weir *w)
         return instance_close_in_child(w);
     instance_lock(w);
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
-    atomic_store_explicit(&w->closed, 1, memory_order_seq_cst);
+    atomic_fetch_or_explicit(&w->state, INSTANCE_CLOSED, memory_order_seq_cst);
     pthread_mutex_unlock(&instance_wait(w)->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);
     instance_await_blocked(w);
     timer_thread_stop(w);
     wait_group_withdraw(w);
+    events_end(w);
     thread_ctx_detach(w);
     instance_unref(w, 1);
     return NULL;

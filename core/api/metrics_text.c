@@ -12,7 +12,8 @@
 enum scope {
     OF_SET,       /* a field of struct metrics_set */
     OF_STATS,     /* a field of struct weir_set_stats */
-    OF_WAITS,     /* the histogram there */
+    OF_WAITS,     /* the histogram of waits there */
+    OF_HOLDS,     /* and that of holds, if any was counted */
     OF_LIMIT,     /* a field of struct weir_limit_stats */
     OF_GAUGES,    /* of limits: what algorithms report as an amount */
     OF_DURATIONS, /* the same as a duration */
@@ -90,6 +91,8 @@ static const struct metric metrics_list[] = {
      OF_WAITS, 0},
     {"weir_wait_max_seconds", "gauge", "seconds", "The longest wait of a granted request.", NULL,
      STATS(wait_ns_max), OF_STATS, ENGINE_NOT},
+    {"weir_hold_seconds", "histogram", "seconds",
+     "How long acquisitions were held, of sets that count it.", NULL, 0, OF_HOLDS, 0},
     {"weir_wait_queue_age_seconds", "gauge", "seconds",
      "How long the first waiter has been waiting; 0 without waiters.", NULL, SET(wait_queue_age),
      OF_SET, 0},
@@ -236,16 +239,14 @@ static void metrics_of_set(struct text_out *out, const struct metric *metric,
     metrics_value(out, metric, metrics_field(of, at));
 }
 
-/* Bucket i holds waits below 2^i us, the last all others. An engine does not measure them. */
-static void metrics_waits(struct text_out *out, const struct metric *metric,
-                          const struct metrics_set *set)
+/* Bucket i of a histogram has times below 2^i us, the last all others. An engine measures none. */
+static void metrics_times(struct text_out *out, const struct metric *metric,
+                          const struct metrics_set *set, const uint64_t *histogram, uint64_t ns_sum)
 {
     uint64_t n = 0;
 
-    if (set->of_engine)
-        return;
     for (unsigned i = 0; i < WEIR_WAIT_BUCKETS; i++) {
-        n += set->stats.wait_histogram[i];
+        n += histogram[i];
         metrics_sample(out, metric, "_bucket");
         metrics_set_labels(out, set);
         text_out_string(out, ",le=\"");
@@ -259,12 +260,30 @@ static void metrics_waits(struct text_out *out, const struct metric *metric,
     }
     metrics_sample(out, metric, "_sum");
     metrics_set_labels(out, set);
-    metrics_value(out, metric, set->stats.wait_ns_sum);
+    metrics_value(out, metric, ns_sum);
     metrics_sample(out, metric, "_count");
     metrics_set_labels(out, set);
     text_out_string(out, "} ");
     text_out_number(out, n);
     text_out_char(out, '\n');
+}
+
+static void metrics_waits(struct text_out *out, const struct metric *metric,
+                          const struct metrics_set *set)
+{
+    if (!set->of_engine)
+        metrics_times(out, metric, set, set->stats.wait_histogram, set->stats.wait_ns_sum);
+}
+
+static void metrics_holds(struct text_out *out, const struct metric *metric,
+                          const struct metrics_set *set)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        n += set->stats.hold_histogram[i];
+    if (n)
+        metrics_times(out, metric, set, set->stats.hold_histogram, set->stats.hold_ns_sum);
 }
 
 static void metrics_of_limits(struct text_out *out, const struct metric *metric,
@@ -304,6 +323,8 @@ static void metrics_of_sets(struct text_out *out, const struct metric *metric,
 
         if (metric->scope == OF_WAITS)
             metrics_waits(out, metric, set);
+        else if (metric->scope == OF_HOLDS)
+            metrics_holds(out, metric, set);
         else if (metric->scope == OF_LIMIT)
             metrics_of_limits(out, metric, set);
         else if (metric->scope == OF_GAUGES || metric->scope == OF_DURATIONS)

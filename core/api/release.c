@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ends of acquisitions: cancellation, the slow path of release, and grants undone. */
+#include "api/request_events.h"
 #include "api/wait_group.h"
 
 #include "base/compiler.h"
@@ -8,6 +9,17 @@
 #include "set/set_ops.h"
 #include "wait/cq.h"
 #include <errno.h>
+
+/* Counts how long a HELD acquisition was held. */
+static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisition *acquisition)
+{
+    const weir_set *set = acquisition->set;
+    uint64_t granted_ns = record_load(&set_record(set, acquisition->record)->granted_ns);
+    uint64_t now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
+
+    counters_add_hold(counters_holds(thread_ctx_counters(ctx, set->number), set->limits.n),
+                      now_ns > granted_ns ? now_ns - granted_ns : 0);
+}
 
 static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                      bool unused)
@@ -22,6 +34,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     bool changes_set = false, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
+    if (set->limits.counts_holds && !unused)
+        acquisition_count_hold(ctx, acquisition);
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!args.amounts[i])
             continue;
@@ -151,6 +165,8 @@ int weir_cancel(weir_acquisition *acquisition)
         acquisition_signal_locked(acquisition);
     if (set->ops->winner)
         wait_group_withdraw(set->w);
+    else if (r == 0 && events_are_on(set->w))
+        acquisition_tell_cancel(acquisition);
     return r;
 }
 
@@ -220,6 +236,7 @@ int acquisition_release(weir_acquisition *acquisition)
 
     if (instance_is_forked(w)) {
         acquisition_close_fds(acquisition);
+        acquisition_drop_tag(acquisition);
         os_free(acquisition);
         return -ECHILD;
     }
@@ -227,6 +244,9 @@ int acquisition_release(weir_acquisition *acquisition)
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     if (acquisition->set->ops->winner)
         return acquisition_release_group(acquisition);
+    if (events_are_on(w))
+        acquisition_tell_release(acquisition, acquisition_state(acquisition),
+                                 acquisition->record && acquisition_is_unused(acquisition));
     ctx = thread_ctx_borrow(acquisition->set);
     if (acquisition->record)
         r = acquisition_end(ctx, acquisition);

@@ -12,20 +12,28 @@
 /* The request that NULL stands for: every limit with its default. */
 extern const struct weir_request request_default;
 
-/* Sizes of requests of earlier versions: without a subject, and without token and `within`. */
+/* Sizes of requests of earlier versions: without a subject, without token and `within`, without a
+ * trace. */
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 #define REQUEST_SIZE_NO_TOKEN   offsetof(struct weir_request, token)
+#define REQUEST_SIZE_NO_TRACE   offsetof(struct weir_request, traceparent)
 
 static inline bool request_size_is_known(const struct weir_request *request)
 {
     return request->size >= sizeof(*request) || request->size == REQUEST_SIZE_NO_SUBJECT ||
-           request->size == REQUEST_SIZE_NO_TOKEN;
+           request->size == REQUEST_SIZE_NO_TOKEN || request->size == REQUEST_SIZE_NO_TRACE;
+}
+
+/* Returns the `traceparent` of a valid request, or NULL. */
+static inline const char *request_traceparent(const struct weir_request *request)
+{
+    return request->size >= sizeof(*request) ? request->traceparent : NULL;
 }
 
 /* Returns the acquisition that a valid request is nested in; NULL: none. */
 static inline const weir_acquisition *request_within(const struct weir_request *request)
 {
-    return request->size >= sizeof(*request) ? request->within : NULL;
+    return request->size >= REQUEST_SIZE_NO_TRACE ? request->within : NULL;
 }
 
 static inline bool request_is_nested(const struct weir_request *request)
@@ -54,7 +62,7 @@ request_validate_plain(const struct weir_request *request)
     if (!request)
         return &request_default;
     if (request->size < sizeof(*request)) {
-        if (request->size != REQUEST_SIZE_NO_SUBJECT && request->size != REQUEST_SIZE_NO_TOKEN)
+        if (!request_size_is_known(request) || request_within(request))
             return NULL;
     } else if (request->within) {
         return NULL;
@@ -68,7 +76,7 @@ request_validate_plain(const struct weir_request *request)
 /* Returns the token of a request, or NULL. */
 static inline weir_token *request_token(const struct weir_request *request)
 {
-    return request->size >= sizeof(*request) ? request->token : NULL;
+    return request->size >= REQUEST_SIZE_NO_TRACE ? request->token : NULL;
 }
 
 /* Refuses a malformed request: says why in `retref`, and in the log once. Returns -EINVAL. */

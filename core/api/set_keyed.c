@@ -62,7 +62,7 @@ static uint64_t set_keyed_check_stalls(struct thread_ctx *ctx, weir_set *set)
 
 static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* a key set made later sees `closed` */
+    atomic_thread_fence(memory_order_seq_cst); /* a key set made later sees INSTANCE_CLOSED */
     for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++)
         set_shutdown(ctx, &key_set_by_number(keyed_of(set), i, NULL)->set);
     set_shutdown(ctx, set);

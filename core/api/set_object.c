@@ -57,6 +57,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     WEIR_INVARIANT(record_units(set->limits.n + ops->record_words) <= RECORD_UNITS_MAX);
     set->record_units = (uint8_t)record_units(set->limits.n + ops->record_words);
     limits_describe(&set->limits);
+    set->limits.counts_holds = plan->counts_holds;
     set->boottime = plan->boottime;
     /* For resources that are only counted, no time passes. */
     if (plan->boottime && (set->limits.has_waits || set->limits.has_opaque_resources))

@@ -73,7 +73,8 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
         .max_waiters = set->max_waiters,
         .flags = (set->strict ? WEIR_SET_STRICT : 0u) | (set->fair ? 0u : WEIR_SET_UNFAIR) |
                  (set->per_limit ? WEIR_SET_FAIR_PER_LIMIT : 0u) |
-                 (set->boottime ? WEIR_SET_BOOTTIME : 0u),
+                 (set->boottime ? WEIR_SET_BOOTTIME : 0u) |
+                 (set->limits.counts_holds ? WEIR_SET_HOLD_HISTOGRAM : 0u),
         .backend = shared                           ? "process"
                    : set->backend == BACKEND_REMOTE ? remote_engine_name(set)
                                                     : "thread",
@@ -104,6 +105,15 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
     return (int)set->limits.items[limit].settings_n;
 }
 
+/* Adds what one thread context has counted. */
+static void stats_sum(struct counters *counters, const weir_set *set, struct weir_set_stats *totals,
+                      struct weir_limit_stats *limits, uint32_t n)
+{
+    counters_sum(counters, totals, limits, n);
+    if (set->limits.counts_holds || set_is_shared(set)) /* of other processes, too */
+        counters_sum_holds(counters_holds(counters, set->limits.n), totals);
+}
+
 /* Adds what all thread contexts have counted for a private set. */
 static void stats_add_private(const weir_set *set, struct weir_set_stats *totals,
                               struct weir_limit_stats *limits, uint32_t n)
@@ -113,7 +123,7 @@ static void stats_add_private(const weir_set *set, struct weir_set_stats *totals
     pthread_mutex_lock(&w->lock);
     for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
         if (thread_ctx_is_prepared(ctx, set->number))
-            counters_sum(thread_ctx_counters(ctx, set->number), totals, limits, n);
+            stats_sum(thread_ctx_counters(ctx, set->number), set, totals, limits, n);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -128,7 +138,7 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
 
         /* All thread contexts ever used: their next owner continues the counters. */
         for (uint32_t i = 0; i < segment_threads_n(segment); i++)
-            counters_sum(segment_thread_counters(segment, i), totals, limits, n);
+            stats_sum(segment_thread_counters(segment, i), set, totals, limits, n);
         totals->held = set_holders_count(set);
         participant_check_name(set->participant, true);
         totals->nameless = participant_is_nameless(set->participant);

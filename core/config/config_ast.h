@@ -53,7 +53,7 @@ struct ast_subjects {
 struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
     struct config_value backend, lifetime, on_failure;
-    struct config_value timeout, max_wait, max_waiters, strict, fair, clock;
+    struct config_value timeout, max_wait, max_waiters, strict, fair, clock, hold_histogram;
     struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;

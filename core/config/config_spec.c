@@ -186,7 +186,7 @@ static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *sp
                           struct ast_set *ret)
 {
     const uint32_t fairness = WEIR_SET_UNFAIR | WEIR_SET_FAIR_PER_LIMIT;
-    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_BOOTTIME | fairness;
+    const uint32_t flags = WEIR_SET_STRICT | WEIR_SET_BOOTTIME | WEIR_SET_HOLD_HISTOGRAM | fairness;
     if (!spec->name)
         spec_complain(ast, "needs a name");
     ast->complaints->location.set = spec->name;
@@ -205,6 +205,7 @@ static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *sp
                      : (spec->flags & WEIR_SET_FAIR_PER_LIMIT) != 0 ? "per_limit"
                                                                     : NULL;
     ret->clock.text = (spec->flags & WEIR_SET_BOOTTIME) != 0 ? "boottime" : NULL;
+    ret->hold_histogram.text = (spec->flags & WEIR_SET_HOLD_HISTOGRAM) != 0 ? "true" : NULL;
     spec_copy_subjects(ast, spec->subjects, &ret->subjects);
     spec_copy_settings(ast, "config", spec->config, spec->config_n, CONFIG_ENTRIES_MAX,
                        &ret->config);

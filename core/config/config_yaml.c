@@ -92,6 +92,7 @@ static const struct schema set_schema = {
                FIELD(ast_set, strict),
                FIELD(ast_set, fair),
                FIELD(ast_set, clock),
+               FIELD(ast_set, hold_histogram),
                {.name = "subjects",
                 .kind = FIELD_MAPPING,
                 .offset = offsetof(struct ast_set, subjects),

@@ -2,7 +2,8 @@
 /*
  * The fingerprint of a set: what all processes that share it must agree on. It is a text, for
  * people and for programs that open the set without a configuration of their own, and a hash to
- * compare. Neither has what each process decides for itself: timeout, max_wait, strict, config.
+ * compare. Neither has what each process decides for itself: timeout, max_wait, strict,
+ * hold_histogram, config.
  */
 #ifndef WEIR_CORE_CONFIG_FINGERPRINT_H
 #define WEIR_CORE_CONFIG_FINGERPRINT_H

@@ -78,6 +78,7 @@ struct set_plan {
     uint64_t timeout_ns, max_wait_ns; /* WEIR_FOREVER: none */
     uint32_t max_waiters;             /* 0: no bound */
     bool strict;
+    bool counts_holds; /* hold_histogram */
     enum fairness fair;
     enum backend backend;
     enum on_failure on_failure;

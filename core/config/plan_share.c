@@ -113,6 +113,7 @@ static int share_copy(const struct set_plan *plan, struct set_plan *ret)
                              .max_wait_ns = plan->max_wait_ns,
                              .max_waiters = plan->max_waiters,
                              .strict = plan->strict,
+                             .counts_holds = plan->counts_holds,
                              .fair = plan->fair,
                              .backend = BACKEND_THREAD};
     ret->name = os_strdup(plan->name);

@@ -85,6 +85,8 @@ static void resolve_set_fields(struct resolver *resolver, const struct ast_set *
     resolve_set_timeout(resolver, "timeout", &ast->timeout, &plan->timeout_ns);
     resolve_set_timeout(resolver, "max_wait", &ast->max_wait, &plan->max_wait_ns);
     value_read_boolean(resolver->complaints, "strict", &ast->strict, &plan->strict);
+    value_read_boolean(resolver->complaints, "hold_histogram", &ast->hold_histogram,
+                       &plan->counts_holds);
     resolve_set_fairness(resolver, ast, plan);
     value_read_number(resolver->complaints, "max_waiters", &ast->max_waiters, UNITS_AMOUNT, 1,
                       UINT32_MAX, &waiters);

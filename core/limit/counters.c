@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Adds waits to the counters of one thread, and sums the counters of all. */
+/* Adds waits and holds to the counters of one thread, and sums the counters of all. */
 #include "limit/counters.h"
 
 static uint64_t counter_load(const _Atomic uint64_t *counter)
@@ -7,22 +7,44 @@ static uint64_t counter_load(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* Returns the number of bits of the wait in whole microseconds, at most the last bucket. */
-static unsigned counters_wait_bucket(uint64_t wait_ns)
+/* Returns the number of bits of the time in whole microseconds, at most the last bucket. */
+static unsigned counters_bucket(uint64_t ns)
 {
-    uint64_t us = wait_ns / 1000;
+    uint64_t us = ns / 1000;
     unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 
     return bucket < WEIR_WAIT_BUCKETS ? bucket : WEIR_WAIT_BUCKETS - 1;
 }
 
+/* Adds a time to its bucket, and raises the sum and the maximum. */
+static void counters_add_time(_Atomic uint64_t *histogram, _Atomic uint64_t *sum,
+                              _Atomic uint64_t *max, uint64_t ns)
+{
+    counter_add(sum, ns);
+    counter_add(&histogram[counters_bucket(ns)], 1);
+    if (ns > counter_load(max))
+        atomic_store_explicit(max, ns, memory_order_relaxed);
+}
+
 void counters_add_wait(struct counters *counters, uint64_t wait_ns)
 {
     counter_add(&counters->granted_waited, 1);
-    counter_add(&counters->wait_ns_sum, wait_ns);
-    counter_add(&counters->wait_histogram[counters_wait_bucket(wait_ns)], 1);
-    if (wait_ns > counter_load(&counters->wait_ns_max))
-        atomic_store_explicit(&counters->wait_ns_max, wait_ns, memory_order_relaxed);
+    counters_add_time(counters->wait_histogram, &counters->wait_ns_sum, &counters->wait_ns_max,
+                      wait_ns);
+}
+
+void counters_add_hold(struct hold_counters *holds, uint64_t hold_ns)
+{
+    counters_add_time(holds->histogram, &holds->ns_sum, &holds->ns_max, hold_ns);
+}
+
+void counters_sum_holds(const struct hold_counters *holds, struct weir_set_stats *totals)
+{
+    totals->hold_ns_sum += counter_load(&holds->ns_sum);
+    if (counter_load(&holds->ns_max) > totals->hold_ns_max)
+        totals->hold_ns_max = counter_load(&holds->ns_max);
+    for (unsigned i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        totals->hold_histogram[i] += counter_load(&holds->histogram[i]);
 }
 
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,

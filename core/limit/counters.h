@@ -10,12 +10,19 @@
 #include "base/compiler.h"
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <weir/set.h>
 
 struct limit_counters {
     _Atomic uint64_t granted, refused, refunded, overused;
     _Atomic uint64_t leased; /* no counter: units leased and not granted yet (lease.h) */
+};
+
+/* How long released acquisitions were held; in a segment, and in memory of sets that count it. */
+struct hold_counters {
+    _Atomic uint64_t ns_sum, ns_max;
+    _Atomic uint64_t histogram[WEIR_WAIT_BUCKETS];
 };
 
 struct counters {
@@ -25,8 +32,21 @@ struct counters {
     _Atomic uint64_t refused_impossible, refused_unknown, refused_deadlock;
     _Atomic uint64_t wait_ns_sum, wait_ns_max;
     _Atomic uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
-    struct limit_counters limits[];
+    struct limit_counters limits[]; /* struct hold_counters follows them, if there is one */
 };
+
+/* Returns the size of the counters of a set with `limits_n` limits, bytes. */
+static inline size_t counters_size(uint32_t limits_n, bool has_holds)
+{
+    return sizeof(struct counters) + limits_n * sizeof(struct limit_counters) +
+           (has_holds ? sizeof(struct hold_counters) : 0);
+}
+
+/* Returns how long acquisitions were held, of counters that have it. */
+static inline struct hold_counters *counters_holds(struct counters *counters, uint32_t limits_n)
+{
+    return (struct hold_counters *)(void *)(counters->limits + limits_n);
+}
 
 WEIR_ALWAYS_INLINE void counter_add(_Atomic uint64_t *counter, uint64_t n)
 {
@@ -49,6 +69,8 @@ WEIR_ALWAYS_INLINE void counters_add_grant(struct counters *counters, const uint
 
 /* Counts a wait of `wait_ns` that ended with a grant. */
 void counters_add_wait(struct counters *counters, uint64_t wait_ns);
+/* Counts an acquisition that was released after `hold_ns`. */
+void counters_add_hold(struct hold_counters *holds, uint64_t hold_ns);
 
 /* Returns how many waits the thread of these counters has ended, but for cancellations. Any thread.
  */
@@ -59,8 +81,9 @@ static inline uint64_t counters_decided(const struct counters *counters)
            atomic_load_explicit(&counters->refused_max_wait, memory_order_relaxed);
 }
 
-/* Adds `counters`, of a set with `limits_n` limits, to the totals. Any thread. */
+/* Adds `counters` to the totals, and those of the first `limits_n` limits. Any thread. */
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n);
+void counters_sum_holds(const struct hold_counters *holds, struct weir_set_stats *totals);
 
 #endif

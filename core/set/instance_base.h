@@ -17,6 +17,7 @@
 #include "shm/region.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <weir/event.h>
 #include <weir/weir.h>
 
 /* Free records of one size that no thread context has. */
@@ -27,11 +28,23 @@ struct record_depot {
 
 _Static_assert(CLOCK_MAX_NS < GRANT_MARKER, "an instant is never taken for a marker");
 
+/* States of an instance, bits. */
+enum {
+    INSTANCE_CLOSED = 1u << 0,
+    INSTANCE_LISTENED = 1u << 1 /* there is a listener, or was just now (events.h) */
+};
+
+/* A listener and how many threads are inside it. */
+struct event_listener {
+    struct weir_listener listener; /* `event` NULL: none */
+    _Atomic uint32_t inside;
+};
+
 struct weir {
     /* Held by: the opener until weir_close, threads that have a context, pools, acquisitions. */
     _Atomic uint64_t references;
-    _Atomic uint32_t closed;
-    uint8_t *fork_page; /* first byte 1; 0 in a forked child */
+    _Atomic uint32_t state; /* INSTANCE_* */
+    uint8_t *fork_page;     /* first byte 1; 0 in a forked child */
     struct clock clock;
     struct log_sink log;
     uint64_t seed;
@@ -53,6 +66,11 @@ struct weir {
     struct thread_ctx *idle_ctxs;                    /* those without a thread */
     struct record_depot depot[RECORD_UNITS_MAX + 1]; /* by size in units */
 
+    /* Owner of the places: events.c. */
+    struct event_listener listeners[2];
+    _Atomic uint32_t listener;     /* the current one */
+    _Atomic bool listener_changes; /* a thread is setting it */
+
     struct remote_engine *engines; /* that keep sets (remote/) */
 
     struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
@@ -67,7 +85,13 @@ static inline bool instance_is_forked(const weir *w)
 /* Relaxed: a late reading only makes the call one that came before weir_close. */
 static inline bool instance_is_closed(weir *w)
 {
-    return atomic_load_explicit(&w->closed, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&w->state, memory_order_relaxed) & INSTANCE_CLOSED;
+}
+
+/* Returns true if the instance is neither closed nor listened to. Relaxed: as above. */
+static inline bool instance_is_plain(weir *w)
+{
+    return atomic_load_explicit(&w->state, memory_order_relaxed) == 0;
 }
 
 /* Returns true if the context is the calling thread's, or the spare one, or was never bound to a

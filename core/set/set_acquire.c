@@ -307,19 +307,20 @@ static uint64_t set_acquire_waiting_word(const weir_set *set, uint32_t record)
 }
 
 /*
- * Cancels a wait in a private set of a closed instance. The commit, `closed` and the fence in B are
- * seq_cst:
+ * Cancels a wait in a private set of a closed instance. The commit, INSTANCE_CLOSED and the fence
+ * in B are seq_cst:
  * 1. A commits the version with its record.
- * 2. A loads `closed`, here.
- * 3. B (weir_close) stores `closed`.
+ * 2. A loads INSTANCE_CLOSED, here.
+ * 3. B (weir_close) stores INSTANCE_CLOSED.
  * 4. B passes the fence of set_shutdown() and reads the state word.
  *
- * Either B finds the record, or A finds `closed`.
+ * Either B finds the record, or A finds INSTANCE_CLOSED.
  */
 static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                       uint64_t word)
 {
-    if (set_is_shared(set) || !atomic_load_explicit(&set->w->closed, memory_order_seq_cst))
+    if (set_is_shared(set) ||
+        !(atomic_load_explicit(&set->w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
         return 1;
     if (!set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;

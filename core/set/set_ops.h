@@ -12,10 +12,17 @@
 
 #include "base/siphash.h"
 #include "set/set.h"
+#include <weir/event.h>
 #include <weir/pool.h>
 
 struct set_plan;
 struct weir_error;
+
+/* What a request says of itself besides its amounts. */
+struct event_tag {
+    struct weir_trace trace; /* trace_id all 0: none */
+    uint64_t subject;        /* hash; 0: none */
+};
 
 /* One call that asks a set for something, as the layers pass it on. */
 struct acquire_op {
@@ -25,6 +32,8 @@ struct acquire_op {
     struct key_digest key;      /* of the subject, by set_ops.identify */
     uint32_t within;            /* record that the request is nested in; 0: none */
     weir_set **acquisition_set; /* where the acquisition says which set it is of; or NULL */
+    bool is_observed;           /* events are told of it; `tag` is filled in */
+    struct event_tag tag;
     struct weir_refusal *retref;
     struct decision decision;
     uint64_t amounts[WEIR_LIMITS_MAX];

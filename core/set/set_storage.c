@@ -25,8 +25,7 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         .sizes = {.block_class = set->block_class,
                   .record_units = set->record_units,
                   .limits_n = set->limits.n,
-                  .counters_size = (uint32_t)(sizeof(struct counters) +
-                                              set->limits.n * sizeof(struct limit_counters)),
+                  .counters_size = (uint32_t)counters_size(set->limits.n, true),
                   .keys_max = storage->keys_max,
                   .key_sets_max = storage->key_sets_max},
         .initial_state = content,

@@ -260,7 +260,7 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
         return -ENOMEM;
     if (set_is_shared(set))
         return thread_ctx_join_shared(ctx, set);
-    counters = os_alloc(1, sizeof(*counters) + set->limits.n * sizeof(counters->limits[0]));
+    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds));
     if (!counters)
         return -ENOMEM;
     ctx->set_ctxs[set->number] = (struct thread_set_ctx){

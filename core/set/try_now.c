@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path as the first step of set_acquire() and set_release(), for every set. */
 #include "set/try_now.h"
+#include "set/events.h"
 #include "set/inline_state.h"
 
 #include "limit/counters.h"
@@ -68,8 +69,11 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
                     enum wait_mode mode, struct decision *ret)
 {
     /* Another thread may complete and release the grant of a request that can wait. */
-    struct try_grant grant = {
-        .amounts = amounts, .record = record, .is_owner = mode == MODE_PROBE || mode == MODE_TRY};
+    struct try_grant grant = {.amounts = amounts,
+                              .record = record,
+                              .is_owner = mode == MODE_PROBE || mode == MODE_TRY,
+                              .is_dated =
+                                  record && (set->limits.counts_holds || events_are_on(set->w))};
     enum try_result result = try_now_dispatch(ctx, set, &grant);
     int r = ACQUIRE_RETRY;
 

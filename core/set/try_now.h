@@ -48,6 +48,7 @@ struct try_grant {
     uint32_t record; /* FREE, becomes HELD; 0: none */
     bool is_owner;   /* no other thread completes the grant of the record and releases it */
     bool is_cached;  /* the record is a cached one, without amount and thread */
+    bool is_dated;   /* its time matters, even if nothing is decided by it; not on the fast path */
     uint64_t now_ns; /* result: time of the decision */
     /* Results of REPR_INLINE: the word that was read, INFLATED_BIT if it was inflated or invalid;
      * and when a refused request would be granted. */
@@ -100,15 +101,16 @@ WEIR_ALWAYS_INLINE uint64_t inline_deflated_ns(const weir_set *set)
 
 /*
  * Returns the timestamp of the decision. A counted resource in the state word does not depend on
- * time: there the coarse clock suffices, as `granted_ns` is informational. Its result is raised to
- * the deflation if that came after the tick.
+ * time: there the coarse clock suffices, as `granted_ns` is informational, unless the grant
+ * `is_dated`. Its result is raised to the deflation if that came after the tick.
  */
-WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const weir_set *set)
+WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const weir_set *set,
+                                                     bool is_dated)
 {
     struct weir_instant at = {0};
     uint64_t deflated_ns;
 
-    if (repr != REPR_INLINE || set->limits.items->algorithm)
+    if (repr != REPR_INLINE || set->limits.items->algorithm || is_dated)
         return clock_instant(&set->w->clock, set->limits.clock_needs);
     at.now_ns = clock_now_coarse(&set->w->clock);
     deflated_ns = inline_deflated_ns(set);
@@ -119,15 +121,15 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const
 
 /* Prepares for a grant, and returns its timestamp. */
 WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr, bool shared,
-                                                     const weir_set *set)
+                                                     const weir_set *set, bool is_dated)
 {
     struct weir_instant at;
 
     if (repr == REPR_INLINE)
-        return try_now_clock(repr, set);
+        return try_now_clock(repr, set, is_dated);
     if (!shared)
         contention_yield(region_block(set->region, set->head_unit));
-    at = try_now_clock(repr, set);
+    at = try_now_clock(repr, set, is_dated);
     version_prefetch(set->region, set->head_unit);
     return at;
 }
@@ -320,7 +322,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
 {
-    struct weir_instant at = try_now_begin(repr, shared, set);
+    struct weir_instant at = try_now_begin(repr, shared, set, grant->is_dated);
     uint64_t content[STACK_VERSION_WORDS];
     struct stack_version version = {.content = content};
     struct acq_record *r = NULL;

@@ -37,9 +37,11 @@ struct weir_acquisition {
     bool strict;
     _Atomic bool observed; /* the caller knows of the grant: it cannot be canceled */
     bool amounts_differ;   /* an amount used differs from the amount acquired */
+    bool awaits_event;     /* it waits, or has: its decision is to be told (request_events.h) */
     /* fast_path.c: bit i: limit i has the only key requested; 0: unknown. */
     uint8_t named_limits;
     uint64_t updated_limits; /* bit i: limit i */
+    struct event_tag *tag;   /* for events, owned; NULL: none */
     union {
         weir_acquisition *next; /* in a thread context's cache; among those to be withdrawn */
         /* Completion queue that has yet to hand it out, else NULL; owner: that queue's lock. */

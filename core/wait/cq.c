@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "base/invariant.h"
 #include "os/os.h"
+#include "set/events.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -430,6 +431,15 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
     thread_ctx_return(ctx);
 }
 
+/* Returns what a submission is told to have ended with as its queue is closed. */
+static int cq_end_result(const struct cq_snapshot *snapshot)
+{
+    enum record_state state = record_state(waiter_word(snapshot->set->w, snapshot->record));
+
+    return state == RECORD_WAITING || state == RECORD_HELD ? -ECANCELED
+                                                           : acquisition_result_of(state);
+}
+
 weir_queue *weir_queue_close(weir_queue *queue)
 {
     uint32_t bucket = 0;
@@ -445,8 +455,12 @@ weir_queue *weir_queue_close(weir_queue *queue)
         return NULL;
     }
     cq_ring_end(queue);
-    while (cq_drop_any(queue, &bucket, &snapshot))
+    while (cq_drop_any(queue, &bucket, &snapshot)) {
+        if (snapshot.is_exclusive && events_are_on(w) && !snapshot.set->ops->winner)
+            event_tell_decision(snapshot.set, waiter_record(w, snapshot.record),
+                                cq_end_result(&snapshot), NULL, NULL, NULL);
         cq_end_submission(&snapshot);
+    }
     atomic_store_explicit(&queue->pending, 0, memory_order_seq_cst);
     wake_fd_await_users(&queue->timer.wake_fd);
     cq_put(queue);

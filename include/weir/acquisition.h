@@ -85,6 +85,14 @@ struct weir_request {
      * the set of the acquisition is chosen.
      */
     const weir_acquisition *within;
+    /*
+     * The value of the `traceparent` header (W3C Trace Context) of what the request is made for;
+     * the caller's. Events of the request and of its acquisition have what it says (event.h). It is
+     * read only if one is told: a malformed one counts as none, as that standard asks, and
+     * refuses no request. NULL: none. A submission to a completion queue that hands out no
+     * acquisition has it in its events until it waits.
+     */
+    const char *traceparent;
 };
 #define WEIR_SUBJECT_MAX ((size_t)4096)
 

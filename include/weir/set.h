@@ -65,7 +65,13 @@ enum {
      * such a set looks at its waiters one by one, and the wait queue has no forecast that is kept:
      * so it is for short wait queues.
      */
-    WEIR_SET_FAIR_PER_LIMIT = 1u << 4
+    WEIR_SET_FAIR_PER_LIMIT = 1u << 4,
+    /*
+     * How long acquisitions are held is counted (`hold_histogram: true`): hold_histogram and what
+     * is beside it in weir_set_stats. Each grant and each release of the set reads the clock then,
+     * and neither takes the fastest path.
+     */
+    WEIR_SET_HOLD_HISTOGRAM = 1u << 5
 };
 
 /*
@@ -90,10 +96,10 @@ struct weir_subjects_spec {
  * "thread": in the memory of the process, for all its threads, as long as the instance.
  *
  * "process": in a segment, a file of the user. All processes that define a set of this name share
- * it. Their definitions must be equal except for timeout_ns, max_wait_ns, WEIR_SET_STRICT and
- * config, which each process has for itself; any other difference is refused. Lifetime "boot": the
- * segment stays, with its counts, until it is removed or the machine is restarted. "users": it
- * vanishes when the last process that uses it closes its instance.
+ * it. Their definitions must be equal except for timeout_ns, max_wait_ns, WEIR_SET_STRICT,
+ * WEIR_SET_HOLD_HISTOGRAM and config, which each process has for itself; any other difference is
+ * refused. Lifetime "boot": the segment stays, with its counts, until it is removed or the machine
+ * is restarted. "users": it vanishes when the last process that uses it closes its instance.
  */
 struct weir_set_spec {
     size_t size;                          /* sizeof(struct weir_set_spec) */
@@ -113,8 +119,8 @@ struct weir_set_spec {
 #define WEIR_LIMITS_MAX 64
 
 /*
- * Wait times are counted in buckets: bucket i holds waits below 2^i µs (and not below 2^(i-1) µs),
- * the last all others.
+ * Times of waits and holds are counted in buckets: bucket i has those below 2^i µs (and not below
+ * 2^(i-1) µs), the last all others.
  */
 #define WEIR_WAIT_BUCKETS 32
 
@@ -182,6 +188,16 @@ struct weir_set_stats {
                                 without those of weir_take; else 0 */
     uint64_t granted_alone;  /* of those granted, by this process alone, as the engine that keeps
                                 the set was away (on_failure: open, local_share) */
+    /*
+     * How long acquisitions were held, from the grant to weir_release: of those that were released
+     * with WEIR_SET_HOLD_HISTOGRAM. The sum of the buckets is how many. Undone grants are not
+     * among them, nor are what weir_take took, acquisitions of nothing, and what a process held
+     * that ended without a release. A reservation is held from its time on. What weir_return left
+     * counts once, from the grant to its release.
+     */
+    uint64_t hold_histogram[WEIR_WAIT_BUCKETS];
+    uint64_t hold_ns_sum;
+    uint64_t hold_ns_max;
 };
 
 /* One acquisition that is held or waits. */

@@ -11,6 +11,7 @@
 #include <weir/acquisition.h>
 #include <weir/clock.h>
 #include <weir/error.h>
+#include <weir/event.h>
 #include <weir/http.h>
 #include <weir/instance.h>
 #include <weir/metrics.h>

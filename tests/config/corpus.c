@@ -55,14 +55,14 @@ static void print_set(FILE *out, const struct set_plan *set)
     static const char *const policies[] = {"oldest", "random", "none"};
     static const char *const refunds[] = {"", ", refunds", ", refunds strictly"};
     char buffer[2][UNITS_TEXT_MAX];
-    fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s%s\n", set->name,
+    fprintf(out, "set %s: timeout %s, max_wait %s, max_waiters %u%s%s%s%s%s%s\n", set->name,
             span(set->timeout_ns, buffer[0]), span(set->max_wait_ns, buffer[1]), set->max_waiters,
             set->strict ? ", strict" : "",
             set->fair == FAIR_NO          ? ", unfair"
             : set->fair == FAIR_PER_LIMIT ? ", fair per limit"
                                           : "",
-            set->boottime ? ", boottime" : "", set->backend == BACKEND_PROCESS ? ", process" : "",
-            set->while_used ? ", users" : "");
+            set->boottime ? ", boottime" : "", set->counts_holds ? ", hold_histogram" : "",
+            set->backend == BACKEND_PROCESS ? ", process" : "", set->while_used ? ", users" : "");
     if (set->keyed.max_keys != 0)
         fprintf(out, "  subjects: max %s, memory %s, evict %s\n",
                 units_format(UNITS_AMOUNT, set->keyed.max_keys, buffer[0]),

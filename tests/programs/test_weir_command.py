@@ -190,7 +190,8 @@ class Check(Directory):
         self.assertEqual(got["complaints"], [])
         self.assertEqual(got["sets"], [
             {"name": "east", "backend": "thread", "timeout_ns": 30 * 10**9, "max_waiters": 9,
-             "strict": False, "fair": True, "per_limit": False, "clock": "monotonic", "limits": [
+             "strict": False, "fair": True, "per_limit": False, "clock": "monotonic",
+             "hold_histogram": False, "limits": [
                 {"type": "call", "key": "call_count", "algorithm": "gcra", "capacity": 100,
                  "settings": {"capacity": "100", "window": "60s"}},
                 {"type": "rate", "key": "tokens", "algorithm": "token_bucket", "capacity": 7,
@@ -198,7 +199,7 @@ class Check(Directory):
                 {"type": "resource", "key": "connections", "algorithm": None, "capacity": 10,
                  "settings": {"capacity": "10"}}]},
             {"name": "plain", "backend": "thread", "strict": False, "fair": True, "per_limit": False,
-             "clock": "monotonic", "limits": []}])
+             "clock": "monotonic", "hold_histogram": False, "limits": []}])
         self.assertEqual(got["pools"], [{"name": "both", "balancer": "round_robin", "try": "one",
                                          "wait": "picked", "sets": ["east", "plain"]}])
 

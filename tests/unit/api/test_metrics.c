@@ -105,6 +105,32 @@ static void what_happened_is_counted(void **state)
     world_close();
 }
 
+/* Holds appear with the first that was counted. */
+static void holds_are_written_where_they_are_counted(void **state)
+{
+    weir_acquisition *a;
+    const char *now;
+
+    (void)state;
+    world_open(
+        "version: 1\nsets:\n"
+        "  a: { hold_histogram: true, limits: [ { type: resource, key: r, capacity: 2 } ] }\n"
+        "  b: { limits: [ { type: resource, key: r, capacity: 2 } ] }\n",
+        "a");
+    a = granted(NULL);
+    assert_none(metrics(WEIR_METRICS_OPENMETRICS), "weir_hold_seconds_count");
+    world.now += 5 * SECOND;
+    release(a);
+    now = metrics(WEIR_METRICS_OPENMETRICS);
+    assert_line(now, "weir_hold_seconds_count{set=\"a\",backend=\"thread\"} 1");
+    assert_line(now, "weir_hold_seconds_sum{set=\"a\",backend=\"thread\"} 5");
+    assert_line(now, "weir_hold_seconds_bucket{set=\"a\",backend=\"thread\",le=\"4.194304\"} 0");
+    assert_line(now, "weir_hold_seconds_bucket{set=\"a\",backend=\"thread\",le=\"8.388608\"} 1");
+    assert_line(now, "weir_wait_seconds_count{set=\"b\",backend=\"thread\"} 0");
+    assert_none(now, "weir_hold_seconds_count{set=\"b\"");
+    world_close();
+}
+
 static void subjects_are_summed(void **state)
 {
     struct weir_request *request = ASK({"call_count", 2});
@@ -287,6 +313,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         leak_checked_test(what_happened_is_counted),
+        leak_checked_test(holds_are_written_where_they_are_counted),
         leak_checked_test(subjects_are_summed),
         leak_checked_test(picks_are_of_all_handles),
         leak_checked_test(an_engine_is_counted_and_not_asked),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters: every field of weir_set_stats and weir_limit_stats; the histogram; holders. */
+/* Counters: every field of weir_set_stats and weir_limit_stats; the histograms of waits and holds.
+ */
 #include "lib/world.h"
 #include "limit/counters.h"
 #include <pthread.h>
@@ -189,6 +190,165 @@ static void the_last_bucket_holds_all_others(void **state)
     free(counters);
 }
 
+#define RELEASES_COUNTED(s) counted((s).hold_histogram)
+
+static uint64_t counted(const uint64_t *histogram)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        n += histogram[i];
+    return n;
+}
+
+/* By the fast path's kinds of sets, by one with several limits, and by one with subjects. */
+static const char *const held_sets[] = {
+    SLOT,
+    CALL,
+    CALL "," SLOT,
+};
+
+static struct weir_request *of_a_subject(struct weir_request *request)
+{
+    request->subject = "s";
+    request->subject_size = 1;
+    return request;
+}
+
+/* Each time from a grant to its release is in one bucket, to the nanosecond in the sum: at once, as
+ * well, where a decision needs no clock. */
+static void holds_are_counted_from_grant_to_release(void **state)
+{
+    static const uint64_t holds_ns[] = {0, 999, 1000, 4000, 1024000, 3 * SECOND};
+    static const unsigned buckets[] = {0, 0, 1, 3, 11, 22};
+    char fields[512];
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        struct weir_set_stats before;
+        uint64_t sum = 0;
+
+        snprintf(fields, sizeof(fields), "hold_histogram: true, %slimits: [ %s ]",
+                 i % 2 ? "subjects: { max: 10 }, " : "", held_sets[i / 2]);
+        world_set(fields);
+        for (size_t j = 0; j < sizeof(buckets) / sizeof(*buckets); j++) {
+            weir_acquisition *a = granted(of_a_subject(ASK_DEFAULTS));
+
+            before = stats();
+            world.now += holds_ns[j];
+            sum += holds_ns[j];
+            release(a);
+            before.hold_histogram[buckets[j]]++;
+            assert_memory_equal(before.hold_histogram, stats().hold_histogram,
+                                sizeof(before.hold_histogram));
+            assert_int_equal(stats().hold_ns_sum, sum);
+            assert_int_equal(stats().hold_ns_max, holds_ns[j]);
+            advance(6 * SECOND);
+        }
+        world_close();
+    }
+}
+
+/* A waiter's hold begins with its grant. */
+static void a_hold_does_not_include_the_wait(void **state)
+{
+    weir_acquisition *a, *b;
+
+    (void)state;
+    world_set("hold_histogram: true, limits: [ { type: resource, key: r, capacity: 1 } ]");
+    a = granted(NULL);
+    b = pending(NULL);
+    world.now += 5000;
+    release(a);
+    world.now += 300;
+    assert_int_equal(weir_acquisition_result(b), 0);
+    release(b);
+    assert_int_equal(stats().hold_ns_sum, 5300);
+    assert_int_equal(stats().hold_ns_max, 5000);
+    world_close();
+}
+
+/* What was not held for work is not counted; nor is anything of a set that does not say so. */
+static void only_holds_are_counted(void **state)
+{
+    weir_acquisition *a, *b;
+    uint64_t at_ns;
+
+    (void)state;
+    world_set("hold_histogram: true, limits: [ " CALL "," SLOT " ]");
+    assert_int_equal(take(ASK({"r", 0})), 0);
+    a = granted(ASK({"r", 2}));
+    b = pending(ASK({"r", 1}));
+    release(b);
+    b = pending(ASK({"r", 1}));
+    world.now += 1000;
+    release(a); /* counts */
+    release(b); /* undone: its grant was not seen */
+    a = granted(ASK({"r", 0}, {"call_count", 0}));
+    release(a); /* of nothing */
+    assert_int_equal(reserve(ASK({"r", 0}, {"call_count", 6}), &a, &at_ns), 0);
+    release_used(a, "call_count", 6); /* before its time: it counts, as held for no time */
+    assert_int_equal(RELEASES_COUNTED(stats()), 2);
+    assert_int_equal(stats().hold_histogram[0], 1);
+    assert_int_equal(stats().hold_ns_sum, 1000);
+    world_close();
+
+    world_limits(SLOT);
+    a = granted(NULL);
+    world.now += 1000;
+    release(a);
+    assert_int_equal(RELEASES_COUNTED(stats()), 0);
+    assert_int_equal(stats().hold_ns_sum, 0);
+    world_close();
+}
+
+/* What a part leaves is held on, from the same grant. */
+static void a_part_that_returns_early_counts_with_the_rest(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    world_set("hold_histogram: true, limits: [ " SLOT " ]");
+    a = granted(ASK({"r", 2}));
+    world.now += 100;
+    assert_int_equal(weir_return(a, "r", 1), 0);
+    world.now += 100;
+    release(a);
+    assert_int_equal(RELEASES_COUNTED(stats()), 1);
+    assert_int_equal(stats().hold_ns_sum, 200);
+    world_close();
+}
+
+/* A process that counts shares a set with one that does not; both see what was counted. */
+static void each_process_counts_for_itself(void **state)
+{
+    static const char *const texts[] = {
+        "version: 1\nsets: { main: { backend: process, limits: [ " SLOT " ] } }",
+        "version: 1\nsets: { main: { backend: process, hold_histogram: true, limits: [ " SLOT
+        " ] } }"};
+    struct weir_set_stats seen = {.size = sizeof(seen)};
+    struct weir_options options = {.size = sizeof(options), .text = texts[0]};
+    weir_acquisition *a = NULL;
+    weir_pool *pool;
+    weir *w;
+
+    (void)state;
+    world_open(texts[1], "main");
+    options.process_dir = world_directory();
+    release(granted(NULL)); /* before the other: its clock is ahead */
+    assert_int_equal(weir_open(&w, &options, NULL), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "main", 0, NULL), 0);
+    assert_int_equal(weir_try_acquire(pool, NULL, &a, NULL), 0);
+    assert_int_equal(weir_release(&a), 0);
+    assert_int_equal(weir_set_stats(weir_pool_set(pool, 0), &seen, NULL, 0), 1);
+    assert_int_equal(seen.released, 2);
+    assert_int_equal(RELEASES_COUNTED(seen), 1);
+    assert_int_equal(RELEASES_COUNTED(stats()), 1);
+    weir_pool_close(pool);
+    weir_close(w);
+    world_close();
+}
+
 static void *take_100(void *unused)
 {
     for (int i = 0; i < 100; i++)
@@ -257,6 +417,11 @@ int main(void)
         leak_checked_test(limits_count_units),
         leak_checked_test(the_histogram_counts_by_powers_of_two),
         leak_checked_test(the_last_bucket_holds_all_others),
+        leak_checked_test(holds_are_counted_from_grant_to_release),
+        leak_checked_test(a_hold_does_not_include_the_wait),
+        leak_checked_test(only_holds_are_counted),
+        leak_checked_test(a_part_that_returns_early_counts_with_the_rest),
+        leak_checked_test(each_process_counts_for_itself),
         leak_checked_test(counters_of_all_threads_add_up),
         leak_checked_test(sizes_and_counts_are_checked),
         leak_checked_test(available_follows_the_clock),

@@ -38,6 +38,8 @@ static struct {
     struct weir_subjects_stats subjects;
     struct weir_setting settings[8];
     struct weir_completion completion;
+    struct weir_listener listener;
+    struct weir_trace trace;
     siginfo_t siginfo;
     const char *names[4];
     uint64_t amounts[4], at_ns;
@@ -51,6 +53,12 @@ static struct {
     weir_acquisition *acquisition;
     weir_token *token;
 } made;
+
+static void hear(void *userdata, const struct weir_event *event)
+{
+    (void)userdata;
+    assert_non_null(event);
+}
 
 static int stop_at_plugin(void *userdata, const struct weir_plugin_info *info)
 {
@@ -141,6 +149,8 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_clock_in_use, (P(0, world.w)), WEIR_CLOCK_DEFAULT)                                   \
     CALL(weir_now, (P(0, world.w)), 0)                                                             \
     CALL(weir_metrics_write, (P(0, world.w), 0, P(1, drop), P(2, &right)), -EINVAL, -EINVAL, 0)    \
+    CALL(weir_listen, (P(0, world.w), P(1, &right.listener)), -EINVAL, 0)                          \
+    CALL(weir_trace_parse, (P(0, "00-"), P(1, &right.trace)), -EINVAL, -EINVAL)                    \
     CALL(weir_tick, (P(0, world.w)), -EINVAL)                                                      \
     CALL(weir_due_at, (P(0, world.w), P(1, &right.at_ns)), -EINVAL, -EINVAL)                       \
     CALL(weir_open, (P(0, &made.w), P(1, &right.options), P(2, &right.error)), -EINVAL, 0, 0)      \
@@ -247,6 +257,7 @@ static void make_right(void)
     memset(&right, 0, sizeof(right));
     memset(&made, 0, sizeof(made));
     right.options = (struct weir_options){.size = sizeof(right.options), .text = text};
+    right.listener = (struct weir_listener){.size = sizeof(right.listener), .event = hear};
     right.admin =
         (struct weir_options){.size = sizeof(right.admin), .process_dir = world_directory()};
     right.spec = (struct weir_pool_spec){.size = sizeof(right.spec), .sets = &set, .sets_n = 1};

@@ -245,7 +245,7 @@ static void test_arrays(void **state)
         {.size = sizeof(*sets), .name = "a", .limits_n = 1},
         {.size = sizeof(*sets), .name = "b", .limits = limits, .limits_n = WEIR_LIMITS_MAX + 1},
         {.size = sizeof(*sets), .name = "c", .config = half, .config_n = 2},
-        {.size = sizeof(*sets), .name = "d", .flags = 32},
+        {.size = sizeof(*sets), .name = "d", .flags = 64},
         {.size = sizeof(*sets)},
     };
     const char *const names[] = {NULL};
@@ -262,7 +262,7 @@ static void test_arrays(void **state)
            "set `b`: limits_n is 65: at most 64 are possible\n"
            "set `c`: a setting needs a name and a value, not NULL\n"
            "set `c`: a setting needs a name and a value, not NULL\n"
-           "set `d`: flags 0x20 are not known\n"
+           "set `d`: flags 0x40 are not known\n"
            "set 5: needs a name\n"
            "pool `p`: settings is NULL, but settings_n is 2\n"
            "pool `p`: a name in set_names is NULL\n");

@@ -993,9 +993,9 @@ static void closing_ends_a_wait_that_begins(void **state)
     (void)state;
     open_far(LIMITS(SLOTS(1)));
     holder = slots(1);
-    control.closes = &world.w->closed;
+    control.closes = &world.w->state;
     assert_int_equal(submit(ASK({"slot", 1}), &a), -ESHUTDOWN);
-    world.w->closed = 0;
+    world.w->state = 0;
     assert_null(a);
     assert_int_equal(control.waiting, 0);
     assert_int_equal(stats().waiting, 0);
