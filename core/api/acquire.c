@@ -16,15 +16,11 @@
 #include "shm/participant.h"
 #include <errno.h>
 
-int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+static int acquire_take_once(weir_pool *pool, const struct weir_request *request,
+                             struct weir_refusal *retref)
 {
     struct acquire_op op;
-    int r;
-
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, true,
-                       weir_take(balance.member, request, balance.refusal));
-    r = acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref);
+    int r = acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref);
     if (r < 0)
         return r;
     if (request_is_empty(op.set, op.amounts)) {
@@ -43,6 +39,19 @@ int acquire_take(weir_pool *pool, const struct weir_request *request, struct wei
     return r;
 }
 
+int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
+{
+    int r;
+
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, true,
+                       weir_take(balance.member, request, balance.refusal));
+    do
+        r = acquire_take_once(pool, request, retref);
+    while (acquire_is_outdated(pool, r));
+    return r;
+}
+
 int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
@@ -52,20 +61,21 @@ int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquis
     if (pool && pool->choice)
         BALANCE_RETURN(pool, request, retref, true,
                        weir_try_acquire(balance.member, request, ret, balance.refusal));
-    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
-    return r < 0 ? r : acquire_op_try(&op, MODE_TRY, ret);
+    do {
+        r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+        if (r == 0)
+            r = acquire_op_try(&op, MODE_TRY, ret);
+    } while (acquire_is_outdated(pool, r));
+    return r;
 }
 
-int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 uint64_t *ret_at_ns, struct weir_refusal *retref)
+static int acquire_reserve_once(weir_pool *pool, const struct weir_request *request,
+                                weir_acquisition **ret, uint64_t *ret_at_ns,
+                                struct weir_refusal *retref)
 {
     struct acquire_op op;
-    int r;
-
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, false,
-                       weir_reserve(balance.member, request, ret, ret_at_ns, balance.refusal));
-    r = ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
+    int r =
+        ret && ret_at_ns ? acquire_op_prepare(&op, pool, request, PURPOSE_TAKE, retref) : -EINVAL;
     if (r < 0)
         return r;
     /* The time of a reservation of nothing, which the set does not decide. */
@@ -78,6 +88,20 @@ int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acqui
         (*ret)->empty_granted_ns = op.decision.forecast_ns;
     *ret_at_ns = op.decision.forecast_ns;
     return 0;
+}
+
+int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                 uint64_t *ret_at_ns, struct weir_refusal *retref)
+{
+    int r;
+
+    if (pool && pool->choice)
+        BALANCE_RETURN(pool, request, retref, false,
+                       weir_reserve(balance.member, request, ret, ret_at_ns, balance.refusal));
+    do
+        r = acquire_reserve_once(pool, request, ret, ret_at_ns, retref);
+    while (acquire_is_outdated(pool, r));
+    return r;
 }
 
 /* Publishes the deadline of a wait in a shared set and subscribes the instance to its events.
@@ -194,11 +218,26 @@ int acquire_enqueue(struct acquire_op *op, weir_acquisition *acquisition, bool w
     return r;
 }
 
+int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
+                  bool heeds_token, weir_acquisition **ret, struct weir_refusal *retref)
+{
+    int r;
+
+    do {
+        r = acquire_op_prepare(op, pool, request, PURPOSE_ACQUIRE, retref);
+        if (r == 0 && heeds_token && request_token(op->request))
+            r = token_check(request_token(op->request), op->set->w);
+        if (r == 0)
+            r = acquire_op_try(op, MODE_PROBE, ret);
+    } while (acquire_is_outdated(pool, r));
+    return r;
+}
+
 int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                    struct weir_refusal *retref)
 {
     struct acquire_op op;
-    weir_acquisition *acquisition = NULL;
+    weir_acquisition *acquisition;
     int r;
 
     if (pool && pool->choice && group_serves(pool, request))
@@ -206,12 +245,14 @@ int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acq
     if (pool && pool->choice)
         BALANCE_RETURN(pool, request, retref, false,
                        weir_submit(balance.member, request, ret, balance.refusal));
-    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
-    if (r < 0)
-        return r;
-    r = acquire_op_try(&op, MODE_PROBE, &acquisition);
-    if (r == -EAGAIN)
-        r = acquire_enqueue(&op, acquisition, true);
+    if (!ret)
+        return -EINVAL;
+    do {
+        acquisition = NULL;
+        r = acquire_probe(&op, pool, request, false, &acquisition, retref);
+        if (r == -EAGAIN && acquisition)
+            r = acquire_enqueue(&op, acquisition, true);
+    } while (acquire_is_outdated(pool, r));
     if (r >= 0)
         *ret = acquisition;
     return r;
@@ -372,19 +413,19 @@ int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_a
         acquire_leave_blocked(w);
         return r;
     }
-    r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
-    if (r == 0 && request_token(op.request))
-        r = token_check(request_token(op.request), op.set->w);
-    if (r < 0)
-        return r;
-    w = op.set->w;
-    r = acquire_op_try(&op, MODE_PROBE, &acquisition);
+    r = ret ? acquire_probe(&op, pool, request, true, &acquisition, retref) : -EINVAL;
+    if (r == -EAGAIN && acquisition) {
+        w = acquire_enter_blocked(op.set->w);
+        r = acquire_enqueue_and_wait(&op, acquisition, &acquisition);
+        while (acquire_is_outdated(pool, r)) {
+            acquisition = NULL;
+            r = acquire_probe(&op, pool, request, true, &acquisition, retref);
+            if (r == -EAGAIN && acquisition)
+                r = acquire_enqueue_and_wait(&op, acquisition, &acquisition);
+        }
+        acquire_leave_blocked(w);
+    }
     if (r == 0)
         *ret = acquisition;
-    if (r != -EAGAIN)
-        return r;
-    acquire_enter_blocked(w);
-    r = acquire_enqueue_and_wait(&op, acquisition, ret);
-    acquire_leave_blocked(w);
     return r;
 }

@@ -66,7 +66,17 @@ void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_w
 uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
                              enum record_state *ret_state);
 
+/* Returns whether a call on a pool that returned `r` has to be made again: its set has got a new
+ * definition meanwhile, and nothing has happened. -ESTALE remains if the set was removed. */
+bool acquire_is_outdated(weir_pool *pool, int r);
+
 /* ---- acquire.c: the slow paths, for any set ---- */
+
+/* Prepares the operation and asks the set, of a pool with an only one. `heeds_token`: a canceled
+ * token of the request refuses it. Returns 0 and the acquisition
+ * if it is granted; -EAGAIN and the acquisition to wait with; or an error. */
+int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
+                  bool heeds_token, weir_acquisition **ret, struct weir_refusal *retref);
 
 /* Enqueues the acquisition that a probe has made, with the instance's wait timer or of a thread
  * that keeps the time. Returns 0 (granted), 1 (waiting) or a refusal; a refusal frees the

@@ -148,7 +148,9 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->request = request_validate(request);
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
-    op->set = pool->only_set;
+    op->set = pool_only_set(pool);
+    if (op->set && set_is_removed(op->set))
+        return -ESTALE;
     if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
@@ -173,8 +175,12 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
         record_store(&r->amounts[i], op->amounts[i]);
     SCHED_POINT();
     /* Relaxed: the generation never changes while this thread lives and has the context. */
-    record_store(&r->owner, (uint64_t)unit << 32 | (uint32_t)atomic_load_explicit(
-                                                       &head->generation, memory_order_relaxed));
+    if (set_is_shared(op->set))
+        record_store(&r->owner,
+                     (uint64_t)unit << 32 |
+                         (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
+    else
+        record_store(&r->owner, op->set->id);
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
     if (op->set->ops->fill_record)
         op->set->ops->fill_record(op, r);
@@ -280,4 +286,11 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (r != -EAGAIN || !acquisition_cache_put(op->ctx, acquisition))
         acquisition_free(op->ctx, acquisition);
     return r;
+}
+
+bool acquire_is_outdated(weir_pool *pool, int r)
+{
+    weir_set *set = r == -ESTALE && pool ? pool_only_set(pool) : NULL;
+
+    return set && !set_is_removed(set);
 }

@@ -18,10 +18,10 @@ void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 
     if (within)
         within = acquisition_granted(within);
-    op->set = pool->only_set;
+    op->set = pool_only_set(pool);
     for (uint32_t i = 0; within && i < pool->definition->sets_n; i++) {
-        op->set = pool->definition->sets[i];
-        if (op->set->number == within->set->number)
+        op->set = pool_set(pool->definition, i);
+        if (op->set->number == set_newest(within->set)->number)
             break; /* else: that it is another set is seen later */
     }
 }
@@ -34,7 +34,7 @@ static int acquire_within_acquisition(struct acquire_op *op)
     weir_acquisition *within = acquisition_granted(request_within(op->request));
     const struct set_ops *ops = op->set->ops;
 
-    if (within->set->w != op->set->w || within->set->number != op->set->number)
+    if (within->set->w != op->set->w || set_newest(within->set)->number != op->set->number)
         return -EINVAL;
     if (acquisition_state(within) != RECORD_HELD)
         return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;

@@ -13,7 +13,7 @@ const char *weir_acquisition_set(const weir_acquisition *acquisition)
 
 const char *weir_acquisition_config(const weir_acquisition *acquisition, const char *name)
 {
-    return acquisition ? weir_set_config(acquisition_granted(acquisition)->set, name) : NULL;
+    return acquisition ? set_config_value(acquisition_granted(acquisition)->set, name) : NULL;
 }
 
 int weir_acquisition_config_settings(const weir_acquisition *acquisition, struct weir_setting *ret,

@@ -54,7 +54,7 @@ static int balance_look(const struct balance *balance, uint64_t now_ns, uint32_t
     const weir_pool *pool = balance->pool;
 
     balance_mark(pool, index, WEIR_VIEW_LIVE);
-    return stats_view(pool->definition->sets[index], balance->request, now_ns,
+    return stats_view(pool_set(pool->definition, index), balance->request, now_ns,
                       &pool->choice->members[index].view);
 }
 
@@ -179,6 +179,8 @@ int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_reques
         return -ECHILD;
     if (instance_is_closed(pool->w))
         return -ESHUTDOWN;
+    if (pool_is_removed(pool->definition))
+        return -ESTALE;
     ret->request = request_validate(request);
     if (ret->request && request_within(ret->request))
         ret->request = NULL; /* it goes to the set of what it is nested in */
@@ -217,6 +219,7 @@ bool balance_may_go_on(int result)
     case -ERANGE:
     case -EHOSTUNREACH:
     case -EUCLEAN:
+    case -ESTALE:
         return true;
     default:
         return false;

@@ -290,21 +290,14 @@ static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_dat
     return r;
 }
 
-int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
-                      uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+/* Submits to a pool with an only set. */
+static int cq_submit_once(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
+                          uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct acquire_op op;
     uint32_t pending;
-    int r = queue && pool && pool->w == queue->timer.w ? 0 : -EINVAL;
+    int r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
 
-    if (r == 0 && pool->choice && group_serves(pool, request))
-        return group_queue_submit(queue, pool, request, user_data, ret, retref);
-    if (r == 0 && pool->choice)
-        BALANCE_RETURN(
-            pool, request, retref, false,
-            weir_queue_submit(queue, balance.member, request, user_data, ret, balance.refusal));
-    if (r == 0)
-        r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
     if (r == 0 && op.within && !ret)
         r = -EINVAL; /* the acquisition says what it is nested in */
     if (r < 0)
@@ -323,5 +316,24 @@ int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_requ
         r = cq_submit(queue, &op, user_data, ret);
     if (r < 0)
         atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
+    return r;
+}
+
+int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
+                      uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+{
+    int r;
+
+    if (!queue || !pool || pool->w != queue->timer.w)
+        return -EINVAL;
+    if (pool->choice && group_serves(pool, request))
+        return group_queue_submit(queue, pool, request, user_data, ret, retref);
+    if (pool->choice)
+        BALANCE_RETURN(
+            pool, request, retref, false,
+            weir_queue_submit(queue, balance.member, request, user_data, ret, balance.refusal));
+    do
+        r = cq_submit_once(queue, pool, request, user_data, ret, retref);
+    while (acquire_is_outdated(pool, r));
     return r;
 }

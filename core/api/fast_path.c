@@ -136,6 +136,8 @@ WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, 
     struct decision decision = {0};
 
     *ret = lease_take(ctx, set, amount, &decision);
+    if (*ret == -ESTALE)
+        return false; /* the slow path finds the set that is to be asked */
     acquire_op_fill_refusal(retref, set, *ret, &decision);
     return true;
 }
@@ -342,26 +344,33 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
 
 /* ---- instances ---- */
 
+/* The slow path of a call, and what becomes of its request on the fast one. */
+struct slow_path {
+    slow_path_fn *call;
+    enum wait_mode mode;
+};
+
 /* Defines the three operations for one representation of the state. */
 #define FAST_PATH_INSTANCE(name, repr, shared)                                                     \
-    WEIR_NOINLINE int fast_path_take_##name(weir_pool *pool, const struct weir_request *request,   \
+    WEIR_NOINLINE int fast_path_take_##name(weir_set *set, weir_pool *pool,                        \
+                                            const struct weir_request *request,                    \
                                             struct weir_refusal *retref)                           \
     {                                                                                              \
         int r;                                                                                     \
                                                                                                    \
-        return fast_path_take(repr, shared, pool->fast_set, request, retref, &r)                   \
+        return fast_path_take(repr, shared, set, request, retref, &r)                              \
                    ? r                                                                             \
                    : acquire_take(pool, request, retref);                                          \
     }                                                                                              \
     WEIR_NOINLINE int fast_path_acquire_##name(                                                    \
-        weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,               \
-        struct weir_refusal *retref, slow_path_fn *slow_path, enum wait_mode mode)                 \
+        weir_set *set, weir_pool *pool, const struct weir_request *request,                        \
+        weir_acquisition **ret, struct weir_refusal *retref, const struct slow_path *slow)         \
     {                                                                                              \
         int r;                                                                                     \
                                                                                                    \
-        return fast_path_acquire(repr, shared, pool->fast_set, request, mode, ret, retref, &r)     \
+        return fast_path_acquire(repr, shared, set, request, slow->mode, ret, retref, &r)          \
                    ? r                                                                             \
-                   : slow_path(pool, request, ret, retref);                                        \
+                   : slow->call(pool, request, ret, retref);                                       \
     }                                                                                              \
     WEIR_NOINLINE int fast_path_release_##name(weir_acquisition *acquisition)                      \
     {                                                                                              \
@@ -385,41 +394,56 @@ FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
          : ((set)->is_robust ? fast_path_##operation##_inline_shared(__VA_ARGS__)                  \
                              : fast_path_##operation##_inline_private(__VA_ARGS__)))
 
+/* Returns the set that the fast path may serve, or NULL. Acquire: a reload exchanges it. */
+WEIR_ALWAYS_INLINE weir_set *fast_path_set(weir_pool *pool)
+{
+    return pool ? atomic_load_explicit(&pool->fast_set, memory_order_acquire) : NULL;
+}
+
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
-    if (!pool || !pool->fast_set)
+    weir_set *set = fast_path_set(pool);
+
+    if (!set)
         return acquire_take(pool, request, retref);
-    return FAST_PATH_CALL(take, pool->fast_set, pool, request, retref);
+    return FAST_PATH_CALL(take, set, set, pool, request, retref);
 }
 
 WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_request *request,
                                              weir_acquisition **ret, struct weir_refusal *retref,
-                                             slow_path_fn *slow_path, enum wait_mode mode)
+                                             const struct slow_path *slow)
 {
-    if (!pool || !pool->fast_set)
-        return slow_path(pool, request, ret, retref);
-    WEIR_INVARIANT(pool->fast_set == pool->only_set);
-    return FAST_PATH_CALL(acquire, pool->fast_set, pool, request, ret, retref, slow_path, mode);
+    weir_set *set = fast_path_set(pool);
+
+    if (!set)
+        return slow->call(pool, request, ret, retref);
+    return FAST_PATH_CALL(acquire, set, set, pool, request, ret, retref, slow);
 }
 
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    return fast_path_acquire_any(pool, request, ret, retref, acquire_try, MODE_TRY);
+    static const struct slow_path slow = {acquire_try, MODE_TRY};
+
+    return fast_path_acquire_any(pool, request, ret, retref, &slow);
 }
 
 int weir_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    return fast_path_acquire_any(pool, request, ret, retref, acquire_submit, MODE_PROBE);
+    static const struct slow_path slow = {acquire_submit, MODE_PROBE};
+
+    return fast_path_acquire_any(pool, request, ret, retref, &slow);
 }
 
 int weir_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  struct weir_refusal *retref)
 {
+    static const struct slow_path slow = {acquire_and_wait, MODE_PROBE};
+
     if (request && request_token(request))
         return acquire_and_wait(pool, request, ret, retref);
-    return fast_path_acquire_any(pool, request, ret, retref, acquire_and_wait, MODE_PROBE);
+    return fast_path_acquire_any(pool, request, ret, retref, &slow);
 }
 
 int weir_release(weir_acquisition **at)

@@ -59,11 +59,9 @@ static int group_probe(struct group_submission *submission, weir_acquisition **r
     struct balance *balance = &submission->balance;
     weir_acquisition *acquisition = NULL;
     struct acquire_op op;
-    int r = acquire_op_prepare(&op, balance->member, balance->request, PURPOSE_ACQUIRE,
-                               balance->refusal);
+    int r = acquire_probe(&op, balance->member, balance->request, false, &acquisition,
+                          balance->refusal);
 
-    if (r == 0)
-        r = acquire_op_try(&op, MODE_PROBE, &acquisition);
     if (r == 0)
         *ret = acquisition;
     return r == -EAGAIN && acquisition ? group_keep_try(submission, &op, acquisition) : r;
@@ -110,6 +108,12 @@ static bool group_may_go_on(int result, const struct weir_refusal *refusal)
     return result == -EDEADLK || balance_may_go_on(result);
 }
 
+/* Returns whether the set has got a new definition since it was asked. Then all are asked again. */
+static bool group_is_outdated(const struct group_try *try_, int result)
+{
+    return result == -ESTALE && !set_is_removed(set_newest(try_->op.set));
+}
+
 /* Enqueues the request in the sets that were asked. Returns 1, or the error of a set that another
  * one does not make good. */
 static int group_enqueue_tries(struct group_submission *submission, struct wait_group *group)
@@ -122,6 +126,8 @@ static int group_enqueue_tries(struct group_submission *submission, struct wait_
         r = group_enqueue_try(group, &submission->tries[i], &balance->refused);
         if (r >= 0)
             continue;
+        if (group_is_outdated(&submission->tries[i], r))
+            return r;
         if (!group_may_go_on(r, &balance->refused))
             return r;
         balance_keep_best(balance, r);
@@ -155,16 +161,18 @@ static int group_enqueue(struct group_submission *submission, struct wait_group 
 }
 
 /* Asks the sets of a pool, then enqueues. Returns 0 and the acquisition if a set grants at once; 1
- * and the group; or a refusal or an error. */
-static int group_begin(weir_pool *pool, const struct weir_request *request,
-                       struct weir_refusal *retref, weir_acquisition **ret,
-                       struct wait_group **ret_group)
+ * and the group; or a refusal or an error. `*ret_again`: a set has changed, and has to be asked
+ * again. */
+static int group_begin_once(weir_pool *pool, const struct weir_request *request,
+                            struct weir_refusal *retref, weir_acquisition **ret,
+                            struct wait_group **ret_group, bool *ret_again)
 {
     struct group_submission submission = {.tries = NULL};
     struct balance *balance = &submission.balance;
     struct weir_refusal probed = {.size = sizeof(probed)};
     int r = balance_begin(balance, pool, request, &probed, false);
 
+    *ret_again = false;
     if (r < 0)
         return r;
     WEIR_INVARIANT(balance->request);
@@ -178,7 +186,22 @@ static int group_begin(weir_pool *pool, const struct weir_request *request,
         r = group_enqueue(&submission, ret_group);
     else if (r < 0)
         balance_hand_out(retref, &probed);
+    for (uint32_t i = 0; i < submission.tries_n; i++)
+        *ret_again |= group_is_outdated(&submission.tries[i], r);
     group_free_tries(&submission);
+    return r;
+}
+
+static int group_begin(weir_pool *pool, const struct weir_request *request,
+                       struct weir_refusal *retref, weir_acquisition **ret,
+                       struct wait_group **ret_group)
+{
+    bool again;
+    int r;
+
+    do
+        r = group_begin_once(pool, request, retref, ret, ret_group, &again);
+    while (again);
     return r;
 }
 

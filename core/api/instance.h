@@ -32,21 +32,31 @@ static inline struct instance *instance_of(const weir *w)
     return (struct instance *)(uintptr_t)w;
 }
 
+/* ---- instance_open.c ---- */
+
+/* Returns 0 if options can be, else -EINVAL. */
+int instance_check_options(const struct weir_options *options, struct weir_error *reterr);
+
 /* ---- registry.c ---- */
 
 /* Adds a set of a kind and moves the plan's parts into it. The caller holds the lock. Returns 0, or
  * why it cannot be stored, e.g. -ENOMEM or -EOPNOTSUPP. */
 int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, weir_set **ret,
                      struct weir_error *reterr);
+/* As registry_add_set(), without adding its name. `predecessor`: the set that it will succeed; or
+ * NULL. */
+int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *ops,
+                         weir_set *predecessor, weir_set **ret, struct weir_error *reterr);
 /* Adds a set without limits. Without its name, it serves a pool that has no sets. */
 int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret);
 /* Adds a pool of existing sets and its name; of `only_set` under the set's name. The caller holds
  * the lock. Returns 0 or -ENOMEM. */
 int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
                       struct instance_pool **ret);
-/* Adds everything that a plan defines, or nothing; `*ret` is its last pool. The caller holds the
- * lock. Returns 0 or the error of the first set or pool that failed. */
-int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
+/* Adds everything that a plan defines, or nothing; `*ret` is its last pool. `is_configured`: it is
+ * a configuration. The caller holds the lock. Returns 0 or the error of the first set or pool that
+ * failed. */
+int registry_add_plan(weir *w, struct plan *plan, bool is_configured, struct instance_pool **ret,
                       struct weir_error *reterr);
 /* Numbers of sets and pools, to remove everything that was added since. */
 struct registry_mark {

@@ -209,7 +209,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
         instance_lock(w);
         r = remote_engines_add(w, &plan, &error);
         if (r == 0)
-            r = registry_add_plan(w, &plan, &pool, &error);
+            r = registry_add_plan(w, &plan, true, &pool, &error);
         instance_unlock(w);
         if (r == 0)
             peer_reap_crowded(w, 0);
@@ -264,7 +264,7 @@ static int instance_build(weir *w, const struct weir_options *options)
     return r;
 }
 
-static int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
+int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
     const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER |
                            WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS | WEIR_OPEN_OFFLINE;

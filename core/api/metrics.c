@@ -139,12 +139,12 @@ static size_t metrics_each_pick(const weir *w, struct metrics_pick *ret)
     for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
         const struct instance_pool *pool = registry_pool(w, i);
 
-        if (pool->sets_n == 1 || !pool->plan.name)
+        if (pool->sets_n == 1 || !pool->plan.name || pool_is_removed(pool))
             continue;
         for (uint32_t k = 0; k < pool->sets_n; k++, n++)
             if (ret)
                 ret[n] = (struct metrics_pick){.pool = pool->plan.name,
-                                               .set = set_name(pool->sets[k]),
+                                               .set = set_name(pool_set(pool, k)),
                                                .picks = pool_picks(pool, k)};
     }
     return n;

@@ -12,24 +12,42 @@
 #include <errno.h>
 #include <string.h>
 
+/* Release: a thread that finds a set here finds what it was made of. */
+static void pool_store_only_set(weir_pool *pool, weir_set *set)
+{
+    atomic_store_explicit(&pool->only_set, set, memory_order_release);
+    atomic_store_explicit(&pool->fast_set, set && fast_path_supports(set) ? set : NULL,
+                          memory_order_release);
+}
+
+/* If another thread stores an earlier set later, the next request exchanges that, too. */
+weir_set *pool_follow(weir_pool *pool)
+{
+    weir_set *set = atomic_load_explicit(&pool->only_set, memory_order_acquire);
+    weir_set *newest = set_newest(set);
+
+    if (newest != set)
+        pool_store_only_set(pool, newest);
+    return newest;
+}
+
 /* Fills a handle of one set, or of all. */
 static void pool_fill(weir_pool *pool, weir *w, struct instance_pool *definition,
                       weir_set *only_set)
 {
     pool->w = w;
     pool->definition = definition;
-    pool->only_set = only_set;
-    pool->fast_set = only_set && fast_path_supports(only_set) ? only_set : NULL;
+    pool_store_only_set(pool, only_set);
 }
 
 /* Fills a member, and what its view says at any time. */
 static void pool_fill_member(const weir_pool *pool, uint32_t i)
 {
     struct pool_member *member = &pool->choice->members[i];
-    const char *name = set_name(pool->definition->sets[i]);
+    const char *name = set_name(pool_set(pool->definition, i));
     uint64_t hash = fnv1a_bytes(FNV1A_INIT, name, strlen(name));
 
-    pool_fill(&member->pool, pool->w, pool->definition, pool->definition->sets[i]);
+    pool_fill(&member->pool, pool->w, pool->definition, pool_set(pool->definition, i));
     member->view.id = splitmix64_next(&hash);
     member->view.weight = pool->definition->plan.weights[i];
 }
@@ -45,7 +63,7 @@ static weir_pool *pool_make(weir *w, struct instance_pool *definition)
     WEIR_INVARIANT(n > 0);
     if (!pool)
         return NULL;
-    pool_fill(pool, w, definition, n == 1 ? definition->sets[0] : NULL);
+    pool_fill(pool, w, definition, n == 1 ? pool_set(definition, 0) : NULL);
     if (n == 1)
         return pool;
     pool->choice = (struct pool_choice *)(pool + 1);
@@ -202,7 +220,7 @@ static int pool_define(weir_pool **ret, weir *w, const struct weir_pool_spec *sp
 
     r = plan_resolve(r, &ast, instance_of(w)->plugins, &known, &plan);
     if (r == 0)
-        r = registry_add_plan(w, &plan, &definition, reterr);
+        r = registry_add_plan(w, &plan, false, &definition, reterr);
     if (r == 0) {
         r = pool_open_handle(ret, w, definition, spec->worker);
         if (r < 0)
@@ -284,5 +302,5 @@ size_t weir_pool_sets(const weir_pool *pool)
 
 weir_set *weir_pool_set(weir_pool *pool, size_t index)
 {
-    return index < weir_pool_sets(pool) ? pool->definition->sets[index] : NULL;
+    return index < weir_pool_sets(pool) ? pool_set(pool->definition, index) : NULL;
 }

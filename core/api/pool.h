@@ -10,18 +10,22 @@
 /* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
 struct instance_pool {
     struct pool_plan plan;
+    bool is_configured;        /* defined by a configuration, and not by the program */
+    _Atomic bool is_removed;   /* from that */
     _Atomic uint32_t workers;  /* next number for WEIR_WORKER_AUTO */
     weir_set *group_set;       /* hidden: of requests that wait in several sets; NULL: none do */
     uint32_t sets_n;           /* at least 1 */
     struct weir_pool *handles; /* that pick, with the instance's lock, as the next */
     uint64_t *picks;           /* by set, of handles that were closed; behind `sets` */
-    weir_set *sets[];
+    _Atomic(weir_set *) sets[];
 };
 
 struct weir_pool {
     weir *w;
-    weir_set *only_set; /* the only set of the pool, or of this member; NULL: the balancer picks */
-    weir_set *fast_set; /* only_set if fast_path_supports() it, else NULL */
+    /* The only set of the pool, or of this member; NULL: the balancer picks. Exchanged for its
+     * successor by the first request that finds one. */
+    _Atomic(weir_set *) only_set;
+    _Atomic(weir_set *) fast_set; /* only_set if fast_path_supports() it, else NULL */
     struct instance_pool *definition;
     struct pool_choice *choice; /* NULL if there is an only set; else in the list of handles: */
     struct weir_pool *next, **link;
@@ -46,6 +50,27 @@ struct pool_choice {
     weir_pool group_pool;     /* a handle of the group set; no only set: there is none */
     struct pool_member members[];
 };
+
+/* Returns a set of a pool: the newest one of its name. */
+static inline weir_set *pool_set(const struct instance_pool *pool, size_t i)
+{
+    return set_newest(atomic_load_explicit(&pool->sets[i], memory_order_acquire));
+}
+
+static inline bool pool_is_removed(const struct instance_pool *pool)
+{
+    return atomic_load_explicit(&pool->is_removed, memory_order_acquire);
+}
+
+/* Returns the only set of a handle, as it is now, or NULL. */
+weir_set *pool_follow(weir_pool *pool);
+
+static inline weir_set *pool_only_set(weir_pool *pool)
+{
+    weir_set *set = atomic_load_explicit(&pool->only_set, memory_order_acquire);
+
+    return set && set_successor(set) ? pool_follow(pool) : set;
+}
 
 /* Returns how often a set of a pool was picked by all handles. The instance's lock is held. */
 uint64_t pool_picks(const struct instance_pool *pool, uint32_t set);

@@ -47,9 +47,8 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool)
     return is_set || *ret_is_pool;
 }
 
-/* Adds a set without adding its name. */
-static int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *ops,
-                                weir_set **ret, struct weir_error *reterr)
+int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *ops,
+                         weir_set *predecessor, weir_set **ret, struct weir_error *reterr)
 {
     uint32_t number = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     weir_set *set;
@@ -57,7 +56,7 @@ static int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     if (r == 0)
-        r = set_new(w, number, plan, ops, &set, reterr);
+        r = set_new(w, number, plan, ops, predecessor, &set, reterr);
     if (r < 0)
         return r;
     r = set_is_shared(set) ? thread_ctx_prepare_spare(set) : 0;
@@ -79,7 +78,7 @@ int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, 
     int r = str_map_reserve(&instance_of(w)->set_names, 1);
 
     if (r == 0)
-        r = registry_add_unnamed(w, plan, ops, ret, reterr);
+        r = registry_add_unnamed(w, plan, ops, NULL, ret, reterr);
     if (r == 0)
         str_map_add(&instance_of(w)->set_names, set_name(*ret), *ret);
     return r;
@@ -88,7 +87,7 @@ int registry_add_set(weir *w, struct set_plan *plan, const struct set_ops *ops, 
 int registry_add_stand_in(weir *w, struct set_plan *plan, weir_set **ret)
 {
     return instance_is_closed(w) ? -ESHUTDOWN
-                                 : registry_add_unnamed(w, plan, &plain_set_ops, ret, NULL);
+                                 : registry_add_unnamed(w, plan, &plain_set_ops, NULL, ret, NULL);
 }
 
 static weir_set *registry_find_set(const weir *w, const char *name)
@@ -106,8 +105,10 @@ int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **
     if (!plan.name)
         return -ENOMEM;
     r = is_named ? registry_add_set(w, &plan, &plain_set_ops, ret, NULL)
-                 : registry_add_unnamed(w, &plan, &plain_set_ops, ret, NULL);
+                 : registry_add_unnamed(w, &plan, &plain_set_ops, NULL, ret, NULL);
     set_plan_free(&plan);
+    if (r == 0)
+        (*ret)->is_by_name = is_named;
     return r;
 }
 
@@ -121,7 +122,7 @@ static struct instance_pool *registry_new_pool(struct instance *instance, uint32
         pool = os_alloc(1, sizeof(*pool) + n * (sizeof(*pool->sets) + sizeof(*pool->picks)));
     if (pool) {
         pool->sets_n = n;
-        pool->picks = (uint64_t *)(pool->sets + n);
+        pool->picks = (uint64_t *)(uintptr_t)(pool->sets + n);
     }
     return pool;
 }
@@ -145,7 +146,7 @@ static int registry_add_group_set(weir *w, const char *name, weir_set **ret)
                                       .state_words = 1};
     }
     if (plan.name && plan.limits && plan.limits->key)
-        r = registry_add_unnamed(w, &plan, &group_set_ops, ret, NULL);
+        r = registry_add_unnamed(w, &plan, &group_set_ops, NULL, ret, NULL);
     set_plan_free(&plan);
     return r;
 }
@@ -154,13 +155,18 @@ static int registry_add_group_set(weir *w, const char *name, weir_set **ret)
 static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *only_set,
                               struct instance_pool *pool)
 {
-    for (uint32_t i = 0; i < plan->sets_n; i++)
-        if (!(pool->sets[i] = registry_find_set(w, plan->sets[i])))
+    for (uint32_t i = 0; i < plan->sets_n + (plan->sets_n == 0); i++) {
+        weir_set *set = only_set;
+        int r = 0;
+
+        if (plan->sets_n && !(set = registry_find_set(w, plan->sets[i])))
             return -ENOMEM;
-    if (!plan->sets_n && !only_set)
-        return registry_add_empty_set(w, plan->name, false, pool->sets);
-    if (only_set)
-        pool->sets[0] = only_set;
+        if (!set)
+            r = registry_add_empty_set(w, plan->name, false, &set);
+        if (r < 0)
+            return r;
+        atomic_store_explicit(&pool->sets[i], set, memory_order_release);
+    }
     if (plan->waits_any && plan->sets_n > 1)
         return registry_add_group_set(w, plan->name, &pool->group_set);
     return 0;
@@ -225,17 +231,23 @@ void registry_remove_since(weir *w, struct registry_mark mark)
         registry_remove_last_set(w);
 }
 
-int registry_add_plan(weir *w, struct plan *plan, struct instance_pool **ret,
+int registry_add_plan(weir *w, struct plan *plan, bool is_configured, struct instance_pool **ret,
                       struct weir_error *reterr)
 {
     struct registry_mark before = registry_mark(w);
     weir_set *set;
     int r = 0;
 
-    for (size_t i = 0; i < plan->sets_n && r == 0; i++)
+    for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         r = registry_add_set(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
-    for (size_t i = 0; i < plan->pools_n && r == 0; i++)
+        if (r == 0)
+            set->is_configured = is_configured;
+    }
+    for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
         r = registry_add_pool(w, &plan->pools[i], NULL, ret);
+        if (r == 0)
+            (*ret)->is_configured = is_configured;
+    }
     if (r < 0)
         registry_remove_since(w, before);
     return r;
@@ -248,6 +260,13 @@ const char *registry_set_name(const weir *w, uint32_t i)
     return registry_find_set(w, set_name(set)) == set ? set_name(set) : NULL;
 }
 
+static const char *registry_pool_name(const weir *w, uint32_t i)
+{
+    const struct instance_pool *pool = registry_pool(w, i);
+
+    return pool_is_removed(pool) ? NULL : pool->plan.name;
+}
+
 /* Stores the names of the first `n` sets or pools that have one. Returns how many have. */
 static size_t registry_collect_names(weir *w, bool pools, const char **ret, size_t n)
 {
@@ -256,7 +275,7 @@ static size_t registry_collect_names(weir *w, bool pools, const char **ret, size
     size_t found = 0;
 
     for (uint32_t i = 0; i < all; i++) {
-        const char *name = pools ? registry_pool(w, i)->plan.name : registry_set_name(w, i);
+        const char *name = pools ? registry_pool_name(w, i) : registry_set_name(w, i);
 
         if (name && found < n)
             ret[found] = name;

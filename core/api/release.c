@@ -31,7 +31,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
                                       .return_all = unused,
                                       .outcome = acquisition->outcome,
                                       .latency_ns = acquisition_latency_ns(acquisition)};
-    bool changes_set = false, update_missing = false, is_lost = false;
+    bool changes_set = set_successor(set) != NULL, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
     if (set->limits.counts_holds && !unused)

@@ -8,6 +8,7 @@
 #include "api/instance.h"
 #include "base/invariant.h"
 #include "os/os.h"
+#include "set/fairness.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -24,12 +25,12 @@ static uint64_t set_holder_id(uint64_t word, uint32_t record)
 /* ---- records ---- */
 
 /* Returns whether a record holds nothing, as completion queues keep them. */
-static bool set_holder_is_empty(const weir_set *set, const struct acq_record *r)
+static bool set_holder_is_empty(const weir_set *set, uint32_t record)
 {
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (record_load(&r->amounts[i]))
-            return false;
-    return true;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    fairness_amounts(set, record, amounts);
+    return request_is_empty(set, amounts);
 }
 
 /* Returns whether a record belongs to the set. A private region has the records of many sets; the
@@ -40,7 +41,7 @@ static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 
     if (set_is_shared(set))
         return true;
-    of = instance_set(set->w, (uint32_t)(set_thread >> 32));
+    of = set_newest(instance_set(set->w, (uint32_t)(set_thread >> 32)));
     for (uint32_t i = 0; (stand_in = set_stand_in(set, i)); i++)
         if (stand_in == of)
             return true;
@@ -56,7 +57,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
 
     if ((state != RECORD_HELD && state != RECORD_WAITING) || !set_holder_is_of_set(set, set_thread))
         return false;
-    if (set_holder_is_empty(set, r))
+    if (set_holder_is_empty(set, record))
         return false;
     *ret = (struct weir_holder){
         .id = set_holder_id(word, record),
@@ -94,13 +95,16 @@ uint64_t set_holders_count(const weir_set *set)
 
 void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
 {
+    uint64_t amounts[WEIR_LIMITS_MAX];
     struct weir_holder holder;
     uint32_t at = 0;
 
     WEIR_INVARIANT(instance_lock_is_held(set->w));
-    while (set_holders_next(set, &at, &holder))
+    while (set_holders_next(set, &at, &holder)) {
+        fairness_amounts(set, at, amounts);
         for (uint32_t i = 0; !holder.waiting && i < set->limits.n; i++)
-            ret[i] += record_load(&set_record(set, at)->amounts[i]);
+            ret[i] += amounts[i];
+    }
 }
 
 /* ---- wait queue ---- */
@@ -196,6 +200,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    set = set_newest(set);
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
@@ -217,6 +222,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
 int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uint64_t *ret,
                             size_t n)
 {
+    uint64_t amounts[WEIR_LIMITS_MAX];
     const struct acq_record *r;
     uint32_t record;
     bool is_there;
@@ -226,6 +232,7 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    set = set_newest(set);
     record = record_link_target(holder->id);
     pthread_mutex_lock(&set->w->lock);
     is_there = set->limits.n && region_has_record(set->region, record);
@@ -238,8 +245,9 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         !set_holder_is_of_set(set, record_load(&r->set)) ||
         record_state(word) != (holder->waiting ? RECORD_WAITING : RECORD_HELD))
         return -ESRCH;
+    fairness_amounts(set, record, amounts);
     for (size_t i = 0; i < n && i < set->limits.n; i++)
-        ret[i] = record_load(&r->amounts[i]);
+        ret[i] = amounts[i];
     return record_load(&r->word) == word ? (int)set->limits.n : -ESRCH;
 }
 
@@ -270,6 +278,7 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
         return -EINVAL;
     if (set->backend == BACKEND_REMOTE)
         return -EOPNOTSUPP;
+    set = set_newest(set);
     record = record_link_target(waiter->id);
     r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
     if (r < 0)

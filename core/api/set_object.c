@@ -41,7 +41,7 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct se
 }
 
 int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_ops *ops,
-            weir_set **ret, struct weir_error *reterr)
+            weir_set *predecessor, weir_set **ret, struct weir_error *reterr)
 {
     weir_set *set = set_alloc(w, plan, ops);
     int r;
@@ -64,6 +64,10 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
         set->limits.clock_needs |= CLOCK_NEEDS_BOOTTIME;
     set->backend = plan->backend;
     set->while_used = plan->while_used;
+    if (predecessor && !(set->origin = set_origin_new(predecessor, &set->limits))) {
+        set_free(set);
+        return -ENOMEM;
+    }
     r = ops->open(set, plan, reterr);
     if (r < 0) {
         set_free(set);
@@ -78,7 +82,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->max_waiters = plan->max_waiters;
     set->strict = plan->strict;
     set->fair = plan->fair != FAIR_NO;
-    set->per_limit = plan->fair == FAIR_PER_LIMIT;
+    set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
     set->hands_over = set_may_hand_over(set);
     set_plan_free(plan);
     *ret = set;
@@ -90,6 +94,7 @@ void set_free(weir_set *set)
     set->ops->close(set);
     set_plan_free(&(struct set_plan){.config = set->config, .config_n = set->config_n});
     os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));
+    os_free(set->origin);
     if (set->limits.n)
         limit_intern_release(&set->w->limits, set->limits.items);
     os_free(set);

@@ -22,11 +22,12 @@ static inline const char *set_name(const weir_set *set)
 }
 
 /*
- * Makes a set of this kind from its plan; on success the parts of the plan move into the set.
- * Returns 0 or a negative errno with the reason in `reterr`. The caller holds the instance's lock.
+ * Makes a set of this kind from its plan; on success the parts of the plan move into the set. It
+ * will succeed `predecessor`, a plain set, unless that is NULL. Returns 0 or a negative errno with
+ * the reason in `reterr`. The caller holds the instance's lock.
  */
 int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_ops *ops,
-            weir_set **ret, struct weir_error *reterr);
+            weir_set *predecessor, weir_set **ret, struct weir_error *reterr);
 void set_free(weir_set *set);
 
 /* ---- operations of plain sets that per-subject sets share ---- */
@@ -38,6 +39,9 @@ bool set_plain_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i, str
 void set_shutdown(struct thread_ctx *ctx, weir_set *set);
 
 /* ---- stats.c ---- */
+
+/* Returns the value of a name in the config map of this definition of a set, or NULL. */
+const char *set_config_value(const weir_set *set, const char *name);
 
 struct weir_set_view;
 

@@ -94,6 +94,8 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
     txn_begin(&txn, ctx, set);
     if (!version_is_inflated(&txn.version))
         return true; /* no waiters; a later one checks INSTANCE_CLOSED itself */
+    if (version_flags(&txn.version) & CONTENT_MOVED)
+        return true; /* its waiters are those of another set */
     version_set_flags(&txn.version, version_flags(&txn.version) | CONTENT_SHUT_DOWN);
     forecast_invalidate(&txn);
     head = waitq_head(&txn.version);

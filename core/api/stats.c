@@ -22,7 +22,12 @@ const char *weir_set_name(const weir_set *set)
 
 const char *weir_set_config(const weir_set *set, const char *name)
 {
-    if (!set || !name)
+    return set ? set_config_value(set_newest(set), name) : NULL;
+}
+
+const char *set_config_value(const weir_set *set, const char *name)
+{
+    if (!name)
         return NULL;
     for (uint32_t i = 0; i < set->config_n; i++)
         if (strcmp(set->config[i].name, name) == 0)
@@ -34,6 +39,7 @@ int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size
 {
     if (!set || (n && !ret))
         return -EINVAL;
+    set = set_newest(set);
     for (uint32_t i = 0; i < set->config_n && i < n; i++)
         ret[i] = (struct weir_setting){set->config[i].name, set->config[i].value};
     return set->config_n;
@@ -41,18 +47,19 @@ int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size
 
 size_t weir_set_limits(const weir_set *set)
 {
-    return set ? set->limits.n : 0;
+    return set ? set_newest(set)->limits.n : 0;
 }
 
 const char *weir_set_limit_key(const weir_set *set, size_t limit)
 {
-    return limit < weir_set_limits(set) ? set->limits.items[limit].key : NULL;
+    return limit < weir_set_limits(set) ? set_newest(set)->limits.items[limit].key : NULL;
 }
 
 int weir_set_limit_find(const weir_set *set, const char *key, size_t from)
 {
     if (!set || !key)
         return -EINVAL;
+    set = set_newest(set);
     for (size_t i = from; i < set->limits.n; i++)
         if (request_key_equal(set->limits.items[i].key, key))
             return (int)i;
@@ -65,6 +72,7 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
 
     if (!set || !ret || ret->size < sizeof(*ret))
         return -EINVAL;
+    set = set_newest(set);
     shared = set->backend == BACKEND_PROCESS;
     *ret = (struct weir_set_info){
         .size = sizeof(*ret),
@@ -92,6 +100,7 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
 {
     const char *at;
 
+    set = set ? set_newest(set) : NULL;
     if (limit >= weir_set_limits(set) || (n && !ret))
         return -EINVAL;
     at = set->limits.items[limit].settings_text;
@@ -114,17 +123,48 @@ static void stats_sum(struct counters *counters, const weir_set *set, struct wei
         counters_sum_holds(counters_holds(counters, set->limits.n), totals);
 }
 
-/* Adds what all thread contexts have counted for a private set. */
+/* Adds what all thread contexts have counted for a private set with this definition. The lock is
+ * held. */
+static void stats_add_contexts(const weir_set *set, struct weir_set_stats *totals,
+                               struct weir_limit_stats *limits, uint32_t n)
+{
+    for (struct thread_ctx *ctx = set->w->thread_ctxs; ctx; ctx = ctx->next)
+        if (thread_ctx_is_prepared(ctx, set->number))
+            stats_sum(thread_ctx_counters(ctx, set->number), set, totals, limits, n);
+}
+
+static void stats_add_limit(struct weir_limit_stats *to, const struct weir_limit_stats *from)
+{
+    to->granted += from->granted;
+    to->refused += from->refused;
+    to->refunded += from->refunded;
+    to->overused += from->overused;
+    to->leased += from->leased;
+}
+
+/* Adds what all thread contexts have counted for a private set, by this definition and those before
+ * it: a limit goes on with the counts of the one that had its key. */
 static void stats_add_private(const weir_set *set, struct weir_set_stats *totals,
                               struct weir_limit_stats *limits, uint32_t n)
 {
-    weir *w = set->w;
+    uint8_t from[WEIR_LIMITS_MAX];
 
-    pthread_mutex_lock(&w->lock);
-    for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
-        if (thread_ctx_is_prepared(ctx, set->number))
-            stats_sum(thread_ctx_counters(ctx, set->number), set, totals, limits, n);
-    pthread_mutex_unlock(&w->lock);
+    for (uint32_t i = 0; i < n; i++)
+        from[i] = (uint8_t)i;
+    pthread_mutex_lock(&set->w->lock);
+    stats_add_contexts(set, totals, limits, n);
+    for (const struct set_origin *origin = set->origin; origin;
+         origin = origin->predecessor->origin) {
+        struct weir_limit_stats before[WEIR_LIMITS_MAX] = {{0}};
+
+        stats_add_contexts(origin->predecessor, totals, before, origin->predecessor->limits.n);
+        for (uint32_t i = 0; i < n; i++) {
+            from[i] = from[i] == ORIGIN_NONE ? ORIGIN_NONE : origin->limits[from[i]].from;
+            if (from[i] != ORIGIN_NONE)
+                stats_add_limit(&limits[i], &before[from[i]]);
+        }
+    }
+    pthread_mutex_unlock(&set->w->lock);
 }
 
 static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
@@ -197,6 +237,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    set = set_newest(set);
     return stats_read(set, ret, retlimits,
                       limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n, true);
 }
@@ -208,6 +249,7 @@ int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *
     struct thread_ctx *ctx;
     int gauges_n;
 
+    set = set ? set_newest(set) : NULL;
     if (limit >= weir_set_limits(set) || (n && !ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
@@ -255,10 +297,12 @@ static uint64_t stats_window_ns(const struct limit *limit)
 int weir_set_remaining(weir_set *set, const struct weir_request *request,
                        struct weir_remaining *ret, size_t n)
 {
-    struct acquire_op op = {.set = set, .request = request_validate(request)};
+    struct acquire_op op = {.request = request_validate(request)};
     struct weir_remaining all[WEIR_LIMITS_MAX];
     uint32_t limits_n;
     int r;
+
+    op.set = set = set ? set_newest(set) : NULL;
 
     if (!set || !op.request || (n && !ret))
         return -EINVAL;
@@ -290,10 +334,11 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)
 {
-    struct acquire_op op = {.set = set};
+    struct acquire_op op = {0};
     const char *key;
     int r;
 
+    op.set = set = set ? set_newest(set) : NULL;
     op.request = request_validate(request);
     if (!set || !ret_ns || !op.request)
         return -EINVAL;

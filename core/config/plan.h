@@ -93,6 +93,7 @@ struct pool_plan {
     char *name;                    /* NULL: cannot be opened by name */
     const struct plugin *balancer; /* NULL: a single set needs none */
     void *config;                  /* of the balancer, aligned to 16 bytes */
+    size_t config_size;            /* in bytes */
     uint32_t state_words;          /* of the balancer's state, in 8-byte words */
     uint64_t seed;                 /* 0: the instance's */
     char **sets;                   /* names of sets of the plan or of the instance */

@@ -183,8 +183,10 @@ static void resolve_pool_balancer(struct resolver *resolver, const struct ast_po
         return;
     struct weir_setup about = {.sets_n = plan->sets_n > 0 ? plan->sets_n : 1};
     if (resolve_pool_set_up(resolver, &owner, ast, plan, &about) &&
-        resolve_params_configure(resolver, &owner, &about, &plan->config, &footprint))
+        resolve_params_configure(resolver, &owner, &about, &plan->config, &footprint)) {
         plan->state_words = (uint32_t)(footprint.state / 8);
+        plan->config_size = footprint.config;
+    }
     plan->balancer = owner.plugin;
 }
 

@@ -79,13 +79,20 @@ static int keyed_error(const weir_set *set, int r, struct weir_error *reterr)
                      strerrordesc_np(-r));
 }
 
+static const enum key_eviction keyed_evictions[] = {
+    [EVICT_OLDEST] = KEY_EVICT_OLDEST,
+    [EVICT_RANDOM] = KEY_EVICT_RANDOM,
+    [EVICT_NONE] = KEY_EVICT_NONE,
+};
+
+bool keyed_is_planned(const struct keyed *keyed, const struct set_plan *plan)
+{
+    return keyed->max_keys == plan->keyed.max_keys && keyed->memory_max == plan->keyed.memory &&
+           keyed->eviction == keyed_evictions[plan->keyed.evict];
+}
+
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
-    static const enum key_eviction evictions[] = {
-        [EVICT_OLDEST] = KEY_EVICT_OLDEST,
-        [EVICT_RANDOM] = KEY_EVICT_RANDOM,
-        [EVICT_NONE] = KEY_EVICT_NONE,
-    };
     struct keyed *keyed = os_alloc(1, sizeof(*keyed));
     int r;
 
@@ -97,7 +104,7 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     keyed->set = set;
     keyed->max_keys = plan->keyed.max_keys;
     keyed->memory_max = plan->keyed.memory;
-    keyed->eviction = evictions[plan->keyed.evict];
+    keyed->eviction = keyed_evictions[plan->keyed.evict];
     keyed->fits_inline = keyed_fits_inline(set);
     r = keyed_divide_memory(keyed);
     return r < 0 ? keyed_error(set, r, reterr) : 0;

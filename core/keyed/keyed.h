@@ -52,6 +52,9 @@ struct keyed_set {
 };
 
 /* Returns what a template set has beside its weir_set. */
+/* Returns whether the set has the subjects that a plan says. */
+bool keyed_is_planned(const struct keyed *keyed, const struct set_plan *plan);
+
 static inline struct keyed *keyed_of(const weir_set *set)
 {
     WEIR_INVARIANT(set->is_keyed);

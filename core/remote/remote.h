@@ -107,6 +107,8 @@ struct remote_engine *remote_engine_find(const weir *w, const char *name);
 const char *remote_engine_name(const weir_set *set);
 /* Returns how many subjects a remote set may have; 0: it has none. */
 uint64_t remote_subjects_max(const weir_set *set);
+/* Returns whether the engine, the leases and what becomes of requests without it are as planned. */
+bool remote_is_planned(const weir_set *set, const struct set_plan *plan);
 /* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno: -EHOSTUNREACH if
  * the instance asks no engine. */
 int remote_engine_start(struct remote_engine *engine);

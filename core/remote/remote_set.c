@@ -620,6 +620,19 @@ static int remote_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir_se
     return 0;
 }
 
+bool remote_is_planned(const weir_set *set, const struct set_plan *plan)
+{
+    const struct remote_set *remote = (const struct remote_set *)set;
+
+    if (strcmp(remote_engine_name(set), plan->engine) != 0 ||
+        remote->on_failure != plan->on_failure || remote->subjects_max != plan->keyed.max_keys)
+        return false;
+    for (uint32_t i = 0; i < plan->limits_n; i++)
+        if ((remote->leases ? remote->leases[i].for_ns : 0) != plan->settings[i].lease_for_ns)
+            return false;
+    return true;
+}
+
 uint64_t remote_subjects_max(const weir_set *set)
 {
     return ((const struct remote_set *)set)->subjects_max;

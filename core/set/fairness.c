@@ -52,6 +52,10 @@ uint32_t fairness_search_next(const weir_set *set, const struct version *version
         asked = fairness_limits(set, amounts);
         if (!(asked & waited_for)) {
             ready = limits_ready_at(limits, states, at, amounts, true, &limiting);
+            if (ready == WEIR_NEVER && set_is_foreign(set, set_record(set, record))) {
+                *ret_ready = ready; /* its wait ends, before it holds up others */
+                return record;
+            }
             next = !next || ready < *ret_ready ? record : next;
             *ret_ready = next == record ? ready : *ret_ready;
         }

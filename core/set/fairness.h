@@ -28,11 +28,15 @@ static inline uint64_t fairness_limits(const weir_set *set, const uint64_t *amou
     return limits;
 }
 
-/* Copies the amounts of a record. */
+/* Copies the amounts of a record to `ret`, which has room for WEIR_LIMITS_MAX. */
 static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
 {
     const struct acq_record *r = set_record(set, record);
 
+    if (set_is_foreign(set, r)) {
+        successor_amounts(set, record, ret);
+        return;
+    }
     for (uint32_t i = 0; i < set->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
 }

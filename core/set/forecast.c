@@ -264,6 +264,10 @@ void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts
     do {
         ret->limiting = NULL;
         txn_begin(&txn, ctx, set);
+        if (version_flags(&txn.version) & CONTENT_MOVED) {
+            moved_forecast(ctx, set, amounts, within, forecast_walk, ret);
+            return;
+        }
         if (set_is_broken(set) || set_is_faulty(set)) {
             *ret = (struct decision){.now_ns = txn.now_ns, .forecast_ns = WEIR_NEVER};
             return;

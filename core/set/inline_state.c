@@ -76,7 +76,7 @@ bool set_become_inline(const struct txn *txn)
     if (txn->set->inline_format == INLINE_NONE || waitq_length(version) || set_is_faulty(txn->set))
         return false;
     WEIR_INVARIANT(!waitq_head(version));
-    if ((version_flags(version) & (CONTENT_SHUT_DOWN | CONTENT_JOIN_PENDING)) ||
+    if ((version_flags(version) & (CONTENT_CLOSED | CONTENT_JOIN_PENDING)) ||
         version->content[CONTENT_LAST_NS] > txn->now_ns || (inline_encode(txn) & INFLATED_BIT))
         return false;
     if (txn->set->inline_format == INLINE_DCAS && !dcas_slot(txn->ctx, txn->set))

@@ -30,6 +30,23 @@ static void lease_store(struct thread_ctx *ctx, const weir_set *set, uint64_t am
     set_ctx->lease_ns = at_ns;
 }
 
+/* Clears the lease, then returns the units: a death in between loses them and grants none twice. */
+static void lease_return(struct thread_ctx *ctx, weir_set *set)
+{
+    const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set->number];
+    const uint64_t unused = 0;
+    uint64_t left = atomic_load_explicit(lease_counter(set_ctx->counters), memory_order_relaxed);
+    const struct release_args args = {
+        .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
+
+    WEIR_INVARIANT(set->limits.has_lease &&
+                   (set_is_shared(set) || left < set->limits.items->lease));
+    if (!left || (set_is_shared(set) && !lease_is_valid(set, left)))
+        return;
+    atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
+    set->ops->return_units(ctx, set, &args);
+}
+
 int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
@@ -47,6 +64,8 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     }
     needed = amount - left;
     r = set->ops->lease(ctx, set, needed, needed < lease ? lease : 0, ret);
+    if (r == -ESTALE)
+        lease_return(ctx, set); /* by the new definition it may not be enough, or be another one */
     if (r < 0)
         return r;
     counter_add(&counters->limits[0].granted, amount - needed);
@@ -54,29 +73,11 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     return 0;
 }
 
-/* Clears the lease, then returns the units: a death in between loses them and grants none twice. */
-static void lease_return(struct thread_ctx *ctx, weir_set *set, struct thread_set_ctx *set_ctx)
-{
-    const uint64_t unused = 0;
-    uint64_t left = atomic_load_explicit(lease_counter(set_ctx->counters), memory_order_relaxed);
-    const struct release_args args = {
-        .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
-
-    WEIR_INVARIANT(set->limits.has_lease &&
-                   (set_is_shared(set) || left < set->limits.items->lease));
-    if (!left || (set_is_shared(set) && !lease_is_valid(set, left)))
-        return;
-    atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);
-    set->ops->return_units(ctx, set, &args);
-}
-
 void lease_return_all(struct thread_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->set_ctxs_n; i++) {
-        struct thread_set_ctx *set_ctx = &ctx->set_ctxs[i];
-
-        if (set_ctx->has_lease)
-            lease_return(ctx, instance_set(ctx->w, i), set_ctx);
-        set_ctx->has_lease = false;
+        if (ctx->set_ctxs[i].has_lease)
+            lease_return(ctx, instance_set(ctx->w, i));
+        ctx->set_ctxs[i].has_lease = false;
     }
 }

@@ -53,6 +53,10 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
     txn.within = 0;
     do {
         txn_begin(&txn, ctx, set);
+        if (version_flags(&txn.version) & CONTENT_MOVED) {
+            moved_look(ctx, set, amounts, ret);
+            return;
+        }
         *ret = (struct set_look){.now_ns = txn.now_ns, .waiting = waitq_length(&txn.version)};
         look_find_scarcest(&txn, amounts, ret);
         ret->ready_ns =

@@ -36,7 +36,8 @@ struct nesting {
 /* Returns whether a record of the region is of the set. Those of a segment all are. */
 static bool nesting_is_of_set(const weir_set *set, const struct acq_record *r)
 {
-    return set_is_shared(set) || instance_set(set->w, record_set_number(r))->number == set->number;
+    return set_is_shared(set) ||
+           set_newest(instance_set(set->w, record_set_number(r)))->number == set->number;
 }
 
 /* Returns the record if it is still of the acquisition that a request of `*since_ns` was nested in;
@@ -151,14 +152,11 @@ static void nesting_free(const struct nesting *nesting)
 /* Adds what a holder has of each limit to `held`, or subtracts it. */
 static void nesting_count_held(struct nesting *nesting, uint32_t holder, bool add)
 {
-    const weir_set *set = nesting->txn->set;
-    const struct acq_record *r = set_record(set, nesting->holders[holder].record);
+    uint64_t amounts[WEIR_LIMITS_MAX];
 
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        uint64_t amount = record_load(&r->amounts[i]);
-
-        nesting->held[i] += add ? amount : -amount;
-    }
+    txn_amounts(nesting->txn, nesting->holders[holder].record, amounts);
+    for (uint32_t i = 0; i < nesting->txn->set->limits.n; i++)
+        nesting->held[i] += add ? amounts[i] : -amounts[i];
 }
 
 static void nesting_amounts(const struct nesting *nesting, const struct nested_waiter *waiter,

@@ -17,6 +17,7 @@
 
 struct name_value;
 struct set_ops;
+struct set_origin;
 struct announce_slots;
 struct warnings;
 
@@ -41,6 +42,8 @@ struct weir_set {
     bool boottime : 1;            /* as configured: its clock goes on during a suspension */
     bool while_used : 1;          /* lifetime: users */
     bool is_keyed : 1;            /* a template, which changes no state (keyed.h) */
+    bool is_configured : 1;       /* defined by a configuration, and not by the program */
+    bool is_by_name : 1;          /* empty: there was no configuration when it was opened */
     bool is_robust : 1; /* its operations survive the death of another process at any step */
     _Atomic bool spare_prepared; /* spare context prepared; set at first use */
     uint16_t config_n;           /* at most CONFIG_ENTRIES_MAX */
@@ -55,6 +58,9 @@ struct weir_set {
     uint32_t id;                         /* in its records: number, or that of a key set */
     struct name_value *config;           /* sorted by name */
     _Atomic(struct warnings *) warnings; /* request.h */
+    struct set_origin *origin;           /* of a successor; NULL: the set succeeds no other one */
+    /* NULL: none; the set itself: its definition was removed. */
+    _Atomic(weir_set *) successor;
 };
 
 /* Bit of the ids of key sets (key_set.h). The other bits are the number of the key set. */
@@ -151,6 +157,81 @@ static inline void set_end_if_faulty(struct thread_ctx *ctx, weir_set *set)
 static inline struct acq_record *set_record(const weir_set *set, uint32_t record)
 {
     return record_at(set->region, record);
+}
+
+/*
+ * ---- successors (successor.c, set_moved.c) ----
+ *
+ * A set with a new definition takes over from the private set of its name.
+ *
+ * A set does not change after it was made, so a new definition is another set, with a number and a
+ * state word of its own. The old one names it as its successor. Then one commit moves the old set:
+ * its version is final, nothing is granted, enqueued or released there any more. The first version
+ * of the successor is made from that final version: the states of the limits that go on, and the
+ * same wait queue. Every thread that finds the successor without a state does both steps. So no
+ * thread depends on the one that reloads, and the change takes place at one instant: the first of
+ * the two commits.
+ *
+ * Records stay where they are, and are those of the definition by which they were asked for: it
+ * says how many amounts they have. The functions below turn amounts into those of a successor.
+ */
+
+#define ORIGIN_NONE UINT8_MAX
+
+/* Where a limit of a successor comes from. */
+struct origin_limit {
+    uint8_t from;    /* the predecessor's limit with its key; ORIGIN_NONE: there was none */
+    bool is_carried; /* it goes on with the state of that one */
+};
+
+struct set_origin {
+    weir_set *predecessor;
+    uint64_t unopened_word;       /* state word until the first version */
+    struct origin_limit limits[]; /* by limit of the successor */
+};
+
+/* Makes the origin of a set with these limits. NULL: out of memory. */
+struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits);
+
+/* Returns the set that succeeds this one, or NULL. */
+static inline weir_set *set_successor(const weir_set *set)
+{
+    return atomic_load_explicit(&set->successor, memory_order_acquire);
+}
+
+/* Returns whether the set was removed from the configuration. */
+static inline bool set_is_removed(const weir_set *set)
+{
+    return set_successor(set) == set;
+}
+
+/* Returns the set that has, or is about to take over, the state of this one: often itself. */
+weir_set *set_newest(const weir_set *set);
+
+/* Gives the set its state if it is a successor without one: moves its predecessor, if need be. */
+void set_open(struct thread_ctx *ctx, weir_set *set);
+
+/* Ends all grants and waits of a set that was removed. */
+void set_remove(struct thread_ctx *ctx, weir_set *set);
+
+/* Returns whether a limit decides as another one of its type and algorithm does, in every state. */
+bool limit_is_same(const struct limit *a, const struct limit *b);
+
+/* Turns amounts by the limits of `of` into those by the limits of `set`, a successor. Limits that
+ * began anew after the set with the number `granted_by` has granted hold nothing of them. Of a set
+ * that `set` does not succeed nothing is left: the record was reused, and no commit relies on it.
+ */
+void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
+                         uint64_t *amounts);
+
+/* Copies the amounts of a record that an earlier definition has made, by the limits of `set`. Of a
+ * HELD record only what is counted in the state of `set`. */
+void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret);
+
+/* Returns whether a record was made by an earlier definition. */
+static inline bool set_is_foreign(const weir_set *set, const struct acq_record *r)
+{
+    return set->origin && record_set_number(r) != set->id;
 }
 
 /* Frees a record without changing the set: a decision without a grant, or a grant that leaves
@@ -284,6 +365,21 @@ struct set_look {
 
 /* Looks at a plain set for a request. A long wait queue is not walked. Changes nothing. */
 void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, struct set_look *ret);
+
+/*
+ * Do what a function of the same name does, for a set that has moved. `ctx` is prepared for that
+ * set, and not necessarily for its successor.
+ */
+struct release_op;
+int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
+bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
+                       enum record_state state);
+void moved_grant_waiters(struct thread_ctx *ctx, weir_set *set);
+uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record);
+void moved_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+                    enum forecast_walk walk, struct decision *ret);
+void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                struct set_look *ret);
 
 /* Reads a consistent version of the set, for observers. */
 void set_snapshot(struct thread_ctx *ctx, weir_set *set, struct set_view *ret);

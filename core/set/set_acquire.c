@@ -253,8 +253,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     *ret = (struct decision){.now_ns = txn->now_ns, .forecast_ns = WEIR_NEVER};
     if (set_is_broken(set) || set_is_faulty(set))
         return -EUCLEAN;
-    if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
-        return -ESHUTDOWN;
+    if (version_flags(&txn->version) & CONTENT_CLOSED)
+        return set_successor(set) ? -ESTALE : -ESHUTDOWN;
     if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
     may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER;

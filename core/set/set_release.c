@@ -237,6 +237,8 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
                                   const struct release_args *args)
 {
     struct txn txn;
+    uint32_t next;
+    uint64_t ready;
 
     set_release_prefetch(set);
     if (!txn_read_private(&txn, ctx, set, 0) || !waitq_head(&txn.version))
@@ -251,8 +253,11 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
         return false;
     txn_finish(&txn);
     version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
-    if (txn.granted_record && txn_is_ready(&txn, txn_next_ready(&txn)))
-        set_grant_waiters(ctx, set);
+    if (txn.granted_record || set->origin) {
+        next = txn_next(&txn, &ready);
+        if (txn_is_ready(&txn, ready) || txn_is_impossible(&txn, next, ready))
+            set_grant_waiters(ctx, set);
+    }
     return true;
 }
 
@@ -273,6 +278,8 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
             txn_begin_untimed(&txn, ctx, set);
         if (set_is_broken(set))
             return TRY_DONE; /* there is nothing to return units to */
+        if (version_flags(&txn.version) & CONTENT_MOVED)
+            return moved_release(ctx, set, rel);
         r = set_release_begun(&txn, rel);
         if (r != TRY_SLOW)
             break;
@@ -296,7 +303,8 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
-    r = try_now_release(ctx, set, &rel);
+    /* A limit that holds nothing by this definition may hold something by the one that granted. */
+    r = set_successor(set) ? TRY_SLOW : try_now_release(ctx, set, &rel);
     if (r == TRY_SLOW)
         r = set_release_inflated(ctx, set, &rel);
     if (r == TRY_REFUSED)
@@ -321,8 +329,12 @@ void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct releas
 void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
                      const struct release_args *args)
 {
-    struct release_op rel = {
-        .args = args, .is_owner = true, .record_freed = !rest, .use_algorithm = true, .rest = rest};
+    struct release_op rel = {.args = args,
+                             .record = set_is_shared(set) ? 0 : record,
+                             .is_owner = true,
+                             .record_freed = !rest,
+                             .use_algorithm = true,
+                             .rest = rest};
     int r = TRY_SLOW;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));

@@ -57,15 +57,21 @@ static int set_storage_place(weir_set *set, const struct set_storage_plan *stora
 {
     if (set->backend == BACKEND_PROCESS && !set->w->private_only)
         return set_storage_attach(set, storage, content, n, reterr);
-    if (set->inline_format != INLINE_NONE && !(content[CONTENT_STATES] & INFLATED_BIT))
+    if (!set->origin && set->inline_format != INLINE_NONE &&
+        !(content[CONTENT_STATES] & INFLATED_BIT))
         set->head_unit = version_new_inline_set(set->region, set->block_class, set->number,
                                                 content[CONTENT_STATES]);
     else
         set->head_unit = version_new_set(set->region, set->block_class, set->number, content, n);
-    return set->head_unit ? 0 : error_set(reterr, -ENOMEM, "out of memory");
+    if (!set->head_unit)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    if (set->origin)
+        set->origin->unopened_word = version_peek_word(set->region, set->head_unit);
+    return 0;
 }
 
-/* Starts with an empty wait queue and the initial state of each algorithm. */
+/* Starts with an empty wait queue and the initial state of each algorithm. A successor gets its
+ * state later (set.h), and admits nothing until then. */
 static int set_storage_init(weir_set *set, const struct set_storage_plan *storage,
                             struct weir_error *reterr)
 {
@@ -78,7 +84,10 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
         return error_set(reterr, -ENOMEM, "out of memory");
     content[CONTENT_LAST_NS] = at.now_ns;
     WEIR_INVARIANT(CONTENT_STATES + set->limits.state_words <= n);
-    limits_init(&set->limits, content + CONTENT_STATES, &at);
+    if (set->origin)
+        content[CONTENT_COUNT] = (uint64_t)CONTENT_UNOPENED << CONTENT_FLAGS_SHIFT;
+    else
+        limits_init(&set->limits, content + CONTENT_STATES, &at);
     if (set->inline_format == INLINE_DCAS)
         content[DCAS_BITS_AT] = DCAS_MARK;
     r = set_storage_place(set, storage, content, n, reterr);
@@ -89,7 +98,8 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
 int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
                      struct weir_error *reterr)
 {
-    if (!set->limits.n)
+    /* A set without limits has no state, unless it takes over waiters. */
+    if (!set->limits.n && !(set->origin && set->origin->predecessor->head_unit))
         return 0;
     WEIR_INVARIANT(set->limits.n <= WEIR_LIMITS_MAX && !set->head_unit);
     set->is_robust = set->backend == BACKEND_PROCESS && !set->w->private_only;

@@ -26,7 +26,7 @@ WEIR_NOINLINE enum record_state set_ended_record_state(const weir_set *set, uint
 {
     if (!word)
         participant_mark_broken(set->participant);
-    else if (!set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set))
+    else if (!set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set_newest(set)))
         return record_state(word);
     return RECORD_BROKEN;
 }
@@ -71,6 +71,10 @@ void set_grant_waiters(struct thread_ctx *ctx, weir_set *set)
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return;
+        if (version_flags(&txn.version) & CONTENT_MOVED) {
+            moved_grant_waiters(ctx, set);
+            return;
+        }
         txn_grant_waiters(&txn, HEAD_WATCH_NONE);
         if (set_is_faulty(set)) {
             set_end_faulty(ctx, set);
@@ -106,6 +110,8 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return WEIR_FOREVER;
+        if (version_flags(&txn.version) & CONTENT_MOVED)
+            return moved_poll_head(ctx, set, record);
         if (!txn_is_next(&txn, record)) {
             if (set->per_limit) /* it was; the one that is now may not know */
                 set_grant_waiters(ctx, set);
@@ -116,7 +122,7 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
             set_end_faulty(ctx, set);
             return 0;
         }
-        if (!txn.granted_record)
+        if (!txn.granted_record && !txn.grant_again)
             return set_to_instance_ns(set, txn.next_ready_ns);
         if (!txn_commit(&txn)) {
             spin_backoff(&turn);
@@ -155,6 +161,8 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
         word = set_record_word(set, record);
         if (record_state(word) != RECORD_WAITING || (expected && word != expected))
             return false;
+        if (version_flags(&txn.version) & CONTENT_MOVED)
+            return moved_cancel_wait(ctx, set, record, expected, state);
         if (!txn_has_waiter(&txn, record))
             continue;
         head = waitq_head(&txn.version) == record;
@@ -207,9 +215,14 @@ static uint32_t txn_overdue_waiter(const struct txn *txn)
 
 bool txn_is_unsettled(const struct txn *txn)
 {
-    if (!waitq_length(&txn->version) || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+    uint32_t next;
+    uint64_t ready;
+
+    if (!waitq_length(&txn->version) || version_flags(&txn->version) & CONTENT_CLOSED)
         return false;
-    return txn_overdue_waiter(txn) || txn_is_ready(txn, txn_next_ready(txn));
+    next = txn_next(txn, &ready);
+    return txn_overdue_waiter(txn) || txn_is_ready(txn, ready) ||
+           txn_is_impossible(txn, next, ready);
 }
 
 /* Ends the wait of a record with the word `word` by its deadline, and notifies it. Returns whether
@@ -282,7 +295,8 @@ static bool set_find_overdue(struct thread_ctx *ctx, weir_set *set, struct overd
 
     txn_begin(&txn, ctx, set);
     record = waitq_head(&txn.version);
-    left = waitq_length(&txn.version);
+    /* The links of a set that has moved are those of its successor. */
+    left = version_flags(&txn.version) & CONTENT_MOVED ? 0 : waitq_length(&txn.version);
     for (ret->n = 0; record && left && ret->n < OVERDUE_MAX; left--) {
         const struct acq_record *r = set_record(set, record);
         enum record_state state = set_overdue_state(&txn, r);

@@ -135,6 +135,11 @@ static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_
     txn_init(txn, ctx, set);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     version_read(set->region, set->head_unit, &txn->version);
+    while (set->origin && txn->version.state_word == set->origin->unopened_word) {
+        set_open(ctx, set);
+        txn_init(txn, ctx, set);
+        version_read(set->region, set->head_unit, &txn->version);
+    }
     if (set_is_key_set(set) && txn_is_unused(txn))
         memset(txn->version.content, 0, set_content_max(set) * sizeof(uint64_t));
     if (needs_clock || waitq_length(&txn->version) || set_is_shared(set)) {
@@ -305,6 +310,20 @@ static void txn_arrange_check(struct txn *txn, enum head_watch watch, uint32_t r
         txn_notify_head(txn);
 }
 
+/* Ends the wait of a record that can never be granted any more. */
+static void txn_end_impossible(struct txn *txn, uint32_t record)
+{
+    uint64_t word = record_load(&record_at(txn->set->region, record)->word);
+    uint64_t next = record_next_word(word, RECORD_IMPOSSIBLE);
+
+    WEIR_INVARIANT(txn->notifications_n < 2);
+    txn_remove_waiter(txn, record);
+    version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, next);
+    txn->notifications[txn->notifications_n++] = (struct notification){record, next};
+    forecast_invalidate(txn);
+    txn->ends_impossible = txn->grant_again = true;
+}
+
 /* A grant out of the middle of the wait queue leaves no room for other deferred writes: it is a
  * version of its own, and so is what comes after it. */
 void txn_grant_waiters(struct txn *txn, enum head_watch watch)
@@ -312,7 +331,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
     uint32_t next = waitq_head(&txn->version);
     uint64_t ready;
 
-    if (!next || version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+    if (!next || version_flags(&txn->version) & CONTENT_CLOSED)
         return;
     WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
     txn->grant_again = txn->set->per_limit && txn->version.writes_n;
@@ -320,15 +339,24 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
         next = txn_next(txn, &ready);
     if (txn->grant_again || !next || !txn_is_waiting(txn, next))
         return;
+    if (txn->set->per_limit && txn_adopt(txn, next)) {
+        txn->grant_again = true;
+        return;
+    }
     ready = txn_grant_next(txn, next, !txn->set->per_limit);
+    if (!txn->granted_record && txn_is_impossible(txn, next, ready)) {
+        txn_end_impossible(txn, next);
+        return;
+    }
     if (!txn->granted_record) {
         txn_arrange_check(txn, watch, next, ready);
         return;
     }
     if (txn->set->limits.has_anomalies)
         forecast_invalidate(txn); /* the grant may be later than the forecast */
-    ready = txn_next_ready(txn);
-    txn->grant_again = txn_is_ready(txn, ready) || txn->set->per_limit;
+    next = txn_next(txn, &ready);
+    txn->grant_again =
+        txn_is_ready(txn, ready) || txn->set->per_limit || txn_is_impossible(txn, next, ready);
     if (!txn->grant_again)
         txn_arrange_check(txn, HEAD_WATCH_NONE, waitq_head(&txn->version), ready);
 }

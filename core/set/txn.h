@@ -39,6 +39,7 @@ struct txn {
     bool grant_again;        /* more waiters are ready, or may be */
     uint32_t granted_record; /* 0: none */
     uint64_t waited_ns;      /* wait of that record */
+    bool ends_impossible;    /* a waiter ends that can never be granted by this definition */
 };
 
 /* Reads the set. All that is read later belongs to this version, or the commit fails. */
@@ -103,8 +104,15 @@ static inline uint32_t txn_next(const struct txn *txn, uint64_t *ret_ready)
 /* Returns when the next waiter is ready, by the private version; WEIR_NEVER without waiters. */
 uint64_t txn_next_ready(const struct txn *txn);
 
-/* Returns true if the next waiter is ready, or the deadline of one that others wait for has passed.
- * Only txn_is_current() says whether that is so. */
+/* Returns true if the next waiter, ready at `ready`, can never be granted, but by an earlier
+ * definition of the set. */
+static inline bool txn_is_impossible(const struct txn *txn, uint32_t record, uint64_t ready)
+{
+    return ready == WEIR_NEVER && record && set_is_foreign(txn->set, set_record(txn->set, record));
+}
+
+/* Returns true if the next waiter is ready, or can never be, or the deadline of one that others
+ * wait for has passed. Only txn_is_current() says whether that is so. */
 bool txn_is_unsettled(const struct txn *txn);
 
 /* Which thread checks the next waiter at the time it becomes ready. */

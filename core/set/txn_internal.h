@@ -27,6 +27,7 @@ WEIR_ALWAYS_INLINE void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_s
     txn->recheck_ns = txn->next_ready_ns = WEIR_FOREVER;
     txn->grant_again = false;
     txn->granted_record = 0;
+    txn->ends_impossible = false;
     txn->version.will_notify = false;
 }
 
@@ -57,7 +58,7 @@ static inline bool txn_is_consistent(const struct txn *txn)
 
     if (txn->set->is_robust || !txn->version.content_n)
         return true;
-    for (uint32_t i = 0; i < limits->n && !txn->version.uncopied_n; i++)
+    for (uint32_t i = 0; i < limits->n && !txn->version.uncopied_n && !txn->set->origin; i++)
         if (!limits->items[i].algorithm &&
             txn_states(txn)[limits->items[i].state_offset] > limits->items[i].capacity)
             return false;
@@ -76,8 +77,8 @@ WEIR_ALWAYS_INLINE void txn_read_clock(struct txn *txn)
         forecast_check_wall(txn);
 }
 
-/* Reads a version of a private set, inlined. False: it is inline, incomplete or shut down; nothing
- * has happened. */
+/* Reads a version of a private set, inlined. False: it is inline, incomplete or closed; nothing has
+ * happened. */
 WEIR_ALWAYS_INLINE bool txn_read_private(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
                                          uint32_t uncopied_n)
 {
@@ -89,7 +90,7 @@ WEIR_ALWAYS_INLINE bool txn_read_private(struct txn *txn, struct thread_ctx *ctx
                           &txn->version) != READ_COMPLETE)
         return false;
     WEIR_INVARIANT(txn_is_consistent(txn));
-    return !(version_flags(&txn->version) & CONTENT_SHUT_DOWN);
+    return !(version_flags(&txn->version) & CONTENT_CLOSED);
 }
 
 /* Returns when the next waiter, `record`, is ready. If that is now and nothing is reserved, takes
@@ -110,8 +111,24 @@ static inline uint64_t txn_try_take(const struct txn *txn, uint32_t record)
  * needs few registers. */
 void txn_remove_waiter(struct txn *txn, uint32_t record);
 
+/* Says in a record of an earlier definition that this set grants to it. Returns whether that has to
+ * be said. */
+static inline bool txn_adopt(struct txn *txn, uint32_t record)
+{
+    const struct acq_record *r = record_at(txn->set->region, record);
+    uint64_t owner;
+
+    if (!set_is_foreign(txn->set, r))
+        return false;
+    owner = record_load(&r->owner);
+    if (owner == txn->set->id)
+        return false;
+    version_defer_write(&txn->version, record, RECORD_FIELD_OWNER, owner, txn->set->id);
+    return true;
+}
+
 /* Grants to a waiter, after its amounts were taken: with four deferred writes from the middle of
- * the wait queue. */
+ * the wait queue, where it was adopted before. */
 static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r,
                              bool is_head)
 {
@@ -123,6 +140,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
         waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
     else
         txn_remove_waiter(txn, record);
+    txn_adopt(txn, record);
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
                         txn->at.now_ns);
@@ -188,6 +206,8 @@ static inline void txn_finish(const struct txn *txn)
     WEIR_INVARIANT(txn->notifications_n <= 2);
     if (txn->granted_record)
         txn_count_grant(txn);
+    if (txn->ends_impossible)
+        counter_add(&thread_ctx_counters(txn->ctx, txn->set->number)->refused_impossible, 1);
     for (uint32_t i = 0; i < txn->notifications_n; i++) {
         notify_waiter(txn->set, txn->notifications[i].record, txn->notifications[i].word);
         SCHED_POINT();

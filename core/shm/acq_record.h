@@ -27,10 +27,11 @@ enum record_state {
     RECORD_QUEUE_FULL = 8,  /* the wait queue was full */
     RECORD_BROKEN = 9,      /* never stored: the record's set is broken */
     /* Of a remote set: its engine has said why it does not serve the set. */
-    RECORD_MISMATCH = 10,  /* it is defined otherwise there */
-    RECORD_DENIED = 11,    /* the user may not use it */
-    RECORD_DAMAGED = 12,   /* its state is damaged */
-    RECORD_IMPOSSIBLE = 13 /* of a remote set: it can never be granted */
+    RECORD_MISMATCH = 10, /* it is defined otherwise there */
+    RECORD_DENIED = 11,   /* the user may not use it */
+    RECORD_DAMAGED = 12,  /* its state is damaged */
+    /* Of a remote set, or of one with a new definition: it can never be granted. */
+    RECORD_IMPOSSIBLE = 13
 };
 
 /* Wait target of a record: what waits on it, and how it is notified. */
@@ -58,7 +59,9 @@ struct acq_record {
     /* Timestamp of the grant, ns; while WAITING, a marker (grant_marker_make()). */
     _Atomic uint64_t granted_ns;
     _Atomic uint64_t enqueued_ns; /* ns: when it was enqueued, or granted at once */
-    _Atomic uint64_t owner;       /* thread head unit:32 | its generation:32 */
+    /* Of a shared set: thread head unit:32 | its generation:32. Of a private one: id of the set
+     * that has granted it, the record's own or a successor (set/set.h). */
+    _Atomic uint64_t owner;
     _Atomic uint64_t set;         /* set number:32 | thread id:32 */
     _Atomic uint32_t wait_target; /* wait_target_kind | WAIT_TARGET_* | queue number << 4 */
 
@@ -85,7 +88,8 @@ enum {
     RECORD_FIELD_WORD = 0,
     RECORD_FIELD_NEXT = 1,
     RECORD_FIELD_PREV = 2,
-    RECORD_FIELD_GRANTED_NS = 3
+    RECORD_FIELD_GRANTED_NS = 3,
+    RECORD_FIELD_OWNER = 5
 };
 
 _Static_assert(offsetof(struct acq_record, bucket_prev_flags) == 60,
@@ -239,7 +243,7 @@ static inline void record_set_within(struct acq_record *r, uint32_t record, uint
 
 static inline uint32_t deferred_write_target(uint32_t record, uint32_t word)
 {
-    WEIR_INVARIANT(word <= RECORD_FIELD_GRANTED_NS && record <= UINT32_MAX >> 3);
+    WEIR_INVARIANT(word <= RECORD_FIELD_OWNER && record <= UINT32_MAX >> 3);
     return record << 3 | word;
 }
 
@@ -254,7 +258,9 @@ static inline bool record_may_become(uint64_t word, uint64_t next)
         return false;
     if (from == RECORD_FREE)
         return to == RECORD_WAITING || to == RECORD_HELD;
-    return from == RECORD_WAITING ? to != RECORD_FREE && to < RECORD_QUEUE_FULL : to == RECORD_FREE;
+    if (from == RECORD_WAITING)
+        return (to != RECORD_FREE && to < RECORD_QUEUE_FULL) || to == RECORD_IMPOSSIBLE;
+    return to == RECORD_FREE;
 }
 
 /* Returns true if a committed deferred write can be: each field changes in its own way only. */
@@ -268,6 +274,8 @@ static inline bool deferred_write_is_possible(uint32_t target, uint64_t expected
         return desired == record_link_next(expected, record_link_target(desired));
     case RECORD_FIELD_GRANTED_NS:
         return expected >= GRANT_MARKER && desired < GRANT_MARKER;
+    case RECORD_FIELD_OWNER:
+        return expected < desired && desired <= UINT32_MAX; /* successors have later numbers */
     default:
         return false;
     }

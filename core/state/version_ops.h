@@ -60,7 +60,7 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
     _Atomic uint64_t *at =
         shared ? record_at(region, record) : region_record_unchecked(region, record);
 
-    WEIR_INVARIANT(region->segment || (record && (write.target & 7) <= RECORD_FIELD_GRANTED_NS));
+    WEIR_INVARIANT(region->segment || (record && (write.target & 7) <= RECORD_FIELD_OWNER));
     at += write.target & 7;
     if (write.is_exclusive)
         shm_store_release(at, write.desired);

@@ -27,10 +27,14 @@ _Static_assert(WAITQ_COUNT_MASK >= RECORD_LINK_MASK, "every record can wait");
 
 /* Flags of CONTENT_COUNT. */
 enum {
-    CONTENT_SHUT_DOWN = 1u << 0,   /* the instance is closing: no enqueue, no grant */
-    CONTENT_FORECAST = 1u << 1,    /* the forecast behind the states is valid */
-    CONTENT_JOIN_PENDING = 1u << 2 /* inflated for a request that is about to be enqueued */
+    CONTENT_SHUT_DOWN = 1u << 0,    /* the instance is closing: no enqueue, no grant */
+    CONTENT_FORECAST = 1u << 1,     /* the forecast behind the states is valid */
+    CONTENT_JOIN_PENDING = 1u << 2, /* inflated for a request that is about to be enqueued */
+    CONTENT_MOVED = 1u << 3,        /* final: the set's successor has the state (set/set.h) */
+    CONTENT_UNOPENED = 1u << 4      /* of a successor that does not have the state yet */
 };
+/* While the set has one of these, nothing is changed as otherwise. */
+#define CONTENT_CLOSED ((uint32_t)CONTENT_SHUT_DOWN | CONTENT_MOVED | CONTENT_UNOPENED)
 
 static inline uint32_t waitq_head(const struct version *version)
 {

@@ -154,7 +154,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *                long; `within` is not granted, or not of a set of the pool, or of another subject;
  *                or `pool` or `ret` is NULL
  *   -ECANCELED   the token of the request was canceled, before the call or while it waited
- *   -ESHUTDOWN   the instance is closing or closed
+ *   -ESHUTDOWN   the instance is closing or closed; or, while it waited, the set was removed
+ *   -ESTALE      the set or pool was removed (weir_reload)
  *   -ECHILD      the instance was opened before fork, by the parent
  *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
  *                for more threads or acquisitions left
@@ -282,7 +283,7 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -EHOSTUNREACH the engine that keeps the set could not be asked (on_failure: closed)
  *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
  *                 (weir_acquisition_lost_fd tells an event loop)
- *   -EEXIST, -EACCES, -ESHUTDOWN, -ECHILD, -EUCLEAN  as weir_acquire
+ *   -EEXIST, -EACCES, -ESHUTDOWN, -ESTALE, -ECHILD, -EUCLEAN  as weir_acquire
  * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_result(weir_acquisition *acquisition);

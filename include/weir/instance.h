@@ -124,6 +124,36 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
                                           struct weir_error *reterr);
 
 /*
+ * Reads a configuration again and changes the sets of the instance to it, while they are used. All
+ * or nothing: after an error nothing has changed. Of `options`, which may be NULL, `file`, `text`,
+ * `text_name`, `complaint`, `userdata` and `only` are used as weir_open uses them; the rest was
+ * decided when the instance was opened, as were `process_dir`, `clock` and `backends` of the
+ * configuration. Pools and acquisitions of the program stay valid.
+ *
+ * Sets and pools are compared by name. What is the same is left alone. A set with another
+ * definition changes at one instant for all threads: a limit of the same key, type and algorithm
+ * goes on with its state, another one begins anew; what is held stays held, and nothing is granted
+ * of a resource until less than its capacity is held; waiters keep their places, and those that can
+ * never be granted any more end with -ERANGE. An acquisition keeps the config map that it was asked
+ * for with. A set or pool that the configuration lacks is removed: its waiters end with -ESHUTDOWN,
+ * and requests by handles of it are -ESTALE from then on. What the program has defined by
+ * weir_pool_new stays.
+ *
+ * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
+ * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
+ * that the program has defined); -EOPNOTSUPP (it changes or removes a set that has subjects, that
+ * processes share or that an engine keeps; the clock of a set; or the sets or the balancer of a
+ * pool); an error of weir_open for a shared set that is added; -ESHUTDOWN (the instance is closed);
+ * -ECHILD. `reterr` may be NULL; it holds the first complaint.
+ *
+ * Each definition that was in use takes some hundred bytes, and as many for each thread that used
+ * it, until the instance is closed.
+ * [any thread, changes]
+ */
+WEIR_PUBLIC WEIR_MUST_CHECK int weir_reload(weir *w, const struct weir_options *options,
+                                            struct weir_error *reterr);
+
+/*
  * Closes an instance. Its pending waiters end with -ESHUTDOWN (those of other processes go on), and
  * the call waits until no thread is blocked inside weir on its behalf. `w` must not be used
  * afterwards, nor may another thread be in a call that is given `w` itself. Pools and acquisitions

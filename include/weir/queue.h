@@ -87,7 +87,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_queue_open(weir_queue **ret, weir *w, unsig
  *   -ENOSPC      `capacity` submissions were not reaped yet
  *   -EINVAL      as weir_acquire; or pool and completion queue are not of one instance; or the
  *                request is nested, and `ret` is NULL
- *   -EDEADLK, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ECHILD  as weir_acquire
+ *   -EDEADLK, -ERANGE, -ENOENT, -ENOMEM, -EUCLEAN, -ESHUTDOWN, -ESTALE, -ECHILD  as weir_acquire
  *   -EMFILE, -ENFILE, …  from the kernel: the completion queue cannot receive the events of the
  *                other processes that share the set, or the timer thread those of the clock; or it
  *                is a pool with WEIR_POOL_WAIT_ANY, and there can be no timer thread

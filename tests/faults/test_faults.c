@@ -37,6 +37,17 @@ static void calm(void)
     fake_os_fail_kind_at(0, 0, 0);
 }
 
+typedef void arm_fn(uint64_t n);
+
+/* What calm() has ended goes on, from the first call. */
+static arm_fn *armed;
+static uint64_t armed_n;
+
+static void resume(void)
+{
+    armed(armed_n);
+}
+
 struct scenario {
     const char *name;
     /* 0, or the error of the call under test. The world is open, except for `bare` scenarios. */
@@ -161,6 +172,54 @@ static int run_pool_new(struct whole_set *world)
     require(weir_pool_open(&pool, world->w, "a", 0, NULL) == -ENOENT);
     require(weir_pool_open(&pool, world->w, "both", 0, NULL) == -ENOENT);
     require(define(world, &pool, &error) == 0);
+    weir_pool_close(pool);
+    return r;
+}
+
+/* One set changes with a holder and a waiter, one is removed, one comes, and a pool. */
+static int reload_with(const struct whole_set *world, const char *capacity, const char *others,
+                       struct weir_error *reterr)
+{
+    char text[1024];
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+
+    snprintf(text, sizeof(text),
+             "version: 1\nsets: { r: { limits: [ { type: resource, key: k, capacity: %s }, { type: "
+             "call, key: c, algorithm: gcra, capacity: 9, window: 1s } ] }, %s",
+             capacity, others);
+    return weir_reload(world->w, &options, reterr);
+}
+
+static int run_reload(struct whole_set *world)
+{
+    static const char before[] = "gone: { limits: [] } }\n",
+                      after[] = "comes: { limits: [ { type: resource, key: k, capacity: 1 } ] } }\n"
+                                "pools: { both: { sets: [r, comes] } }\n";
+    struct weir_error error = {0};
+    weir_pool *pool = NULL, *none = NULL;
+    weir_acquisition *held = NULL, *waiting = NULL, *more = NULL;
+    int r;
+
+    calm();
+    require(weir_open(
+                &world->w,
+                &(struct weir_options){.size = sizeof(struct weir_options), .text = "version: 1\n"},
+                NULL) == 0);
+    require(reload_with(world, "1", before, NULL) == 0);
+    require(weir_pool_open(&pool, world->w, "r", 0, NULL) == 0);
+    require(weir_try_acquire(pool, NULL, &held, NULL) == 0);
+    require(weir_submit(pool, NULL, &waiting, NULL) == 1);
+    resume();
+    r = reload_with(world, "2", after, &error);
+    require(r <= 0 && (r == 0 || (error.code == r && error.message[0])));
+    calm();
+    require(weir_acquisition_result(waiting) == (r == 0 ? 0 : -EINPROGRESS));
+    require(weir_pool_open(&none, world->w, r == 0 ? "gone" : "comes", 0, NULL) == -ENOENT);
+    require(weir_pool_open(&none, world->w, r == 0 ? "gone" : "both", 0, NULL) == -ENOENT);
+    require(weir_release(&held) == 0);
+    require(weir_acquisition_result(waiting) == 0);
+    require(weir_try_acquire(pool, NULL, &more, NULL) == (r == 0 ? 0 : -EAGAIN));
+    require(weir_release(&more) == 0 && weir_release(&waiting) == 0);
     weir_pool_close(pool);
     return r;
 }
@@ -914,6 +973,7 @@ static const struct scenario scenarios[] = {
     {"a pool of anything", run_pool_of_anything, FEW, true},
     {"pool_open", run_pool_open, FEW, false},
     {"pool_new", run_pool_new, open_errors, false},
+    {"reload", run_reload, open_errors, true},
     {"a pool of three", run_pool_of_three, open_errors, false},
     {"any, submit", run_any_submit, any_errors, false},
     {"any, acquire in vain", run_any_acquire, any_errors, false},
@@ -953,8 +1013,6 @@ static bool may_give(const struct scenario *scenario, int r)
     return r == 0;
 }
 
-typedef void (*arm_fn)(uint64_t n);
-
 static void fail_once(uint64_t n)
 {
     fake_os_fail_at(n);
@@ -992,6 +1050,8 @@ static bool run_once(const struct scenario *scenario, arm_fn arm, uint64_t n)
     if (!scenario->bare)
         world_open(&world);
     failure_seen = false;
+    armed = arm;
+    armed_n = n;
     arm(n);
     r = scenario->run(&world);
     calm();

@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reloads a configuration: compares it with what the instance has, and makes what differs. All that
+ * can fail is done under the instance's lock, and undone if something does fail. Then successors
+ * are published (set/set.h), and only after that sets change, without the lock.
+ */
+#include "api/instance.h"
+#include "api/pool.h"
+#include "api/set_object.h"
+#include "base/invariant.h"
+#include "config/config_ast.h"
+#include "keyed/keyed.h"
+#include "os/os.h"
+#include "remote/remote.h"
+#include "state/version.h"
+#include <errno.h>
+#include <string.h>
+
+/* What becomes of a set of the plan. */
+struct reload_set {
+    weir_set *before; /* of its name; NULL: there is none */
+    weir_set *after;  /* NULL: not made */
+    bool is_due;      /* it is to be made */
+};
+
+struct reload {
+    weir *w;
+    struct plan *plan;
+    struct weir_error *reterr;
+    struct reload_set *sets;              /* by set of the plan */
+    struct instance_pool **pools;         /* by pool of the plan: the same one; NULL: it is new */
+    struct str_map set_names, pool_names; /* of the plan, to its parts */
+    weir_set **removed;                   /* sets that the plan lacks */
+    uint32_t removed_n;
+};
+
+/* ---- comparing; nothing is changed ---- */
+
+static bool reload_config_is_same(const weir_set *set, const struct set_plan *plan)
+{
+    if (set->config_n != plan->config_n)
+        return false;
+    for (uint32_t i = 0; i < plan->config_n; i++)
+        if (strcmp(set->config[i].name, plan->config[i].name) != 0 ||
+            strcmp(set->config[i].value, plan->config[i].value) != 0)
+            return false;
+    return true;
+}
+
+/* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
+static int reload_limits_are_same(weir *w, const weir_set *set, const struct set_plan *plan)
+{
+    struct limit *interned;
+    bool is_same;
+
+    if (set->limits.n != plan->limits_n || !plan->limits_n)
+        return set->limits.n == plan->limits_n;
+    interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
+    if (!interned)
+        return -ENOMEM;
+    is_same = interned == set->limits.items; /* equal limits are one */
+    limit_intern_release(&w->limits, interned);
+    return is_same;
+}
+
+/* Returns whether all is as planned but the limits. */
+static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan)
+{
+    if (set->ops != set_ops_for(plan) || set->backend != plan->backend ||
+        set->while_used != plan->while_used)
+        return false;
+    if (set->strict != plan->strict || set->fair != (plan->fair != FAIR_NO) ||
+        set->per_limit != (plan->fair == FAIR_PER_LIMIT))
+        return false;
+    if (set->timeout_ns != plan->timeout_ns || set->max_wait_ns != plan->max_wait_ns ||
+        set->max_waiters != plan->max_waiters)
+        return false;
+    if (set->boottime != plan->boottime || !reload_config_is_same(set, plan))
+        return false;
+    if (set->is_keyed && !keyed_is_planned(keyed_of(set), plan))
+        return false;
+    return set->backend != BACKEND_REMOTE || remote_is_planned(set, plan);
+}
+
+/* Returns why a set cannot get another definition while it is used, or NULL. */
+static const char *reload_obstacle(const weir_set *set)
+{
+    if (set->backend == BACKEND_REMOTE)
+        return "an engine keeps it";
+    if (set_is_shared(set))
+        return "processes share it";
+    return set->is_keyed ? "it has a state for each subject" : NULL;
+}
+
+static const char *reload_obstacle_in_plan(const weir *w, const struct set_plan *plan)
+{
+    if (plan->backend == BACKEND_REMOTE)
+        return "an engine would keep it";
+    if (plan->backend == BACKEND_PROCESS && !w->private_only)
+        return "processes would share it";
+    return plan->keyed.max_keys ? "it would have a state for each subject" : NULL;
+}
+
+static int reload_refuse(const struct reload *reload, const char *kind, const char *name,
+                         const char *what, const char *why)
+{
+    return error_set(reload->reterr, -EOPNOTSUPP, "%s `%s` cannot be %s while it is in use: %s",
+                     kind, error_text(name).text, what, why);
+}
+
+/* Returns whether the set of a plan tells the time by another clock. */
+static bool reload_changes_clock(const weir_set *set, const struct set_plan *plan)
+{
+    return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
+}
+
+/* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
+static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
+                            const weir_set *before)
+{
+    const char *why;
+    int r;
+
+    if (!before)
+        return plan->backend == BACKEND_REMOTE
+                   ? reload_refuse(reload, "set", plan->name, "added",
+                                   "an engine would keep it, and backends are opened with the "
+                                   "instance")
+                   : 1;
+    if (!before->is_configured && !before->is_by_name)
+        return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
+                         error_text(plan->name).text);
+    r = reload_limits_are_same(reload->w, before, plan);
+    if (r < 0)
+        return r;
+    if (r && reload_set_is_alike(before, plan))
+        return 0;
+    why = reload_obstacle(before);
+    why = why ? why : reload_obstacle_in_plan(reload->w, plan);
+    if (!why && reload_changes_clock(before, plan))
+        why = "its times are by the other clock";
+    return why ? reload_refuse(reload, "set", plan->name, "changed", why) : 1;
+}
+
+static bool reload_pool_is_same(const struct pool_plan *a, const struct pool_plan *b)
+{
+    if (a->balancer != b->balancer || a->seed != b->seed || a->sets_n != b->sets_n)
+        return false;
+    if (a->tries_next != b->tries_next || a->waits_any != b->waits_any)
+        return false;
+    if (a->config_size != b->config_size ||
+        (a->config_size && memcmp(a->config, b->config, a->config_size) != 0))
+        return false;
+    for (uint32_t i = 0; i < a->sets_n; i++)
+        if (strcmp(a->sets[i], b->sets[i]) != 0 || a->weights[i] != b->weights[i])
+            return false;
+    return true;
+}
+
+/* Finds the pool of a name if it is not that of a set alone. */
+static struct instance_pool *reload_find_pool(const weir *w, const char *name)
+{
+    struct instance_pool *pool = str_map_find(&instance_of(w)->pool_names, name);
+
+    return pool && pool->plan.name ? pool : NULL;
+}
+
+static int reload_check_pool(const struct reload *reload, const struct pool_plan *plan,
+                             const struct instance_pool *before)
+{
+    if (!before)
+        return 0;
+    if (!before->is_configured)
+        return error_set(reload->reterr, -EEXIST, "pool `%s` was defined by the program",
+                         error_text(plan->name).text);
+    return reload_pool_is_same(&before->plan, plan)
+               ? 0
+               : reload_refuse(reload, "pool", plan->name, "changed",
+                               "its handles know its sets and its balancer");
+}
+
+/* Returns an error if the program has defined what the plan calls a set, or a pool. */
+static int reload_check_kind(const struct reload *reload, const char *name, bool is_pool)
+{
+    const weir_set *set = str_map_find(&instance_of(reload->w)->set_names, name);
+    const struct instance_pool *pool = reload_find_pool(reload->w, name);
+    bool is_taken =
+        is_pool ? set && !set->is_configured && !set->is_by_name : pool && !pool->is_configured;
+
+    return is_taken ? error_set(reload->reterr, -EEXIST, "%s `%s` was defined by the program",
+                                is_pool ? "set" : "pool", error_text(name).text)
+                    : 0;
+}
+
+static int reload_compare_sets(const struct reload *reload)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < reload->plan->sets_n && r >= 0; i++) {
+        const struct set_plan *plan = &reload->plan->sets[i];
+        struct reload_set *set = &reload->sets[i];
+
+        set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
+        r = reload_check_kind(reload, plan->name, false);
+        if (r == 0)
+            r = reload_check_set(reload, plan, set->before);
+        set->is_due = r == 1;
+    }
+    return r < 0 ? r : 0;
+}
+
+static int reload_compare_pools(const struct reload *reload)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++) {
+        const struct pool_plan *plan = &reload->plan->pools[i];
+
+        reload->pools[i] = reload_find_pool(reload->w, plan->name);
+        r = reload_check_kind(reload, plan->name, true);
+        if (r == 0)
+            r = reload_check_pool(reload, plan, reload->pools[i]);
+    }
+    return r;
+}
+
+/* Finds the sets that the plan lacks. */
+static int reload_compare_removed(struct reload *reload)
+{
+    weir *w = reload->w;
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++) {
+        weir_set *set = instance_set(w, i);
+        const char *name = registry_set_name(w, i), *why = reload_obstacle(set);
+
+        if (!name || !set->is_configured || str_map_find(&reload->set_names, name))
+            continue;
+        if (why)
+            return reload_refuse(reload, "set", name, "removed", why);
+        reload->removed[reload->removed_n++] = set;
+    }
+    return 0;
+}
+
+static bool reload_lacks_pool(const struct reload *reload, const struct instance_pool *pool)
+{
+    return pool->plan.name && pool->is_configured && !pool_is_removed(pool) &&
+           !str_map_find(&reload->pool_names, pool->plan.name);
+}
+
+static bool reload_removes(const struct reload *reload, const weir_set *set)
+{
+    for (uint32_t i = 0; i < reload->removed_n; i++)
+        if (reload->removed[i] == set)
+            return true;
+    return false;
+}
+
+static int reload_alloc(struct reload *reload)
+{
+    const struct plan *plan = reload->plan;
+    uint32_t n = atomic_load_explicit(&reload->w->sets_n, memory_order_seq_cst);
+
+    reload->sets = os_alloc(plan->sets_n + 1, sizeof(*reload->sets));
+    reload->pools = os_alloc(plan->pools_n + 1, sizeof(struct instance_pool *));
+    reload->removed = os_alloc(n + UINT64_C(1), sizeof(weir_set *));
+    if (!reload->sets || !reload->pools || !reload->removed)
+        return -ENOMEM;
+    if (str_map_reserve(&reload->set_names, plan->sets_n) < 0 ||
+        str_map_reserve(&reload->pool_names, plan->pools_n) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < plan->sets_n; i++)
+        str_map_add(&reload->set_names, plan->sets[i].name, &plan->sets[i]);
+    for (size_t i = 0; i < plan->pools_n; i++)
+        str_map_add(&reload->pool_names, plan->pools[i].name, &plan->pools[i]);
+    return 0;
+}
+
+static void reload_free(struct reload *reload)
+{
+    str_map_free(&reload->set_names);
+    str_map_free(&reload->pool_names);
+    os_free(reload->sets);
+    os_free(reload->pools);
+    os_free(reload->removed);
+}
+
+/* ---- making what differs; undone if it fails ---- */
+
+/* Prepares for the commits of a set that cannot fail: a block to inflate it, and the context of
+ * threads that get none of their own. */
+static int reload_prepare_commits(weir_set *set)
+{
+    int r = 0;
+
+    if (!set->head_unit)
+        return 0;
+    if (set->inline_format != INLINE_NONE && !set->origin)
+        r = version_add_reserve_block(set->region, set->head_unit);
+    return r < 0 ? r : thread_ctx_prepare_spare(set);
+}
+
+static int reload_make_sets(const struct reload *reload)
+{
+    weir *w = reload->w;
+    int r = str_map_reserve(&instance_of(w)->set_names, reload->plan->sets_n);
+
+    for (size_t i = 0; i < reload->plan->sets_n && r == 0; i++) {
+        struct set_plan *plan = &reload->plan->sets[i];
+        struct reload_set *set = &reload->sets[i];
+
+        if (!set->is_due)
+            continue;
+        r = registry_add_unnamed(w, plan, set_ops_for(plan), set->before, &set->after,
+                                 reload->reterr);
+        if (r == 0)
+            set->after->is_configured = true;
+        if (r == 0 && set->before)
+            r = reload_prepare_commits(set->before);
+        if (r == 0 && set->before)
+            r = reload_prepare_commits(set->after);
+    }
+    for (uint32_t i = 0; i < reload->removed_n && r == 0; i++)
+        r = reload_prepare_commits(reload->removed[i]);
+    return r;
+}
+
+static void reload_rename(struct str_map *names, const char *name, const void *before, void *after)
+{
+    if (before)
+        str_map_remove(names, name, before);
+    if (after)
+        str_map_add(names, name, after);
+}
+
+/* Gives names to what is made, and takes them from what is removed; or undoes that. */
+static void reload_exchange_names(const struct reload *reload, bool undo)
+{
+    struct instance *instance = instance_of(reload->w);
+
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        const struct reload_set *set = &reload->sets[i];
+        weir_set *before = undo ? set->after : set->before,
+                 *after = undo ? set->before : set->after;
+
+        if (set->after)
+            reload_rename(&instance->set_names, set_name(set->after), before, after);
+    }
+    for (uint32_t i = 0; i < reload->removed_n; i++) {
+        weir_set *set = reload->removed[i];
+
+        reload_rename(&instance->set_names, set_name(set), undo ? NULL : set, undo ? set : NULL);
+    }
+    for (uint32_t i = 0; i < instance->pools_n; i++) {
+        struct instance_pool *pool = registry_pool(reload->w, i);
+
+        if (reload_lacks_pool(reload, pool))
+            reload_rename(&instance->pool_names, pool->plan.name, undo ? NULL : pool,
+                          undo ? pool : NULL);
+        else if (!pool->plan.name && reload_removes(reload, pool_set(pool, 0)))
+            reload_rename(&instance->pool_names, set_name(pool_set(pool, 0)), undo ? NULL : pool,
+                          undo ? pool : NULL);
+    }
+}
+
+static int reload_make_pools(const struct reload *reload)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++) {
+        if (reload->pools[i])
+            continue;
+        r = registry_add_pool(reload->w, &reload->plan->pools[i], NULL, &reload->pools[i]);
+        if (r == 0)
+            reload->pools[i]->is_configured = true;
+    }
+    return r;
+}
+
+/* Makes all that differs, or nothing. */
+static int reload_make(const struct reload *reload)
+{
+    struct registry_mark before = registry_mark(reload->w);
+    int r = reload_make_sets(reload);
+
+    if (r == 0) {
+        reload_exchange_names(reload, false);
+        r = reload_make_pools(reload);
+        if (r < 0)
+            reload_exchange_names(reload, true);
+    }
+    if (r < 0)
+        registry_remove_since(reload->w, before);
+    return r;
+}
+
+/* ---- from here on nothing fails ---- */
+
+/* Lets threads find what has changed. */
+static void reload_publish(const struct reload *reload)
+{
+    weir *w = reload->w;
+
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        const struct reload_set *set = &reload->sets[i];
+
+        if (set->after && set->before)
+            atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
+    }
+    for (uint32_t i = 0; i < reload->removed_n; i++)
+        atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
+                              memory_order_seq_cst);
+    for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
+        struct instance_pool *pool = registry_pool(w, i);
+
+        if (reload_lacks_pool(reload, pool))
+            atomic_store_explicit(&pool->is_removed, true, memory_order_seq_cst);
+        for (uint32_t k = 0; k < pool->sets_n; k++)
+            atomic_store_explicit(&pool->sets[k], pool_set(pool, k), memory_order_release);
+    }
+    instance_of(w)->configured = true;
+}
+
+/* Changes the sets. Other threads that come first do the same. */
+static void reload_change_sets(const struct reload *reload)
+{
+    struct thread_ctx *ctx;
+
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        weir_set *set = reload->sets[i].before ? reload->sets[i].after : NULL;
+
+        if (!set || !set->head_unit)
+            continue;
+        ctx = thread_ctx_borrow(set);
+        set_grant_waiters(ctx, set);
+        thread_ctx_return(ctx);
+    }
+    for (uint32_t i = 0; i < reload->removed_n; i++) {
+        if (!reload->removed[i]->head_unit)
+            continue;
+        ctx = thread_ctx_borrow(reload->removed[i]);
+        set_remove(ctx, reload->removed[i]);
+        thread_ctx_return(ctx);
+    }
+}
+
+/* Compares and makes; the caller holds the instance's lock. */
+static int reload_apply(struct reload *reload)
+{
+    int r = instance_is_closed(reload->w)
+                ? error_set(reload->reterr, -ESHUTDOWN, "the instance is closed")
+                : reload_alloc(reload);
+
+    if (r == 0)
+        r = reload_compare_sets(reload);
+    if (r == 0)
+        r = reload_compare_pools(reload);
+    if (r == 0)
+        r = reload_compare_removed(reload);
+    if (r == 0)
+        r = reload_make(reload);
+    if (r == 0)
+        reload_publish(reload);
+    return r;
+}
+
+/* ---- complaints, held back while the lock is held: the program may call weir when it hears ----
+ */
+
+struct held_complaints {
+    struct weir_error *items;
+    size_t n, room;
+    bool is_cut; /* out of memory */
+};
+
+static void held_complaints_add(void *userdata, const struct weir_error *complaint)
+{
+    struct held_complaints *held = userdata;
+    struct weir_error *grown;
+
+    if (held->n == held->room) {
+        held->room = held->room ? 2 * held->room : 16;
+        grown = os_alloc(held->room, sizeof(*grown));
+        if (grown && held->n)
+            memcpy(grown, held->items, held->n * sizeof(*grown));
+        os_free(held->items);
+        held->items = grown;
+        held->is_cut |= !grown;
+    }
+    if (!held->is_cut)
+        held->items[held->n++] = *complaint;
+}
+
+/* Hands the complaints out. If memory was short for them, so it is for the call. */
+static int held_complaints_end(struct held_complaints *held, const struct weir_options *options,
+                               int r)
+{
+    for (size_t i = 0; i < held->n && !held->is_cut; i++)
+        options->complaint(options->userdata, &held->items[i]);
+    os_free(held->items);
+    return held->is_cut ? -ENOMEM : r;
+}
+
+/* Reads, resolves and applies a configuration. */
+static int reload_run(weir *w, const struct weir_options *options, struct complaints *complaints,
+                      struct weir_error *reterr)
+{
+    struct plan plan;
+    struct reload reload = {.w = w, .plan = &plan, .reterr = reterr};
+    struct config_ast ast;
+    int r = config_yaml_load(options, &ast, complaints);
+
+    if (r == 0 && !options->text && complaints->file[0] == '\0')
+        r = complaint_add(complaints, -ENOENT, (struct mark){0, 0},
+                          "there is no configuration to reload: the call names neither a file nor "
+                          "a text, and the environment variable WEIR_CONFIG is not set, or ignored "
+                          "since the process is privileged");
+    instance_lock(w);
+    r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
+    if (r == 0 && options->only)
+        plan_select(&plan, options->only);
+    if (r == 0)
+        r = reload_apply(&reload);
+    instance_unlock(w);
+    if (r == 0) {
+        reload_change_sets(&reload);
+        log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
+                  plan.sets_n, plan.pools_n);
+    }
+    reload_free(&reload);
+    plan_free(&plan);
+    return r;
+}
+
+int weir_reload(weir *w, const struct weir_options *options, struct weir_error *reterr)
+{
+    static const struct weir_options none = {.size = sizeof(none)};
+    struct complaints complaints = {.file = ""};
+    struct held_complaints held = {0};
+    struct weir_error error = {0};
+    int r;
+
+    options = options ? options : &none;
+    if (!w)
+        return error_set(reterr, -EINVAL, "`w` is NULL");
+    r = instance_check_options(options, reterr);
+    if (r < 0)
+        return r;
+    if (instance_is_forked(w))
+        return error_set(reterr, -ECHILD, "the instance belongs to the parent process");
+    if (options->complaint) {
+        complaints.report = held_complaints_add;
+        complaints.userdata = &held;
+    }
+    r = reload_run(w, options, &complaints, &error);
+    if (r < 0 && !complaints.first.complaints) {
+        complaint_add(&complaints, r, (struct mark){0, 0}, "%s",
+                      error.code ? error.message : strerrordesc_np(-r));
+        complaints_report(&complaints);
+    }
+    r = held_complaints_end(&held, options, r);
+    if (r < 0 && reterr)
+        *reterr = complaints.first;
+    return r;
+}

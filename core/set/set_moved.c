@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/* Moves a set to its successor, and does there what is asked of a set that has moved. */
+#include "base/backoff.h"
+#include "base/invariant.h"
+#include "set/instance_base.h"
+#include "set/set_ops.h"
+#include "set/try_now.h"
+#include "set/txn_internal.h"
+#include <string.h>
+
+/* ---- the two commits ---- */
+
+/* Returns a context that is prepared for another set of the same instance; moved_return_ctx()
+ * returns it. The spare one is: it was prepared before the successor was known. */
+static struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set)
+{
+    if (thread_ctx_is_prepared(ctx, set->number))
+        return ctx;
+    for (const struct thread_ctx *own = thread_ctx_self; own; own = own->thread_next)
+        if (own == ctx)
+            return thread_ctx_borrow(set);
+    return thread_ctx_lock_spare(set); /* the thread ends, and has given `ctx` back */
+}
+
+static void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed)
+{
+    if (borrowed != ctx)
+        thread_ctx_return(borrowed);
+}
+
+/* Commits a version with this flag, CONTENT_MOVED or CONTENT_SHUT_DOWN, which stays: the set is
+ * inflated from then on. */
+static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag)
+{
+    struct txn txn;
+    unsigned turn = 0;
+
+    WEIR_INVARIANT(!set_is_shared(set) && set->head_unit);
+    for (;; spin_backoff(&turn)) {
+        uint64_t deflated_ns = inline_deflated_ns(set);
+
+        txn_begin(&txn, ctx, set);
+        if (version_flags(&txn.version) & (flag | CONTENT_MOVED))
+            return;
+        if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
+            txn.at.now_ns = deflated_ns;
+        WEIR_INVARIANT(version_is_inflated(&txn.version) ||
+                       version_reserve_block(set->region, set->head_unit) != 0);
+        forecast_invalidate(&txn);
+        version_set_flags(&txn.version, version_flags(&txn.version) | flag);
+        if (txn_commit(&txn))
+            return;
+    }
+}
+
+/* Makes the states of a successor from those of the final version before it. */
+static void successor_convert(const weir_set *set, const uint64_t *before,
+                              const struct weir_instant *at, uint64_t *states)
+{
+    memset(states, 0, set->limits.state_words * sizeof(*states));
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct origin_limit *link = &set->origin->limits[i];
+        const struct limit *limit = &set->limits.items[i], *from;
+        uint64_t *state = states + limit->state_offset;
+
+        if (!link->is_carried) {
+            if (limit->algorithm && limit->algorithm->init)
+                limit->algorithm->init(limit->config, state, at);
+            continue;
+        }
+        from = &set->origin->predecessor->limits.items[link->from];
+        if (!limit->algorithm || limit_is_same(from, limit))
+            memcpy(state, before + from->state_offset, limit->state_words * sizeof(*state));
+        else
+            limit->algorithm->reconfigure(from->config, before + from->state_offset, limit->config,
+                                          state, at);
+    }
+}
+
+/* Writes the first content of a successor to the saved states of `to`. `ctx` is prepared for the
+ * predecessor, the state of which ends here. */
+static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, struct thread_ctx *to)
+{
+    weir_set *before = set->origin->predecessor;
+    struct weir_instant at = clock_instant(&set->w->clock, set->limits.clock_needs);
+    uint64_t *content = to->saved_states;
+    struct txn txn;
+
+    if (!before->head_unit) { /* it had no limits */
+        memset(content, 0, CONTENT_STATES * sizeof(*content));
+        content[CONTENT_LAST_NS] = at.now_ns;
+        successor_convert(set, NULL, &at, content + CONTENT_STATES);
+        return;
+    }
+    set_close_state(ctx, before, CONTENT_MOVED);
+    content = to->saved_states; /* opening the predecessor may have moved them */
+    txn_begin(&txn, ctx, before);
+    WEIR_INVARIANT(version_flags(&txn.version) & CONTENT_MOVED);
+    version_set_flags(&txn.version, 0);
+    memcpy(content, txn.version.content, CONTENT_STATES * sizeof(*content));
+    at.now_ns = content[CONTENT_LAST_NS];
+    successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
+}
+
+/* The first version also grants to the head, or arranges that it is looked at in time. */
+void set_open(struct thread_ctx *ctx, weir_set *set)
+{
+    struct thread_ctx *before_ctx = ctx;
+    struct txn txn;
+
+    WEIR_INVARIANT(set->origin && set->head_unit);
+    if (set->origin->predecessor->head_unit)
+        before_ctx = moved_borrow_ctx(ctx, set->origin->predecessor);
+    successor_take_over(before_ctx, set, ctx);
+    moved_return_ctx(ctx, before_ctx);
+    txn_init(&txn, ctx, set);
+    txn.within = 0;
+    txn.forecast_walks = 0;
+    txn.version.state_word = set->origin->unopened_word;
+    txn.version.content_n = set_content_min(set);
+    memcpy(txn.version.content, ctx->saved_states, txn.version.content_n * sizeof(uint64_t));
+    txn_read_clock(&txn);
+    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    txn_grant_waiters(&txn, HEAD_WATCH_NONE);
+    if (txn_commit(&txn) && txn.grant_again)
+        set_grant_waiters(ctx, set);
+    set_end_if_faulty(ctx, set);
+}
+
+void set_remove(struct thread_ctx *ctx, weir_set *set)
+{
+    WEIR_INVARIANT(set_is_removed(set));
+    if (!set->head_unit)
+        return;
+    set_close_state(ctx, set, CONTENT_SHUT_DOWN);
+    set->ops->shut_down(ctx, set);
+}
+
+/* ---- what is asked of a set that has moved ---- */
+
+/* Returns what was granted by the old definition, or by a later one to a record of the old one. */
+int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
+{
+    weir_set *newest = set_newest(set);
+    struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
+    uint32_t granted_by = r ? (uint32_t)record_load(&r->owner) : set->id;
+    uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
+    struct release_args args = *rel->args;
+    struct thread_ctx *own;
+
+    args.granted_ns = set_granted_ns(set, rel->record, rel->args);
+    if (!rel->record_freed) {
+        struct deferred_write write = {.is_exclusive = rel->is_owner,
+                                       .expected = rel->record_word,
+                                       .desired = record_next_word(rel->record_word, RECORD_FREE)};
+
+        if (!try_now_apply_write(set, r, &write))
+            return TRY_REFUSED;
+        rel->record_freed = true;
+    }
+    if (!newest->head_unit)
+        return TRY_DONE;
+    memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
+    memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
+    successor_translate(newest, set, granted_by, amounts);
+    successor_translate(newest, set, granted_by, used);
+    args.amounts = amounts;
+    args.used = used;
+    own = moved_borrow_ctx(ctx, newest);
+    set_return_units(own, newest, &args);
+    moved_return_ctx(ctx, own);
+    return TRY_DONE;
+}
+
+bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
+                       enum record_state state)
+{
+    weir_set *newest = set_newest(set);
+    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    bool is_done = set_cancel_wait(own, newest, record, expected, state);
+
+    moved_return_ctx(ctx, own);
+    return is_done;
+}
+
+void moved_grant_waiters(struct thread_ctx *ctx, weir_set *set)
+{
+    weir_set *newest = set_newest(set);
+    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+
+    set_grant_waiters(own, newest);
+    moved_return_ctx(ctx, own);
+}
+
+uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
+{
+    weir_set *newest = set_newest(set);
+    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    uint64_t until = set_poll_head(own, newest, record);
+
+    moved_return_ctx(ctx, own);
+    return until;
+}
+
+void moved_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+                    enum forecast_walk walk, struct decision *ret)
+{
+    weir_set *newest = set_newest(set);
+    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    uint64_t translated[WEIR_LIMITS_MAX];
+
+    memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
+    successor_translate(newest, set, UINT32_MAX, translated);
+    set_forecast(own, newest, translated, within, walk, ret);
+    moved_return_ctx(ctx, own);
+}
+
+void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
+                struct set_look *ret)
+{
+    weir_set *newest = set_newest(set);
+    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    uint64_t translated[WEIR_LIMITS_MAX];
+
+    memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
+    successor_translate(newest, set, UINT32_MAX, translated);
+    set_look(own, newest, translated, ret);
+    moved_return_ctx(ctx, own);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* Which limit of a set goes on as which of its successor's; amounts of one as amounts of the other.
+ */
+#include "base/invariant.h"
+#include "os/os.h"
+#include "set/instance_base.h"
+#include <string.h>
+
+bool limit_is_same(const struct limit *a, const struct limit *b)
+{
+    if (a->capacity != b->capacity || a->state_words != b->state_words ||
+        a->config_size != b->config_size)
+        return false;
+    return !a->config_size || memcmp(a->config, b->config, a->config_size) == 0;
+}
+
+/* Returns whether a limit can go on with the state of another one. */
+static bool limit_can_carry(const struct limit *from, const struct limit *to)
+{
+    if (from->type != to->type || from->algorithm != to->algorithm)
+        return false;
+    return !to->algorithm || to->algorithm->reconfigure || limit_is_same(from, to);
+}
+
+/* Connects each limit with one that is not connected yet and can carry its state, or with the first
+ * one of its key. */
+struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits)
+{
+    struct set_origin *origin =
+        os_alloc(1, sizeof(*origin) + limits->n * sizeof(struct origin_limit));
+    const struct limits *before = &predecessor->limits;
+    uint64_t carried = 0;
+
+    if (!origin)
+        return NULL;
+    origin->predecessor = predecessor;
+    for (uint32_t i = 0; i < limits->n; i++) {
+        struct origin_limit *link = &origin->limits[i];
+
+        link->from = ORIGIN_NONE;
+        for (uint32_t k = 0; k < before->n && !link->is_carried; k++) {
+            if (strcmp(before->items[k].key, limits->items[i].key) != 0)
+                continue;
+            link->is_carried =
+                !(carried >> k & 1) && limit_can_carry(&before->items[k], &limits->items[i]);
+            if (link->is_carried || link->from == ORIGIN_NONE)
+                link->from = (uint8_t)k;
+        }
+        if (link->is_carried)
+            carried |= UINT64_C(1) << link->from;
+    }
+    return origin;
+}
+
+weir_set *set_newest(const weir_set *set)
+{
+    weir_set *next;
+
+    while ((next = set_successor(set)) && next != set)
+        set = next;
+    return (weir_set *)(uintptr_t)set;
+}
+
+void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
+                         uint64_t *amounts)
+{
+    while (of != set) {
+        const weir_set *next = set_successor(of);
+        uint64_t before[WEIR_LIMITS_MAX];
+
+        if (!next || next == of) {
+            memset(amounts, 0, set->limits.n * sizeof(*amounts));
+            return;
+        }
+        memcpy(before, amounts, of->limits.n * sizeof(*amounts));
+        for (uint32_t i = 0; i < next->limits.n; i++) {
+            const struct origin_limit *link = &next->origin->limits[i];
+            bool goes_on = link->is_carried || of->number < granted_by;
+
+            amounts[i] = link->from != ORIGIN_NONE && goes_on ? before[link->from] : 0;
+        }
+        of = next;
+    }
+}
+
+void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
+{
+    const struct acq_record *r = set_record(set, record);
+    const weir_set *of = instance_set(set->w, record_set_number(r));
+    bool is_held = record_state(record_load(&r->word)) == RECORD_HELD;
+
+    for (uint32_t i = 0; i < of->limits.n; i++)
+        ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+    successor_translate(set, of, is_held ? (uint32_t)record_load(&r->owner) : UINT32_MAX, ret);
+}

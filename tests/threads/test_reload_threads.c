@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reloads while threads acquire, wait, cancel and release: capacities go up and down, algorithms
+ * and limits are exchanged, a set comes and goes, and some configurations are invalid. No grant is
+ * beyond the limit in force when it was given, no unit is lost, and no waiter is stuck. Usage:
+ * test_reload_threads [seed].
+ */
+#include "lib/random.h"
+#include "lib/require.h"
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/weir.h>
+
+#define RELOADS 1000u
+#define THREADS 4u
+
+static weir *w;
+static _Atomic uint32_t started, finished; /* reloads; 0: as it was opened */
+static uint32_t capacity_of[RELOADS + 1];  /* of `slots`, written before `started` */
+static _Atomic uint64_t held;              /* units of `slots`; not more than the library counts */
+static _Atomic bool is_over;
+static _Atomic uint64_t grants, ended;
+
+/* Returns the largest capacity that was in force between the end of one reload and now. */
+static uint32_t largest_since(uint32_t first)
+{
+    uint32_t last = atomic_load(&started), largest = 0;
+
+    for (uint32_t i = first; i <= last; i++)
+        largest = capacity_of[i] > largest ? capacity_of[i] : largest;
+    return largest;
+}
+
+/* Takes note of a grant that was asked for after reload `first`, uses it, and gives it back. */
+static void use(weir_acquisition *acquisition, uint64_t amount, uint32_t first, uint64_t *random)
+{
+    uint64_t now = atomic_fetch_add(&held, amount) + amount;
+
+    require(now <= largest_since(first));
+    atomic_fetch_add(&grants, 1);
+    if (random_below(random, 4) == 0)
+        sched_yield();
+    if (amount > 1 && random_below(random, 4) == 0) {
+        atomic_fetch_sub(&held, 1);
+        require(weir_return(acquisition, "slots", 1) == 0);
+        amount--;
+    }
+    atomic_fetch_sub(&held, amount);
+    require(weir_release(&acquisition) == 0);
+}
+
+/* Asks in one of the ways of asking. Returns the result, and the acquisition after 0. */
+static int ask(weir_pool *pool, const struct weir_request *request, uint64_t way,
+               weir_acquisition **ret)
+{
+    int r;
+
+    if (way == 0)
+        return weir_try_acquire(pool, request, ret, NULL);
+    if (way < 4)
+        return weir_acquire(pool, request, ret, NULL);
+    r = weir_submit(pool, request, ret, NULL);
+    if (r < 0)
+        return r;
+    if (r == 1 && weir_cancel(*ret) == 0) {
+        require(weir_release(ret) == 0);
+        return -ECANCELED;
+    }
+    while ((r = weir_acquisition_result(*ret)) == -EINPROGRESS)
+        sched_yield();
+    if (r < 0)
+        require(weir_release(ret) == 0);
+    return r;
+}
+
+static void *load(void *seed)
+{
+    uint64_t random = *(uint64_t *)seed;
+    weir_pool *pool = NULL, *other = NULL;
+
+    require(weir_pool_open(&pool, w, "main", 0, NULL) == 0);
+    require(weir_pool_open(&other, w, "two", 0, NULL) == 0);
+    while (!atomic_load(&is_over)) {
+        bool is_main = random_below(&random, 4) != 0;
+        uint64_t amount = is_main ? 1 + random_below(&random, 3) : 1;
+        const struct weir_amount slots = {"slots", amount};
+        const struct weir_request request = {
+            .size = sizeof(request), .amounts = &slots, .amounts_n = 1};
+        weir_acquisition *acquisition = NULL;
+        uint32_t first = atomic_load(&finished);
+        int r = ask(is_main ? pool : other, &request, random_below(&random, 6), &acquisition);
+
+        require(r == 0 || r == -EAGAIN || r == -ERANGE || r == -ECANCELED);
+        atomic_fetch_add(&ended, r < 0);
+        if (r == 0 && is_main)
+            use(acquisition, amount, first, &random);
+        else if (r == 0)
+            require(weir_release(&acquisition) == 0);
+    }
+    weir_pool_close(pool);
+    weir_pool_close(other);
+    return NULL;
+}
+
+/* Uses a set that comes and goes. */
+static void *visit(void *unused)
+{
+    while (!atomic_load(&is_over)) {
+        weir_pool *pool = NULL;
+        weir_acquisition *acquisition = NULL;
+        int r = weir_pool_open(&pool, w, "guest", 0, NULL);
+
+        require(r == 0 || r == -ENOENT);
+        while (r == 0) {
+            r = weir_acquire(pool, NULL, &acquisition, NULL);
+            require(r == 0 || r == -ESTALE || r == -ESHUTDOWN);
+            if (r == 0)
+                require(weir_release(&acquisition) == 0);
+            if (atomic_load(&is_over))
+                break;
+        }
+        weir_pool_close(pool);
+        sched_yield();
+    }
+    return unused;
+}
+
+/* Writes a configuration with this capacity. The set `two` has several limits, and waits that a
+ * rate ends. */
+static void write_config(char *text, size_t size, uint32_t capacity, uint64_t *random)
+{
+    static const char *const rates[] = {"token_bucket", "gcra", "sliding_window", "fixed_window"};
+    static const char *const fair[] = {"true", "per_limit", "false"};
+    bool has_rate = random_below(random, 2), has_more = random_below(random, 3) == 0;
+
+    snprintf(text, size,
+             "version: 1\nsets:\n  main: { fair: %s, limits: [ { type: resource, key: slots, "
+             "capacity: %u }%s ] }\n  two: { limits: [ { type: resource, key: slots, capacity: "
+             "%u } ] }\n%s",
+             fair[random_below(random, 3)], capacity,
+             has_more ? ", { type: resource, key: more, capacity: 100 }" : "",
+             1 + (unsigned)random_below(random, 3),
+             random_below(random, 2)
+                 ? "  guest: { limits: [ { type: resource, key: g, capacity: 1 } ] }\n"
+                 : "");
+    if (has_rate)
+        snprintf(
+            text + strlen(text), size - strlen(text),
+            "  rated: { limits: [ { type: call, algorithm: %s, capacity: 9, window: 1s } ] }\n",
+            rates[random_below(random, 4)]);
+}
+
+static int reload(const char *text)
+{
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+    struct weir_error error = {0};
+    int r = weir_reload(w, &options, &error);
+
+    if (r < 0 && r != -EINVAL)
+        fprintf(stderr, "%s\n", error.message);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : random_seed(), seeds[THREADS];
+    uint64_t random = random_case(seed, 0);
+    struct weir_options options = {.size = sizeof(options)};
+    struct weir_limit_stats limit;
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    pthread_t threads[THREADS + 1];
+    weir_pool *pool = NULL;
+    char text[2048];
+
+    test_seed = seed;
+    printf("seed %llu\n", (unsigned long long)seed);
+    capacity_of[0] = 4;
+    write_config(text, sizeof(text), capacity_of[0], &random);
+    options.text = text;
+    require(weir_open(&w, &options, NULL) == 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        seeds[i] = random_next(&random);
+        require(pthread_create(&threads[i], NULL, load, &seeds[i]) == 0);
+    }
+    require(pthread_create(&threads[THREADS], NULL, visit, NULL) == 0);
+    for (uint32_t i = 1; i <= RELOADS; i++) {
+        uint64_t before = atomic_load(&grants);
+
+        capacity_of[i] = 1 + (uint32_t)random_below(&random, 6);
+        write_config(text, sizeof(text), capacity_of[i], &random);
+        if (random_below(&random, 8) == 0) { /* in between an invalid one */
+            require(reload("version: 1\nsets: { main: { limits: [ { type: none } ] } }\n") ==
+                    -EINVAL);
+        }
+        atomic_store(&started, i);
+        require(reload(text) == 0);
+        atomic_store(&finished, i);
+        for (int k = 0; k < 100 && atomic_load(&grants) == before; k++)
+            sched_yield();
+    }
+    /* Enough for every request, so that none waits for ever. */
+    atomic_store(&is_over, true);
+    for (size_t i = 0; i <= THREADS; i++)
+        require(pthread_join(threads[i], NULL) == 0);
+    require(atomic_load(&held) == 0);
+    require(weir_pool_open(&pool, w, "main", 0, NULL) == 0);
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, &limit, 1) >= 1);
+    require(stats.held == 0 && stats.waiting == 0);
+    require(limit.held == 0 && limit.available == capacity_of[RELOADS]);
+    require(stats.granted >= atomic_load(&grants));
+    printf("grants: %llu, refused or ended: %llu\n", (unsigned long long)atomic_load(&grants),
+           (unsigned long long)atomic_load(&ended));
+    weir_pool_close(pool);
+    weir_close(w);
+    return 0;
+}
