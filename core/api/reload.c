@@ -243,18 +243,21 @@ static int reload_compare_removed(struct reload *reload)
     return 0;
 }
 
+/* Returns whether a pool is that of a removed set alone, and bears its name. */
+static bool reload_is_of_removed(const struct reload *reload, const struct instance_pool *pool)
+{
+    const weir_set *set = pool->plan.name || pool->plan.sets_n ? NULL : pool_set(pool, 0);
+
+    for (uint32_t i = 0; set && i < reload->removed_n; i++)
+        if (reload->removed[i] == set)
+            return true;
+    return false;
+}
+
 static bool reload_lacks_pool(const struct reload *reload, const struct instance_pool *pool)
 {
     return pool->plan.name && pool->is_configured && !pool_is_removed(pool) &&
            !str_map_find(&reload->pool_names, pool->plan.name);
-}
-
-static bool reload_removes(const struct reload *reload, const weir_set *set)
-{
-    for (uint32_t i = 0; i < reload->removed_n; i++)
-        if (reload->removed[i] == set)
-            return true;
-    return false;
 }
 
 static int reload_alloc(struct reload *reload)
@@ -358,7 +361,7 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
         if (reload_lacks_pool(reload, pool))
             reload_rename(&instance->pool_names, pool->plan.name, undo ? NULL : pool,
                           undo ? pool : NULL);
-        else if (!pool->plan.name && reload_removes(reload, pool_set(pool, 0)))
+        else if (reload_is_of_removed(reload, pool))
             reload_rename(&instance->pool_names, set_name(pool_set(pool, 0)), undo ? NULL : pool,
                           undo ? pool : NULL);
     }
