@@ -352,9 +352,8 @@ struct slow_path {
 
 /* Defines the three operations for one representation of the state. */
 #define FAST_PATH_INSTANCE(name, repr, shared)                                                     \
-    WEIR_NOINLINE int fast_path_take_##name(weir_set *set, weir_pool *pool,                        \
-                                            const struct weir_request *request,                    \
-                                            struct weir_refusal *retref)                           \
+    WEIR_NOINLINE int fast_path_take_##name(weir_pool *pool, const struct weir_request *request,   \
+                                            struct weir_refusal *retref, weir_set *set)            \
     {                                                                                              \
         int r;                                                                                     \
                                                                                                    \
@@ -363,8 +362,8 @@ struct slow_path {
                    : acquire_take(pool, request, retref);                                          \
     }                                                                                              \
     WEIR_NOINLINE int fast_path_acquire_##name(                                                    \
-        weir_set *set, weir_pool *pool, const struct weir_request *request,                        \
-        weir_acquisition **ret, struct weir_refusal *retref, const struct slow_path *slow)         \
+        weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,               \
+        struct weir_refusal *retref, weir_set *set, const struct slow_path *slow)                  \
     {                                                                                              \
         int r;                                                                                     \
                                                                                                    \
@@ -406,7 +405,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
 
     if (!set)
         return acquire_take(pool, request, retref);
-    return FAST_PATH_CALL(take, set, set, pool, request, retref);
+    return FAST_PATH_CALL(take, set, pool, request, retref, set);
 }
 
 WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_request *request,
@@ -417,7 +416,7 @@ WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_
 
     if (!set)
         return slow->call(pool, request, ret, retref);
-    return FAST_PATH_CALL(acquire, set, set, pool, request, ret, retref, slow);
+    return FAST_PATH_CALL(acquire, set, pool, request, ret, retref, set, slow);
 }
 
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
