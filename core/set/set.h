@@ -217,10 +217,13 @@ void set_remove(struct thread_ctx *ctx, weir_set *set);
 /* Returns whether a limit decides as another one of its type and algorithm does, in every state. */
 bool limit_is_same(const struct limit *a, const struct limit *b);
 
-/* Turns amounts by the limits of `of` into those by the limits of `set`, a successor. Limits that
- * began anew after the set with the number `granted_by` has granted hold nothing of them. Of a set
- * that `set` does not succeed nothing is left: the record was reused, and no commit relies on it.
- */
+/* Returns the set with this id: `set`, or one that it has succeeded; or NULL. The sets that other
+ * threads make meanwhile are not looked at, as instance_set() would. */
+const weir_set *set_ancestor(const weir_set *set, uint32_t id);
+
+/* Turns amounts by the limits of `of` into those by the limits of `set`, which has succeeded it.
+ * Limits that began anew after the set with the number `granted_by` has granted hold nothing of
+ * them. */
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
                          uint64_t *amounts);
 

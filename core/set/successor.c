@@ -68,10 +68,7 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
         const weir_set *next = set_successor(of);
         uint64_t before[WEIR_LIMITS_MAX];
 
-        if (!next || next == of) {
-            memset(amounts, 0, set->limits.n * sizeof(*amounts));
-            return;
-        }
+        WEIR_INVARIANT(next && next != of);
         memcpy(before, amounts, of->limits.n * sizeof(*amounts));
         for (uint32_t i = 0; i < next->limits.n; i++) {
             const struct origin_limit *link = &next->origin->limits[i];
@@ -83,12 +80,23 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
     }
 }
 
+const weir_set *set_ancestor(const weir_set *set, uint32_t id)
+{
+    while (set && set->id != id)
+        set = set->origin ? set->origin->predecessor : NULL;
+    return set;
+}
+
 void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
 {
     const struct acq_record *r = set_record(set, record);
-    const weir_set *of = instance_set(set->w, record_set_number(r));
+    const weir_set *of = set_ancestor(set, record_set_number(r));
     bool is_held = record_state(record_load(&r->word)) == RECORD_HELD;
 
+    if (!of) { /* the record was reused, and no commit relies on it */
+        memset(ret, 0, set->limits.n * sizeof(*ret));
+        return;
+    }
     for (uint32_t i = 0; i < of->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
     successor_translate(set, of, is_held ? (uint32_t)record_load(&r->owner) : UINT32_MAX, ret);
