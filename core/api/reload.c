@@ -72,6 +72,8 @@ static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan
     if (set->strict != plan->strict || set->fair != (plan->fair != FAIR_NO) ||
         set->per_limit != (plan->fair == FAIR_PER_LIMIT))
         return false;
+    if (set->limits.counts_holds != plan->counts_holds)
+        return false;
     if (set->timeout_ns != plan->timeout_ns || set->max_wait_ns != plan->max_wait_ns ||
         set->max_waiters != plan->max_waiters)
         return false;
