@@ -60,8 +60,8 @@ struct deadlines {
 
 struct server {
     struct service service;
-    int epoll, listener, signals, timer;
-    struct watch on_client, on_signal, on_timer;
+    int epoll, listener, timer;
+    struct watch on_client, on_notice, on_timer;
     bool stopping;
     bool accepting;            /* the listener is in epoll */
     uint64_t accept_again_ns;  /* 0: not scheduled */
@@ -471,15 +471,17 @@ static void on_timer(struct server *s, void *owner)
 }
 
 /* Stops accepting, drops clients that read or wait, and finishes the work that has begun. */
-static void on_signal(struct server *s, void *owner)
+static void on_notice(struct server *s, void *owner)
 {
     struct connection *c, *next;
 
     (void)owner;
+    if (!service_heed(&s->service))
+        return;
     s->stopping = true;
     s->accept_again_ns = 0;
     accept_stop(s);
-    watch_fd(s, EPOLL_CTL_DEL, s->signals, NULL, 0);
+    watch_fd(s, EPOLL_CTL_DEL, s->service.notices.fd, NULL, 0);
     for (c = s->open; c; c = next) {
         next = c->next;
         c->keep_alive = false;
@@ -532,12 +534,12 @@ static int open_server(struct server *s)
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     s->on_client = (struct watch){on_client, NULL};
-    s->on_signal = (struct watch){on_signal, NULL};
+    s->on_notice = (struct watch){on_notice, NULL};
     s->on_timer = (struct watch){on_timer, NULL};
     if (s->epoll < 0 || s->timer < 0)
         return -errno;
     accept_start(s);
-    if (watch_fd(s, EPOLL_CTL_ADD, s->signals, &s->on_signal, EPOLLIN) < 0 ||
+    if (watch_fd(s, EPOLL_CTL_ADD, s->service.notices.fd, &s->on_notice, EPOLLIN) < 0 ||
         watch_fd(s, EPOLL_CTL_ADD, s->timer, &s->on_timer, EPOLLIN) < 0 || !s->accepting)
         return -errno;
     return 0;
@@ -551,11 +553,9 @@ static void close_fd(int fd)
 
 int main(int argc, char **argv)
 {
-    struct server s = {.epoll = -1, .listener = -1, .signals = -1, .timer = -1};
+    struct server s = {.epoll = -1, .listener = -1, .timer = -1};
     int e, status = service_open(&s.service, argc, argv);
 
-    if (status == 0 && (s.signals = service_signals(&s.service)) < 0)
-        status = EX_OSERR;
     if (status == 0) {
         e = open_server(&s);
         if (e == 0)
@@ -568,7 +568,6 @@ int main(int argc, char **argv)
     close_fd(s.timer);
     close_fd(s.epoll);
     close_fd(s.listener);
-    close_fd(s.signals);
     service_close(&s.service);
     return status;
 }

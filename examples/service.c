@@ -7,11 +7,9 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sysexits.h>
 #include <time.h>
@@ -170,6 +168,16 @@ static int open_files(struct service *service)
     return e < 0 ? EX_CANTCREAT : 0;
 }
 
+/* Before weir is opened, so that no change of the file is missed. */
+static int open_notices(struct service *service)
+{
+    int e = notices_open(&service->notices, service->file);
+
+    if (e < 0)
+        fprintf(stderr, "%s: cannot watch %s: %s\n", service->name, service->file, strerror(-e));
+    return e < 0 ? EX_OSERR : 0;
+}
+
 int service_open(struct service *service, int argc, char **argv)
 {
     int e;
@@ -180,12 +188,15 @@ int service_open(struct service *service, int argc, char **argv)
         .work_ns = 5 * NS_PER_MS,
         .idle_ns = 10 * NS_PER_S,
         .connections_max = 256,
+        .notices = {.signals = -1, .changes = -1, .fd = -1},
     };
     e = read_options(service, argc, argv);
     if (e == 0)
         e = reserve_descriptors(service);
     if (e == 0)
         e = open_files(service);
+    if (e == 0)
+        e = open_notices(service);
     return e == 0 ? open_weir(service) : e;
 }
 
@@ -193,6 +204,7 @@ void service_close(struct service *service)
 {
     service->pool = weir_pool_close(service->pool);
     service->weir = weir_close(service->weir);
+    notices_close(&service->notices);
     if (service->log && fclose(service->log) != 0)
         fprintf(stderr, "%s: %s: %s\n", service->name, service->log_file, strerror(errno));
     if (!trace_close(&service->trace))
@@ -222,20 +234,30 @@ int service_listen(const struct service *service, int flags)
     return fd;
 }
 
-int service_signals(const struct service *service)
+static void reload(const struct service *service)
 {
-    sigset_t signals;
-    int fd;
+    const struct weir_options options = {
+        .size = sizeof(options),
+        .file = service->file,
+        .complaint = on_complaint,
+    };
+    struct weir_error error = {0};
+    int e = weir_reload(service->weir, &options, &error);
 
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    fd = -1;
-    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
-        fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd < 0)
-        fprintf(stderr, "%s: signalfd: %s\n", service->name, strerror(errno));
-    return fd;
+    if (e < 0 && error.line == 0) /* otherwise on_complaint has printed it */
+        fprintf(stderr, "%s: %s: %s\n", service->name, service->file,
+                error.message[0] != '\0' ? error.message : strerror(-e));
+    printf("%s %s\n", e < 0 ? "unchanged by" : "changed to", service->file);
+    fflush(stdout);
+}
+
+bool service_heed(const struct service *service)
+{
+    unsigned found = notices_read(&service->notices);
+
+    if (found & NOTICE_RELOAD)
+        reload(service);
+    return found & NOTICE_STOP;
 }
 
 int job_read(struct service *service, struct job *job, const struct http_input *in)

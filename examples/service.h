@@ -7,6 +7,7 @@
 #define WEIR_EXAMPLES_SERVICE_H
 
 #include "http.h"
+#include "notices.h"
 #include "trace.h"
 #include <stdio.h>
 #include <weir/weir.h>
@@ -24,7 +25,8 @@ struct service {
 
     weir *weir;
     weir_pool *pool;
-    FILE *log; /* NULL: none */
+    struct notices notices; /* `fd` is for the loop; service_heed() reads them */
+    FILE *log;              /* NULL: none */
     struct trace trace;
     uint64_t jobs_n;
 };
@@ -46,8 +48,9 @@ void service_close(struct service *service);
 /* Returns a socket that listens on loopback, announced on stdout; -1 after a message. `flags`:
  * SOCK_*. */
 int service_listen(const struct service *service, int flags);
-/* Returns a signalfd for SIGTERM and SIGINT, now blocked; -1 after a message. */
-int service_signals(const struct service *service);
+/* Reloads the configuration after SIGHUP, and when its file was written; what is wrong with it is
+ * printed, and nothing changes. Returns true after SIGTERM and SIGINT. */
+bool service_heed(const struct service *service);
 
 uint64_t now_ns(void);
 

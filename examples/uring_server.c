@@ -65,8 +65,8 @@ struct connection {
 struct server {
     struct service service;
     struct io_uring ring;
-    int listener, signals;
-    struct operation accepted, paused, signaled;
+    int listener;
+    struct operation accepted, paused, noticed;
     struct __kernel_timespec pause;
     unsigned pending; /* operations of the server itself */
     bool accepting;   /* one of them accepts, or pauses before that */
@@ -463,9 +463,13 @@ static void on_paused(struct server *s, struct connection *none, int result)
 }
 
 /* Stops accepting, drops clients that read or wait, and finishes the work that has begun. */
-static void on_signaled(struct server *s, struct connection *none, int result)
+static void on_noticed(struct server *s, struct connection *none, int result)
 {
     (void)none, (void)result;
+    if (!service_heed(&s->service)) {
+        ring_poll(s, s->service.notices.fd, POLLIN, &s->noticed);
+        return;
+    }
     s->stopping = true;
     shutdown(s->listener, SHUT_RDWR); /* completes the accept */
     for (struct connection *c = s->open; c; c = c->next) {
@@ -508,7 +512,7 @@ static unsigned reap(struct server *s)
 
 static int serve(struct server *s)
 {
-    ring_poll(s, s->signals, POLLIN, &s->signaled);
+    ring_poll(s, s->service.notices.fd, POLLIN, &s->noticed);
     ring_accept(s);
     while (!s->stopping || s->connections_n > 0 || s->pending > 0) {
         uint64_t look_ns = now_ns();
@@ -579,7 +583,7 @@ static int run(struct server *s)
     }
     s->accepted = (struct operation){on_accepted, NULL};
     s->paused = (struct operation){on_paused, NULL};
-    s->signaled = (struct operation){on_signaled, NULL};
+    s->noticed = (struct operation){on_noticed, NULL};
     s->listener = service_listen(&s->service, SOCK_CLOEXEC);
     e = s->listener < 0 ? -EADDRINUSE : serve(s);
     if (e < 0)
@@ -599,11 +603,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: only epoll_server keeps a trace\n", argv[0]);
         status = EX_USAGE;
     }
-    s.signals = status == 0 ? service_signals(&s.service) : -1;
     if (status == 0)
-        status = s.signals >= 0 ? run(&s) : EX_OSERR;
-    if (s.signals >= 0)
-        close(s.signals);
+        status = run(&s);
     service_close(&s.service);
     return status;
 }

@@ -139,7 +139,7 @@ needs()
 compile_server()
 {
     needs -lhttp_parser || return 77
-    compile_example "$1" "$2" "$2.c" http.c service.c stats.c trace.c -lhttp_parser
+    compile_example "$1" "$2" "$2.c" http.c notices.c service.c stats.c trace.c -lhttp_parser
 }
 
 # With the static library and what it needs as shared libraries, and with nothing shared at all.

@@ -139,10 +139,10 @@ class ServerTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.log = os.path.join(directory.name, "log")
-        file = os.path.join(directory.name, "api.yaml")
-        with open(file, "w", encoding="utf-8") as out:
+        self.file = os.path.join(directory.name, "api.yaml")
+        with open(self.file, "w", encoding="utf-8") as out:
             out.write(config)
-        self.server = subprocess.Popen([SERVER, "--log", self.log, *options, file],
+        self.server = subprocess.Popen([SERVER, "--log", self.log, *options, self.file],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.server.stdout.readline()
         if not line:
@@ -150,12 +150,15 @@ class ServerTest(unittest.TestCase):
         self.addCleanup(self.stop)
         self.port = int(line.rsplit(":", 1)[1])
 
-    def stop(self):
-        """Ends the server; with a sanitizer, that is when leaks are found."""
+    def stop(self, errors=""):
+        """Ends the server, once; with a sanitizer, that is when leaks are found. What it says begins
+        with `errors`, and is nothing if they are empty."""
+        if self.server.stderr.closed:
+            return
         if self.server.poll() is None:
             self.server.send_signal(signal.SIGTERM)
-        _, errors = self.server.communicate(timeout=PATIENCE)
-        self.assertEqual((self.server.returncode, errors), (0, ""))
+        _, said = self.server.communicate(timeout=PATIENCE)
+        self.assertEqual((self.server.returncode, said[:len(errors) or None]), (0, errors))
 
     def connect(self, **options):
         client = Client(self.port, **options)
@@ -514,6 +517,40 @@ class ServerTest(unittest.TestCase):
 
     def test_sigint(self):
         self.shut_down(signal.SIGINT)
+
+    # -- another configuration while it runs --
+
+    def write(self, config):
+        """As editors do: another file, which is renamed."""
+        with open(self.file + ".new", "w", encoding="utf-8") as out:
+            out.write(config)
+        os.rename(self.file + ".new", self.file)
+
+    def test_the_file_is_read_when_it_changes(self):
+        self.start(ONE_AT_A_TIME)
+        first, second = self.connect(), self.connect()
+        first.send("X-Service-Ms: 1000")
+        self.until_counts(held=1)
+        second.send()
+        self.until_counts(waiting=1)
+        self.write(ONE_AT_A_TIME.replace("capacity: 1", "capacity: 2"))
+        self.assertEqual(self.server.stdout.readline(), f"changed to {self.file}\n")
+        self.assertEqual(second.answer().status, 200)  # the waiter was granted by the new definition
+        self.assertEqual(first.answer().status, 200)
+        self.assertEqual([event for event, _ in self.events() if event == "finished"], ["finished"] * 2)
+
+    def test_sighup(self):
+        self.start(ONE_AT_A_TIME)
+        self.server.send_signal(signal.SIGHUP)
+        self.assertEqual(self.server.stdout.readline(), f"changed to {self.file}\n")
+        self.assertEqual(self.connect().send().answer().status, 200)
+
+    def test_a_wrong_file_changes_nothing(self):
+        self.start(ONE_AT_A_TIME)
+        self.write("version: 1\nsets: { api: { limits: [ { type: resource, key: n, capacity: none } ] } }\n")
+        self.assertEqual(self.server.stdout.readline(), f"unchanged by {self.file}\n")
+        self.assertEqual(self.connect().send().answer().status, 200)
+        self.stop(errors=f"{self.file}:2:")
 
     # -- the command line --
 

@@ -9,6 +9,7 @@
 
 #include <hiredis/hiredis.h>
 #include <netdb.h>
+#include <poll.h>
 #include <signal.h>
 
 #define SET     "peers"
