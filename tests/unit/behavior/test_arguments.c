@@ -154,6 +154,8 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_tick, (P(0, world.w)), -EINVAL)                                                      \
     CALL(weir_due_at, (P(0, world.w), P(1, &right.at_ns)), -EINVAL, -EINVAL)                       \
     CALL(weir_open, (P(0, &made.w), P(1, &right.options), P(2, &right.error)), -EINVAL, 0, 0)      \
+    CALL(weir_reload, (P(0, world.w), P(1, &right.options), P(2, &right.error)), -EINVAL, -ENOENT, \
+         0)                                                                                        \
     CALL(weir_close, (P(0, world.w)), 0)                                                           \
     CALL(weir_sets, (P(0, world.w), P(1, right.names), 4), -EINVAL, -EINVAL)                       \
     CALL(weir_pools, (P(0, world.w), P(1, right.names), 4), -EINVAL, -EINVAL)                      \
