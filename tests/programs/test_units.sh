@@ -4,7 +4,7 @@
 #
 # usage: test_units.sh WEIR UNIT...
 set -eu
-weir=$1
+weir=$(realpath "$1")
 shift
 command -v systemd-analyze >/dev/null || {
     echo "there is no systemd-analyze"
