@@ -234,7 +234,21 @@ int service_listen(const struct service *service, int flags)
     return fd;
 }
 
-static void reload(const struct service *service)
+/* Opens the pool again: a file that lacked it for a moment has ended the one that is open. */
+static void reopen_pool(struct service *service)
+{
+    struct weir_error error = {0};
+    weir_pool *pool;
+
+    if (weir_pool_open(&pool, service->weir, service->pool_name, 0, &error) < 0) {
+        fprintf(stderr, "%s: %s\n", service->name, error.message);
+        return;
+    }
+    weir_pool_close(service->pool);
+    service->pool = pool;
+}
+
+static void reload(struct service *service)
 {
     const struct weir_options options = {
         .size = sizeof(options),
@@ -247,11 +261,13 @@ static void reload(const struct service *service)
     if (e < 0 && error.line == 0) /* otherwise on_complaint has printed it */
         fprintf(stderr, "%s: %s: %s\n", service->name, service->file,
                 error.message[0] != '\0' ? error.message : strerror(-e));
+    if (e == 0)
+        reopen_pool(service);
     printf("%s %s\n", e < 0 ? "unchanged by" : "changed to", service->file);
     fflush(stdout);
 }
 
-bool service_heed(const struct service *service)
+bool service_heed(struct service *service)
 {
     unsigned found = notices_read(&service->notices);
 

@@ -50,7 +50,7 @@ void service_close(struct service *service);
 int service_listen(const struct service *service, int flags);
 /* Reloads the configuration after SIGHUP, and when its file was written; what is wrong with it is
  * printed, and nothing changes. Returns true after SIGTERM and SIGINT. */
-bool service_heed(const struct service *service);
+bool service_heed(struct service *service);
 
 uint64_t now_ns(void);
 

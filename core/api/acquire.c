@@ -225,8 +225,9 @@ int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_requ
 
     do {
         r = acquire_op_prepare(op, pool, request, PURPOSE_ACQUIRE, retref);
-        if (r == 0 && heeds_token && request_token(op->request))
-            r = token_check(request_token(op->request), op->set->w);
+        if (r == 0 && heeds_token && request_token(op->request) &&
+            (r = token_check(request_token(op->request), op->set->w)) < 0)
+            acquire_op_tell_failure(op, r);
         if (r == 0)
             r = acquire_op_try(op, MODE_PROBE, ret);
     } while (acquire_is_outdated(pool, r));

@@ -257,7 +257,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     WEIR_INVARIANT(mode != MODE_WAIT);
     WEIR_INVARIANT(op->ctx->w == op->set->w);
     if (!acquisition)
-        return -ENOMEM;
+        return acquire_op_tell_failure(op, -ENOMEM);
     acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
     if (acquisition->record == op->within)
         op->within = 0; /* that was released */

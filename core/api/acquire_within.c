@@ -12,6 +12,16 @@
 /* Processes that are looked at, from the one that the request names to its oldest ancestor. */
 enum { ANCESTRY_MAX = 128 };
 
+/* Returns whether a set and that of an acquisition are one, of which a reload may have made another
+ * definition meanwhile. */
+static bool acquire_within_is_in(const weir_set *set, const weir_acquisition *within)
+{
+    const weir_set *newest = set_newest(within->set);
+
+    return set->number == newest->number || set_ancestor(newest, set->id) ||
+           set_ancestor(set, newest->id);
+}
+
 void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 {
     const weir_acquisition *within = request_within(op->request);
@@ -21,7 +31,7 @@ void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
     op->set = pool_only_set(pool);
     for (uint32_t i = 0; within && i < pool->definition->sets_n; i++) {
         op->set = pool_set(pool->definition, i);
-        if (op->set->number == set_newest(within->set)->number)
+        if (acquire_within_is_in(op->set, within))
             break; /* else: that it is another set is seen later */
     }
 }
@@ -34,7 +44,7 @@ static int acquire_within_acquisition(struct acquire_op *op)
     weir_acquisition *within = acquisition_granted(request_within(op->request));
     const struct set_ops *ops = op->set->ops;
 
-    if (within->set->w != op->set->w || set_newest(within->set)->number != op->set->number)
+    if (within->set->w != op->set->w || !acquire_within_is_in(op->set, within))
         return -EINVAL;
     if (acquisition_state(within) != RECORD_HELD)
         return set_is_broken(op->set) ? -EUCLEAN : -EINVAL;

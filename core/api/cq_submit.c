@@ -276,14 +276,13 @@ static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_dat
     cq_prefetch_neighbor(queue, user_data);
     waiter = cq_make_record(op, queue, user_data);
     if (!waiter)
-        return -ENOMEM;
+        return acquire_op_tell_failure(op, -ENOMEM);
     if (!ret || cq_make_acquisition(op, queue, waiter, ret))
         r = cq_enter_set(queue, op, waiter);
     if (r == 0)
         return 0;
     acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);
-    if (op->is_observed)
-        acquire_op_tell_result(op, NULL, r);
+    acquire_op_tell_failure(op, r);
     if (ret)
         *ret = before;
     cq_free_failed(op, queue, waiter);
@@ -298,13 +297,13 @@ static int cq_submit_once(weir_queue *queue, weir_pool *pool, const struct weir_
     uint32_t pending;
     int r = acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref);
 
-    if (r == 0 && op.within && !ret)
-        r = -EINVAL; /* the acquisition says what it is nested in */
     if (r < 0)
         return r;
+    if (op.within && !ret) /* the acquisition says what it is nested in */
+        return acquire_op_tell_failure(&op, -EINVAL);
     pending = cq_take_slot(queue);
     if (!pending)
-        return -ENOSPC;
+        return acquire_op_tell_failure(&op, -ENOSPC);
     r = cq_reserve_heap(queue, pending);
     WEIR_INVARIANT(r < 0 ||
                    atomic_load_explicit(&queue->heap_room, memory_order_relaxed) >= pending);
@@ -312,8 +311,7 @@ static int cq_submit_once(weir_queue *queue, weir_pool *pool, const struct weir_
         r = peer_events_subscribe(&queue->timer, op.set);
     if (r == 0)
         r = wall_watch_subscribe(op.set);
-    if (r == 0)
-        r = cq_submit(queue, &op, user_data, ret);
+    r = r == 0 ? cq_submit(queue, &op, user_data, ret) : acquire_op_tell_failure(&op, r);
     if (r < 0)
         atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
     return r;

@@ -6,6 +6,7 @@
  */
 #include "api/acquire.h"
 #include "api/token.h"
+#include "api/request_events.h"
 #include "api/wait_group.h"
 
 #include "base/invariant.h"
@@ -70,9 +71,12 @@ static int group_probe(struct group_submission *submission, weir_acquisition **r
 /* Frees the acquisitions that were not enqueued. */
 static void group_free_tries(struct group_submission *submission)
 {
-    for (uint32_t i = 0; i < submission->tries_n; i++)
-        if (submission->tries[i].acquisition)
-            group_free_probe(submission->tries[i].acquisition);
+    for (uint32_t i = 0; i < submission->tries_n; i++) {
+        if (!submission->tries[i].acquisition)
+            continue;
+        acquire_op_tell_failure(&submission->tries[i].op, -EAGAIN);
+        group_free_probe(submission->tries[i].acquisition);
+    }
     os_free(submission->tries);
 }
 

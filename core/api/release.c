@@ -34,7 +34,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     bool changes_set = set_successor(set) != NULL, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
-    if (set->limits.counts_holds && !unused)
+    if (set->limits.counts_holds && !unused && !request_is_empty(set, args.amounts))
         acquisition_count_hold(ctx, acquisition);
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!args.amounts[i])

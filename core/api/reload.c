@@ -189,6 +189,8 @@ static int reload_check_kind(const struct reload *reload, const char *name, bool
     bool is_taken =
         is_pool ? set && !set->is_configured && !set->is_by_name : pool && !pool->is_configured;
 
+    if (is_pool && set && set->is_by_name)
+        return reload_refuse(reload, "pool", name, "added", "the program has opened that name");
     return is_taken ? error_set(reload->reterr, -EEXIST, "%s `%s` was defined by the program",
                                 is_pool ? "set" : "pool", error_text(name).text)
                     : 0;
@@ -311,6 +313,9 @@ static int reload_make_sets(const struct reload *reload)
     weir *w = reload->w;
     int r = str_map_reserve(&instance_of(w)->set_names, reload->plan->sets_n);
 
+    if (r == 0) /* with what is removed, so that it can come back */
+        r = str_map_reserve(&instance_of(w)->pool_names, reload->plan->pools_n);
+
     for (size_t i = 0; i < reload->plan->sets_n && r == 0; i++) {
         struct set_plan *plan = &reload->plan->sets[i];
         struct reload_set *set = &reload->sets[i];
@@ -350,7 +355,8 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
                  *after = undo ? set->before : set->after;
 
         if (set->after)
-            reload_rename(&instance->set_names, set_name(set->after), before, after);
+            reload_rename(&instance->set_names,
+                          set_name(undo && set->before ? set->before : set->after), before, after);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         weir_set *set = reload->removed[i];
@@ -507,6 +513,17 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
     return held->is_cut ? -ENOMEM : r;
 }
 
+/* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
+ * they are looked at when they are ready by what is known now; each later request tries again. */
+static void reload_watch_wall(const struct reload *reload)
+{
+    for (size_t i = 0; i < reload->plan->sets_n; i++)
+        if (reload->sets[i].after && wall_watch_subscribe(reload->sets[i].after) < 0)
+            log_write(&reload->w->log, WEIR_LOG_WARNING,
+                      "%s: steps of the wall clock are not noticed before the next request",
+                      set_name(reload->sets[i].after));
+}
+
 /* Reads, resolves and applies a configuration. */
 static int reload_run(weir *w, const struct weir_options *options, struct complaints *complaints,
                       struct weir_error *reterr)
@@ -529,6 +546,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
         r = reload_apply(&reload);
     instance_unlock(w);
     if (r == 0) {
+        reload_watch_wall(&reload);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);

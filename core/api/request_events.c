@@ -50,6 +50,13 @@ void acquire_op_tell_result(const struct acquire_op *op, const weir_acquisition 
     event_tell(set, &event, &op->tag);
 }
 
+int acquire_op_tell_failure(const struct acquire_op *op, int r)
+{
+    if (op->is_observed)
+        acquire_op_tell_result(op, NULL, r);
+    return r;
+}
+
 void acquire_op_tell_wait(const struct acquire_op *op, uint32_t record, uint64_t enqueued_ns)
 {
     struct weir_event event = {

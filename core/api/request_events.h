@@ -14,6 +14,8 @@ void acquire_op_tell_request(struct acquire_op *op, int r, const char *key);
  * none. */
 void acquire_op_tell_result(const struct acquire_op *op, const weir_acquisition *acquisition,
                             int r);
+/* Tells that a request ends before its set was asked, and returns `r`, which says why. */
+int acquire_op_tell_failure(const struct acquire_op *op, int r);
 /* Tells that a submission without an acquisition, or one that another thread may reap by now, has
  * entered a wait queue. */
 void acquire_op_tell_wait(const struct acquire_op *op, uint32_t record, uint64_t enqueued_ns);

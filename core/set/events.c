@@ -17,6 +17,7 @@
 #include "os/os.h"
 #include "set/set_ops.h"
 #include <errno.h>
+#include <pthread.h>
 
 #if defined WEIR_PROBES && WEIR_PROBES
 /* Semaphores are in a section of their own, which tools read the addresses of from the notes. */
@@ -69,8 +70,12 @@ static void event_call_listener(weir *w, const struct weir_event *event)
     const struct weir_listener *listener = &place->listener;
 
     if (listener->event && (!listener->types || listener->types >> event->type & 1)) {
+        int before;
+
         event_is_inside = true;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); /* a release is half done */
         listener->event(listener->userdata, event);
+        pthread_setcancelstate(before, NULL);
         event_is_inside = false;
     }
     event_listener_leave(w, place);

@@ -98,6 +98,8 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     WEIR_INVARIANT(version_flags(&txn.version) & CONTENT_MOVED);
     version_set_flags(&txn.version, 0);
     memcpy(content, txn.version.content, CONTENT_STATES * sizeof(*content));
+    if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
+        content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
     at.now_ns = content[CONTENT_LAST_NS];
     successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
 }

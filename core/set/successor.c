@@ -22,33 +22,49 @@ static bool limit_can_carry(const struct limit *from, const struct limit *to)
     return !to->algorithm || to->algorithm->reconfigure || limit_is_same(from, to);
 }
 
-/* Connects each limit with one that is not connected yet and can carry its state, or with the first
- * one of its key. */
+static bool limit_is_unchanged(const struct limit *from, const struct limit *to)
+{
+    return limit_can_carry(from, to) && limit_is_same(from, to);
+}
+
+/* Connects each limit that is not connected yet with one of its key that is not either, and that
+ * can. */
+static void origin_connect(struct set_origin *origin, const struct limits *limits,
+                           uint64_t *carried,
+                           bool (*can)(const struct limit *from, const struct limit *to))
+{
+    const struct limits *before = &origin->predecessor->limits;
+
+    for (uint32_t i = 0; i < limits->n; i++) {
+        struct origin_limit *link = &origin->limits[i];
+
+        for (uint32_t k = 0; k < before->n && !link->is_carried; k++) {
+            if (strcmp(before->items[k].key, limits->items[i].key) != 0)
+                continue;
+            link->is_carried = !(*carried >> k & 1) && can(&before->items[k], &limits->items[i]);
+            if (link->is_carried || link->from == ORIGIN_NONE)
+                link->from = (uint8_t)k;
+        }
+        if (link->is_carried)
+            *carried |= UINT64_C(1) << link->from;
+    }
+}
+
+/* Limits of one key are told apart by what they are, then by their order. One that can carry no
+ * state is connected with the first one of its key. */
 struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits)
 {
     struct set_origin *origin =
         os_alloc(1, sizeof(*origin) + limits->n * sizeof(struct origin_limit));
-    const struct limits *before = &predecessor->limits;
     uint64_t carried = 0;
 
     if (!origin)
         return NULL;
     origin->predecessor = predecessor;
-    for (uint32_t i = 0; i < limits->n; i++) {
-        struct origin_limit *link = &origin->limits[i];
-
-        link->from = ORIGIN_NONE;
-        for (uint32_t k = 0; k < before->n && !link->is_carried; k++) {
-            if (strcmp(before->items[k].key, limits->items[i].key) != 0)
-                continue;
-            link->is_carried =
-                !(carried >> k & 1) && limit_can_carry(&before->items[k], &limits->items[i]);
-            if (link->is_carried || link->from == ORIGIN_NONE)
-                link->from = (uint8_t)k;
-        }
-        if (link->is_carried)
-            carried |= UINT64_C(1) << link->from;
-    }
+    for (uint32_t i = 0; i < limits->n; i++)
+        origin->limits[i].from = ORIGIN_NONE;
+    origin_connect(origin, limits, &carried, limit_is_unchanged);
+    origin_connect(origin, limits, &carried, limit_can_carry);
     return origin;
 }
 

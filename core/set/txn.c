@@ -343,6 +343,12 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
         txn->grant_again = true;
         return;
     }
+    /* The grant to a record of an earlier definition is three writes, and a look at the next one
+     * may be the fourth: it gets a version of its own. */
+    if (txn->version.writes_n && set_is_foreign(txn->set, set_record(txn->set, next))) {
+        txn->grant_again = true;
+        return;
+    }
     ready = txn_grant_next(txn, next, !txn->set->per_limit);
     if (!txn->granted_record && txn_is_impossible(txn, next, ready)) {
         txn_end_impossible(txn, next);

@@ -58,6 +58,8 @@ static inline bool txn_is_consistent(const struct txn *txn)
 
     if (txn->set->is_robust || !txn->version.content_n)
         return true;
+    if (version_flags(&txn->version) & CONTENT_MOVED) /* its records go on elsewhere */
+        return true;
     for (uint32_t i = 0; i < limits->n && !txn->version.uncopied_n && !txn->set->origin; i++)
         if (!limits->items[i].algorithm &&
             txn_states(txn)[limits->items[i].state_offset] > limits->items[i].capacity)

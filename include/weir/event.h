@@ -47,14 +47,15 @@ struct weir_trace {
 };
 
 /* An event. It and all that it points to live as long as the call of the listener; the names as
- * long as the set. */
+ * long as the set, but the key of a limit that the set does not have. */
 struct weir_event {
     size_t size;               /* sizeof(struct weir_event), as the library knows it */
     enum weir_event_type type; /* a listener ignores types that it does not know */
     int result;                /* of a refusal: the negative errno; else 0 */
     uint64_t at_ns;            /* now, by the instance's clock */
     /* Names the acquisition from its grant or wait to its end, among those of the set that live at
-     * one time; of a shared set, in all processes. 0: of a request, of weir_take, of nothing. */
+     * one time; of a shared set, in all processes. There weir_return of a resource gives it
+     * another one. 0: of a request, of weir_take, of nothing. */
     uint64_t id;
     uint64_t wait_ns;        /* how long it has waited so far; 0: it was decided at once */
     uint64_t hold_ns;        /* of a release: how long it was held. The grant of a counted resource

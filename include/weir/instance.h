@@ -135,9 +135,10 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * goes on with its state, another one begins anew; what is held stays held, and nothing is granted
  * of a resource until less than its capacity is held; waiters keep their places, and those that can
  * never be granted any more end with -ERANGE. An acquisition keeps the config map that it was asked
- * for with. A set or pool that the configuration lacks is removed: its waiters end with -ESHUTDOWN,
- * and requests by handles of it are -ESTALE from then on. What the program has defined by
- * weir_pool_new stays.
+ * for with. A set that the configuration lacks is removed: its waiters end with -ESHUTDOWN, and
+ * requests by handles of it are -ESTALE from then on. So are those by handles of a pool of several
+ * sets that it lacks; a handle of a pool of one set goes on with that set. What the program has
+ * defined by weir_pool_new stays.
  *
  * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name

@@ -106,7 +106,9 @@ static inline uint64_t effort_from(const char *variable, uint64_t usual)
 /* Every so many-th case is tried, if no argument says how many. */
 static inline uint64_t effort_stride(uint64_t usual)
 {
-    return usual * 100 / effort_percent();
+    uint64_t stride = usual * 100 / effort_percent();
+
+    return stride ? stride : 1;
 }
 
 /* WEIR_OPERATIONS, or else what `usual` means. */

@@ -380,11 +380,13 @@ static int decisions_call_commit(struct redis_decisions *decisions)
                  : kind == REDIS_OPERATION_RETURN ? 3 + 2 * n
                                                   : 3 + n;
     }
+    if (decisions->within_us < session->set->within_us)
+        decisions->within_us = session->set->within_us;
     redis_call_begin(session, "weir_commit", words);
     redis_buffer_word(outbox, "", 0);
     redis_buffer_number(outbox, (int64_t)states->version);
     redis_buffer_number(outbox, (int64_t)states->at_us);
-    redis_buffer_number(outbox, (int64_t)session->set->within_us);
+    redis_buffer_number(outbox, (int64_t)decisions->within_us);
     redis_buffer_number(outbox, redis_states_last_us(states));
     redis_buffer_word(outbox, states->work, session->set->states_size);
     decisions_add_numbers(outbox, states->missing, n);

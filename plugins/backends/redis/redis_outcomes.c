@@ -106,6 +106,7 @@ static int decisions_granted(struct redis_decisions *decisions, const struct red
             return -EPROTO;
     redis_states_keep(states);
     redis_round_set_within(decisions, (uint64_t)now - states->at_us);
+    decisions->within_us = 0;
     states->version = (uint64_t)version;
     states->now_us = (uint64_t)now;
     states->clock_us = (uint64_t)clock;
@@ -153,15 +154,16 @@ static int decisions_conflict(struct redis_decisions *decisions, const struct re
 {
     struct redis_states *states = decisions->states;
     uint64_t version = states->version, at_us = states->at_us;
-    uint64_t within_us = decisions->session->set->within_us;
     int r = redis_states_read(states, reply, &place_conflict);
     if (r == -EPROTO)
         return r;
     if (r < 0)
         redis_round_give_up(decisions);
     /* It was too late, by a slow link or a stop. How late does not count: stops may be long. */
-    if (version == states->version && states->now_us > at_us + within_us)
-        redis_round_set_within(decisions, within_us);
+    if (version == states->version && states->now_us > at_us + decisions->within_us) {
+        redis_round_set_within(decisions, decisions->within_us);
+        decisions->within_us = decisions->session->set->within_us;
+    }
     decisions->version = call->version;
     decisions->knows_waiters = 0;
     decisions_back_off(decisions, call, version);

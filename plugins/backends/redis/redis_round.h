@@ -40,13 +40,16 @@ struct redis_decisions {
     uint8_t knows_waiters; /* as of the exact instant; otherwise by those of this process */
     uint64_t version;      /* of the session, as of the call by which the instant is known */
     uint64_t resume_ns;    /* until then there is a pause; 0: none */
+    uint64_t within_us;    /* of the commit that was sent, or is the least of the next; see below */
     uint64_t random;
     struct redis_states *states;
     struct redis_operation operations[REDIS_OPERATIONS_MAX]; /* of the commit */
 };
 
 /* The server takes decisions for so long after their instant that links which are slow are no
- * hindrance: for some times the `age_us` of one that it took, or not; and not beyond a session. */
+ * hindrance: for some times the `age_us` of one that it took, or not; and not beyond a session.
+ * What was learned by a decision that was too late holds until this session's server has taken one:
+ * other servers of the set may be nearer. */
 void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us);
 /* Begins no round for so long. */
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns);
