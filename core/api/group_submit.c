@@ -5,8 +5,8 @@
  * in that order, as a group.
  */
 #include "api/acquire.h"
-#include "api/token.h"
 #include "api/request_events.h"
+#include "api/token.h"
 #include "api/wait_group.h"
 
 #include "base/invariant.h"

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <weir/weir.h>
 
-#define MS ((uint64_t)1000000)
-
 enum { WAITERS = 3 };
 
 static const char before[] = "version: 1\nsets: { s: { limits: [ { type: rate, key: k, algorithm: "
