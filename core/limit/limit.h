@@ -180,14 +180,14 @@ uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
                               const struct limit **ret_limiting);
 /* Takes all of `amounts`, with resources, if they are ready now, and returns at->now_ns. Otherwise
  * takes nothing and returns as limits_ready_at() does. Cheaper than the two calls. `states` is a
- * private copy, which is clobbered if an algorithm breaks its contract. */
+ * private copy, which is clobbered if an algorithm breaks its contract. There may be no limits, as
+ * in a set that a reload has left none. */
 static inline uint64_t limits_try_take(const struct limits *limits, uint64_t *states,
                                        const struct weir_instant *at, const uint64_t *amounts,
                                        const struct limit **ret_limiting)
 {
     uint64_t ready;
 
-    WEIR_INVARIANT(limits->n > 0);
     if (limits->n != 1 || !amounts[0] || limits->items->algorithm)
         return limits_try_take_many(limits, states, at, amounts, ret_limiting);
     ready = limit_try_take(limits->items, states + limits->items->state_offset, at, amounts[0]);
