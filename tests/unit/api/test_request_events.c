@@ -457,6 +457,62 @@ static void a_request_in_several_sets_is_told_of_each(void **state)
     world_close();
 }
 
+/* The sets that are not needed, as another one grants at once, were asked: they say that they did
+ * not grant. */
+static void sets_that_are_not_needed_refuse(void **state)
+{
+    weir_acquisition *a, *group = NULL;
+    weir_pool *one;
+
+    (void)state;
+    world_open("version: 1\nsets:\n  one: { limits: [ " SLOT " ] }\n  two: { limits: [ " SLOT
+               " ] }\npools:\n  both: { sets: [one, two], wait: any }\n",
+               "both");
+    one = pool_open("one", 0);
+    assert_int_equal(weir_try_acquire(one, NULL, &a, NULL), 0);
+    listen_to(1u << GRANT | 1u << REFUSAL);
+    assert_int_equal(weir_submit(world.pool, NULL, &group, NULL), 0);
+    assert_int_equal(heard_n, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        bool is_grant = heard[i].event.type == GRANT;
+
+        assert_string_equal(heard[i].set, is_grant ? "two" : "one");
+        assert_int_equal(heard[i].event.result, is_grant ? 0 : -EAGAIN);
+    }
+    assert_int_equal(weir_release(&group), 0);
+    assert_int_equal(weir_release(&a), 0);
+    weir_pool_close(one);
+    world_close();
+}
+
+/* A request that its set never saw has an end, too. */
+static void requests_end_before_their_set_is_asked(void **state)
+{
+    weir_acquisition *a = NULL;
+    weir_queue *queue;
+    weir_token *token;
+    struct weir_request request = {.size = sizeof(request)};
+
+    (void)state;
+    world_limits(SLOT);
+    assert_int_equal(weir_queue_open(&queue, world.w, 1), 0);
+    assert_int_equal(weir_queue_submit(queue, world.pool, NULL, 1, NULL, NULL), 0);
+    listen_to(0);
+    assert_int_equal(weir_queue_submit(queue, world.pool, NULL, 2, NULL, NULL), -ENOSPC);
+    assert_int_equal(heard[1].event.result, -ENOSPC);
+    EXPECT(REQUEST, REFUSAL);
+    weir_queue_close(queue);
+    heard_n = 0;
+    assert_int_equal(weir_token_open(&token, world.w), 0);
+    assert_int_equal(weir_token_cancel(token), 0);
+    request.token = token;
+    assert_int_equal(weir_acquire(world.pool, &request, &a, NULL), -ECANCELED);
+    assert_int_equal(heard[1].event.result, -ECANCELED);
+    EXPECT(REQUEST, REFUSAL);
+    weir_token_close(token);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +528,8 @@ int main(void)
         leak_checked_test(older_requests_have_no_trace),
         leak_checked_test(events_cost_no_request),
         leak_checked_test(a_request_in_several_sets_is_told_of_each),
+        leak_checked_test(sets_that_are_not_needed_refuse),
+        leak_checked_test(requests_end_before_their_set_is_asked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
