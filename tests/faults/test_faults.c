@@ -216,6 +216,8 @@ static int run_reload(struct whole_set *world)
     require(weir_acquisition_result(waiting) == (r == 0 ? 0 : -EINPROGRESS));
     require(weir_pool_open(&none, world->w, r == 0 ? "gone" : "comes", 0, NULL) == -ENOENT);
     require(weir_pool_open(&none, world->w, r == 0 ? "gone" : "both", 0, NULL) == -ENOENT);
+    require(weir_pool_open(&none, world->w, "r", 0, NULL) == 0); /* its name is as it was */
+    none = weir_pool_close(none);
     require(weir_release(&held) == 0);
     require(weir_acquisition_result(waiting) == 0);
     require(weir_try_acquire(pool, NULL, &more, NULL) == (r == 0 ? 0 : -EAGAIN));

@@ -104,6 +104,38 @@ static void a_bucket_keeps_its_level_cut_to_the_new_burst(void **state)
     world_close();
 }
 
+#define SPAN(n, window)                                                                            \
+    "{ type: rate, key: k, algorithm: token_bucket, capacity: " n ", window: " window " }"
+
+/* The states of those that did not change go nowhere else, wherever they stand now. */
+static void limits_of_one_key_are_told_apart(void **state)
+{
+    weir_acquisition *none = NULL;
+
+    (void)state;
+    world_limits(SPAN("10", "1s") "," SPAN("100", "60s"));
+    for (int i = 0; i < 10; i++) {
+        release_used(granted(ASK({"k", 10})), "k", 10);
+        advance(SECOND);
+    }
+    assert_int_equal(available(0), 10);
+    assert_true(available(1) < 20);
+    reload_limits(SPAN("1000", "3600s") "," SPAN("10", "1s") "," SPAN("100", "60s"));
+    assert_int_equal(available(0), 1000);
+    assert_int_equal(available(1), 10);
+    assert_true(available(2) < 20);
+    reload_limits(SPAN("100", "60s") "," SPAN("10", "1s"));
+    assert_int_equal(available(1), 10);
+    assert_true(available(0) < 20);
+    for (int i = 0; i < 2 && try_acquire(ASK({"k", 10}), &none) == 0; i++) {
+        release_used(none, "k", 10);
+        none = NULL;
+        advance(SECOND);
+    }
+    assert_int_equal(try_acquire(ASK({"k", 10}), &none), -EAGAIN);
+    world_close();
+}
+
 static void a_window_keeps_its_count(void **state)
 {
     (void)state;
@@ -635,12 +667,35 @@ static void wrong_arguments_are_refused(void **state)
     world_close();
 }
 
+/* Its handles grant everything: they would go on doing so beside the pool. */
+static void a_name_opened_without_a_definition_is_no_pool(void **state)
+{
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = "version: 1\nsets: { s: { limits: [ " SLOTS(
+                                             "1") " ] } }\npools: { p: { sets: [s] } }\n"};
+    weir_pool *pool;
+    weir *w;
+
+    (void)state;
+    unsetenv("WEIR_CONFIG");
+    assert_int_equal(weir_open(&w, NULL, NULL), 0);
+    assert_int_equal(weir_pool_open(&pool, w, "p", 0, NULL), 0);
+    error = (struct weir_error){0};
+    assert_int_equal(weir_reload(w, &options, &error), -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "has opened that name"));
+    assert_int_equal(weir_take(pool, NULL, NULL), 0);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(what_is_held_stays_held),
         leak_checked_test(nothing_is_granted_until_it_has_drained),
         leak_checked_test(a_bucket_keeps_its_level_cut_to_the_new_burst),
+        leak_checked_test(limits_of_one_key_are_told_apart),
+        leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
         leak_checked_test(another_algorithm_or_type_starts_anew),
         leak_checked_test(limits_come_go_and_change_places),
