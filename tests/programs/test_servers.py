@@ -537,6 +537,7 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(self.server.stdout.readline(), f"changed to {self.file}\n")
         self.assertEqual(second.answer().status, 200)  # the waiter was granted by the new definition
         self.assertEqual(first.answer().status, 200)
+        self.stop()  # which writes what is left of the log
         self.assertEqual([event for event, _ in self.events() if event == "finished"], ["finished"] * 2)
 
     def test_sighup(self):
