@@ -448,7 +448,7 @@ static void step(void)
 
 static void subjects_are_sets_of_their_own(void **state)
 {
-    uint64_t operations = effort_from("WEIR_OPERATIONS", backend->is_remote ? 4000 : 30000);
+    uint64_t operations = number_from("WEIR_OPERATIONS", backend->is_remote ? 4000 : 30000);
 
     (void)state;
     seed_begin();
