@@ -73,8 +73,8 @@ bool acquire_is_outdated(weir_pool *pool, int r);
 /* ---- acquire.c: the slow paths, for any set ---- */
 
 /* Prepares the operation and asks the set, of a pool with an only one. `heeds_token`: a canceled
- * token of the request refuses it. Returns 0 and the acquisition
- * if it is granted; -EAGAIN and the acquisition to wait with; or an error. */
+ * token of the request refuses it. Returns 0 and the acquisition if it is granted; -EAGAIN and the
+ * acquisition to wait with; or an error. */
 int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                   bool heeds_token, weir_acquisition **ret, struct weir_refusal *retref);
 

@@ -313,9 +313,8 @@ static int reload_make_sets(const struct reload *reload)
     weir *w = reload->w;
     int r = str_map_reserve(&instance_of(w)->set_names, reload->plan->sets_n);
 
-    if (r == 0) /* with what is removed, so that it can come back */
+    if (r == 0) /* for all new pools at once: names that are removed may have to come back */
         r = str_map_reserve(&instance_of(w)->pool_names, reload->plan->pools_n);
-
     for (size_t i = 0; i < reload->plan->sets_n && r == 0; i++) {
         struct set_plan *plan = &reload->plan->sets[i];
         struct reload_set *set = &reload->sets[i];

@@ -83,7 +83,7 @@ static inline uint64_t random_seed_of(int argc, char **argv)
     return random_seed();
 }
 
-/* WEIR_PERCENT: of what is tried if no other variable says how much of it. */
+/* WEIR_PERCENT, or else 100: how much tests try of what they try by themselves. */
 static inline uint64_t effort_percent(void)
 {
     const char *given = getenv("WEIR_PERCENT");
@@ -92,7 +92,8 @@ static inline uint64_t effort_percent(void)
     return percent ? percent : 1;
 }
 
-/* The number that the variable says, or else WEIR_PERCENT of `usual`, which is at least 1 of it. */
+/* The number that the variable says, or else WEIR_PERCENT of `usual`; at least 1, unless `usual` is
+ * 0. */
 static inline uint64_t effort_from(const char *variable, uint64_t usual)
 {
     const char *given = getenv(variable);
@@ -103,7 +104,7 @@ static inline uint64_t effort_from(const char *variable, uint64_t usual)
     return usual && !effort ? 1 : effort;
 }
 
-/* Every so many-th case is tried, if no argument says how many. */
+/* The distance between cases that are tried, where `usual` is that of WEIR_PERCENT=100. */
 static inline uint64_t effort_stride(uint64_t usual)
 {
     uint64_t stride = usual * 100 / effort_percent();
@@ -111,7 +112,7 @@ static inline uint64_t effort_stride(uint64_t usual)
     return stride ? stride : 1;
 }
 
-/* WEIR_OPERATIONS, or else what `usual` means. */
+/* WEIR_OPERATIONS, or else WEIR_PERCENT of `usual`. */
 static inline uint64_t random_operations(uint64_t usual)
 {
     return effort_from("WEIR_OPERATIONS", usual);

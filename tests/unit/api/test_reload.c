@@ -667,6 +667,31 @@ static void wrong_arguments_are_refused(void **state)
     world_close();
 }
 
+#define TWO_A_DAY(algorithm)                                                                       \
+    "{ type: call, key: c, algorithm: " algorithm ", capacity: 2, window: 1d }"
+
+/* A waiter that is taken over may depend on the wall clock only from then on. */
+static void a_waiter_hears_of_the_wall_clock(void **state)
+{
+    weir_acquisition *waiting[3];
+
+    (void)state;
+    world_limits(TWO_A_DAY("token_bucket"));
+    assert_int_equal(take(ASK({"c", 2})), 0);
+    for (int i = 0; i < 3; i++)
+        waiting[i] = pending(NULL);
+    reload_limits(TWO_A_DAY("fixed_window, anchor: epoch"));
+    assert_int_equal(weir_acquisition_result(waiting[1]), 0);
+    assert_int_equal(weir_acquisition_result(waiting[2]), -EINPROGRESS);
+    world.wall += (int64_t)(86400 * SECOND);
+    assert_int_equal(weir_tick(world.w), 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weir_acquisition_result(waiting[i]), 0);
+        release(waiting[i]);
+    }
+    world_close();
+}
+
 /* Its handles grant everything: they would go on doing so beside the pool. */
 static void a_name_opened_without_a_definition_is_no_pool(void **state)
 {
@@ -695,6 +720,7 @@ int main(void)
         leak_checked_test(nothing_is_granted_until_it_has_drained),
         leak_checked_test(a_bucket_keeps_its_level_cut_to_the_new_burst),
         leak_checked_test(limits_of_one_key_are_told_apart),
+        leak_checked_test(a_waiter_hears_of_the_wall_clock),
         leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
         leak_checked_test(another_algorithm_or_type_starts_anew),
