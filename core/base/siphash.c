@@ -65,11 +65,12 @@ void siphash_128(const struct siphash_secret *secret, const void *bytes, size_t 
         secret->words[0] ^ UINT64_C(0x6c7967656e657261),
         secret->words[1] ^ UINT64_C(0x7465646279746573),
     };
-    size_t whole = n / 8 * 8;
 
-    for (size_t i = 0; i < whole; i += 8)
-        siphash_compress(&s, siphash_load_word(at + i));
-    siphash_compress(&s, siphash_load_tail(at + whole, n));
+    for (size_t left = n; left >= 8; left -= 8) {
+        siphash_compress(&s, siphash_load_word(at));
+        at += 8;
+    }
+    siphash_compress(&s, siphash_load_tail(at, n));
     s.v2 ^= 0xee;
     siphash_rounds(&s, FINALIZATION_ROUNDS);
     ret->buckets = s.v0 ^ s.v1 ^ s.v2 ^ s.v3;

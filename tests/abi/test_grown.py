@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The project's algorithms and balancers, compiled with headers in which each struct of the plugin ABI is longer, as
-those of a later release will be, are used by this library like the others.
+those of a later release will be, are used by this library like the others. WEIR_PERCENT says of how many, and
+WEIR_SEED repeats a choice.
 
     test_grown.py WEIR CC INCLUDE_DIRECTORY DIRECTORY_OF_PLUGINS
 """
@@ -12,6 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+
+from effort import chosen  # noqa: E402
 
 HEADERS = ("plugin.h", "algorithm.h", "balancer.h")
 STRUCT = re.compile(r"^(struct weir_\w+ \{\n)(.*?)(^\};)", re.M | re.S)
@@ -42,7 +47,7 @@ def run(*command):
 
 def main():
     weir, compiler, include, plugins_source = sys.argv[1:]
-    sources = [path for kind in TESTS for path in sorted(pathlib.Path(plugins_source, kind).glob("*.c"))]
+    sources = chosen(path for kind in TESTS for path in sorted(pathlib.Path(plugins_source, kind).glob("*.c")))
     os.umask(0o022)
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)

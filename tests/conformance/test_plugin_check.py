@@ -5,16 +5,18 @@
     test_plugin_check.py WEIR --variants FILE TEST [FILE TEST]...    (TEST `none`: nothing is found)
     test_plugin_check.py WEIR --own FILE...
 
-WEIR_SEED repeats a run. Two files are tested at a time.
+WEIR_SEED repeats a run, and WEIR_PERCENT says of how many of the variants. Two files are tested at a time.
 """
 import concurrent.futures
 import json
 import os
+import pathlib
 import subprocess
 import sys
-import time
 
-SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+
+from effort import SEED, chosen  # noqa: E402
 
 
 def found_in(weir, path, *options):
@@ -42,7 +44,7 @@ def judge_variant(weir, path, expected):
 
 def main():
     weir, how, *rest = sys.argv[1:]
-    pairs = list(zip(rest[::2], rest[1::2])) if how == "--variants" else [(path, "none") for path in rest]
+    pairs = chosen(zip(rest[::2], rest[1::2])) if how == "--variants" else [(path, "none") for path in rest]
     failed = 0
     print(f"WEIR_SEED={SEED}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
