@@ -57,6 +57,7 @@ static int feed_all(struct simulation *simulation, const struct simulation_run *
     for (unsigned i = 0; i < simulation->n && r == 0; i++)
         r = engine_finish(&simulation->engines[i]);
     progress_end(&progress);
+    traffic_stop(traffic);
     return r < 0 ? r : 0;
 }
 

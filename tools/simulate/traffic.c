@@ -85,8 +85,14 @@ int traffic_open(struct traffic *ret, const struct traffic_options *options, con
     return r;
 }
 
+void traffic_stop(struct traffic *traffic)
+{
+    read_ahead_stop(&traffic->ahead);
+}
+
 void traffic_close(struct traffic *traffic)
 {
+    traffic_stop(traffic);
     lines_close(&traffic->lines);
     reorder_close(&traffic->reorder);
 }
@@ -95,10 +101,11 @@ int traffic_rewind(struct traffic *traffic)
 {
     int r;
 
+    traffic_stop(traffic);
     if (traffic->events_n == 0)
         return 0; /* nothing was read */
     traffic->random = random_start(traffic->options->seed, 0);
-    traffic->events_n = traffic->wrong_n = 0;
+    traffic->made_n = traffic->events_n = traffic->wrong_n = 0;
     traffic->is_quiet = true;
     if (traffic->load.n > 0) {
         load_start(&traffic->load, traffic->options->seed);
@@ -155,22 +162,21 @@ static int next_of_load(struct traffic *traffic, const struct event **ret)
     if (!load_next(&traffic->load, &event->at_ns))
         return 0;
     mapping_generated(&traffic->options->mapping, &traffic->random, event);
-    event->number = traffic->events_n + 1;
+    event->number = ++traffic->made_n;
     *ret = event;
     return 1;
 }
 
-int traffic_next(struct traffic *traffic, const struct event **ret)
+static int make_event(void *of, const struct event **ret)
 {
-    int r = traffic->load.n > 0 ? next_of_load(traffic, ret) : next_of_trace(traffic, ret);
+    struct traffic *traffic = of;
 
-    if (r > 0 && traffic->events_n++ == 0)
-        traffic->first_ns = (*ret)->at_ns;
-    return r;
+    return traffic->load.n > 0 ? next_of_load(traffic, ret) : next_of_trace(traffic, ret);
 }
 
-int traffic_progress(const struct traffic *traffic)
+static int progress_of_source(const void *of)
 {
+    const struct traffic *traffic = of;
     uint64_t done = traffic->lines.read_n - (traffic->lines.to - traffic->lines.from);
     uint64_t all = traffic->lines.size;
 
@@ -182,4 +188,26 @@ int traffic_progress(const struct traffic *traffic)
         return -1;
     all = all / 1000 + 1;
     return done / all < 1000 ? (int)(done / all) : 1000;
+}
+
+int traffic_next(struct traffic *traffic, const struct event **ret)
+{
+    const struct event_source source = {traffic, make_event, progress_of_source};
+    int r = 0;
+
+    if (!traffic->ahead.is_running)
+        r = read_ahead_start(&traffic->ahead, &source);
+    if (r < 0) {
+        fprintf(stderr, "%s: a thread cannot be started: %s\n", traffic->command, strerror(-r));
+        return -EIO;
+    }
+    r = read_ahead_next(&traffic->ahead, ret);
+    if (r > 0 && traffic->events_n++ == 0)
+        traffic->first_ns = (*ret)->at_ns;
+    return r;
+}
+
+int traffic_progress(const struct traffic *traffic)
+{
+    return read_ahead_progress(&traffic->ahead);
 }

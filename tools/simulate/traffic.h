@@ -6,6 +6,7 @@
 #include "line_format.h"
 #include "lines.h"
 #include "load.h"
+#include "read_ahead.h"
 #include "reorder.h"
 
 /* How traffic is made. All zero but for the mapping: to be read from `path`. */
@@ -27,8 +28,10 @@ struct traffic {
     struct line_format format;
     struct reorder reorder;
     struct random random; /* of what the mapping draws */
-    uint64_t events_n;
-    uint64_t wrong_n;   /* lines */
+    struct read_ahead ahead;
+    uint64_t made_n;    /* events, by the thread that reads ahead */
+    uint64_t events_n;  /* that traffic_next() has returned */
+    uint64_t wrong_n;   /* lines; by the thread that reads ahead */
     uint64_t first_ns;  /* time of the first event */
     bool is_quiet;      /* it is read again: wrong lines were reported */
     struct event event; /* of a load */
@@ -45,7 +48,10 @@ int traffic_rewind(struct traffic *traffic);
  * message. */
 int traffic_next(struct traffic *traffic, const struct event **ret);
 
-/* Returns how much has been read, thousandths; or -1 if that is not known. */
+/* Ends the run: what was counted can be read then, and traffic_rewind() begins the next one. */
+void traffic_stop(struct traffic *traffic);
+
+/* Returns how much has been used, thousandths; or -1 if that is not known. */
 int traffic_progress(const struct traffic *traffic);
 
 #endif
