@@ -243,7 +243,7 @@ static void open_user(struct user *user, const char *plugin, const char *path)
 }
 
 /* A set with slots that users decide, and a seat that the server does. */
-static void *open_set(struct user *user, const char *name, uint32_t slots)
+static void *open_set_of(struct user *user, const char *name, uint32_t slots, uint32_t fair)
 {
     uint32_t marks[2] = {0};
     const struct weir_backend_limit limits[] = {{.size = sizeof(limits[0]),
@@ -261,7 +261,7 @@ static void *open_set(struct user *user, const char *name, uint32_t slots)
     const struct weir_backend_set set = {.size = sizeof(set),
                                          .name = name,
                                          .fingerprint = 1,
-                                         .fair = 1,
+                                         .fair = fair,
                                          .limits_n = 2,
                                          .limits = limits};
     struct weir_reason reason = {0};
@@ -270,6 +270,11 @@ static void *open_set(struct user *user, const char *name, uint32_t slots)
     require(user->backend->set_open(user->connection, &set, &opened, &reason) == 0);
     require(marks[0] == 1 && marks[1] == 0);
     return opened;
+}
+
+static void *open_set(struct user *user, const char *name, uint32_t slots)
+{
+    return open_set_of(user, name, slots, 1);
 }
 
 static uint64_t acquire(struct user *user, void *set, uint64_t slots, uint64_t seats)
@@ -313,6 +318,12 @@ static struct weir_backend_snapshot look(struct user *user, void *set)
     require(r == 0);
     ret.limits = NULL;
     return ret;
+}
+
+static void await_waiting(struct user *user, void *set, uint64_t waiting)
+{
+    for (uint64_t end = now_ns() + PATIENCE_NS; look(user, set).waiting != waiting; pause_ms())
+        require(now_ns() < end);
 }
 
 /* Waits until so many grants are held. */
@@ -390,6 +401,47 @@ static void test_refused_for_nothing(void)
     first.backend->set_close(set);
 }
 
+/*
+ * The commit for a waiter that is not the head is refused. That says nothing of the requests behind
+ * it in the commit, also if the waiter was canceled meanwhile. In an unfair set
+ * 1. the first user has the head and, behind a waiter of the second one, another waiter;
+ * 2. while it fetches what the head is decided by, it cancels the head;
+ * 3. so it decides its other waiter, with a request, and cancels that as well.
+ */
+static void test_refused_for_a_canceled_waiter(void)
+{
+    static const uint64_t slot[] = {1, 0}, slots[] = {2, 0}, all[] = {CAPACITY, 0};
+    static struct request head, other_head, behind, asked;
+    void *set = open_set_of(&first, "unfair", CAPACITY, 0);
+    void *other = open_set_of(&second, "unfair", CAPACITY, 0);
+    uint64_t hold = acquire(&second, other, 2, 0), last_hold = acquire(&second, other, 1, 0);
+    submit(&first, set, &head, WEIR_BACKEND_WAIT, slot);
+    await_waiting(&second, other, 1);
+    submit(&second, other, &other_head, WEIR_BACKEND_WAIT, all);
+    await_waiting(&second, other, 2);
+    submit(&first, set, &behind, WEIR_BACKEND_WAIT, slot);
+    await_waiting(&second, other, 3);
+    atomic_store(&gate.is_closed, 1);
+    user_release(&second, other, hold, slots);
+    gate_await("weir_fetch");
+    submit(&first, set, &asked, WEIR_BACKEND_TRY, slot);
+    cancel(&first, set, &head);
+    gate_await("weir_cancel");
+    gate_pass();
+    gate_await("weir_commit");
+    cancel(&first, set, &behind);
+    gate_await("weir_cancel");
+    atomic_store(&gate.is_closed, 0);
+    require(request_wait(&asked, now_ns() + PATIENCE_NS) && asked.verdict.result == 0);
+    user_release(&first, set, asked.verdict.hold, slot);
+    user_release(&second, other, last_hold, slot);
+    require(request_wait(&other_head, now_ns() + PATIENCE_NS) && other_head.verdict.result == 0);
+    user_release(&second, other, other_head.verdict.hold, all);
+    await_held(&second, other, 0);
+    first.backend->set_close(set);
+    second.backend->set_close(other);
+}
+
 /* A snapshot takes two replies. With one of them it has not been had. */
 static void test_half_a_snapshot(void)
 {
@@ -438,6 +490,7 @@ int main(int argc, char **argv)
     test_canceled_on_its_way();
     test_head_by_an_old_text();
     test_refused_for_nothing();
+    test_refused_for_a_canceled_waiter();
     test_half_a_snapshot();
     user_close(&second);
     test_asserted_is_used(argv[2]);
