@@ -158,7 +158,6 @@ struct redis_set {
     uint8_t *foreign;     /* 1: the limit is one that the server does not decide */
     uint8_t *returns;     /* 1: it is a resource of that kind */
     uint64_t states_size; /* of these limits, in bytes; 0: there are none */
-    uint64_t within_us;   /* so long after its instant the server takes a decision */
     uint64_t max_waiters;
     uint8_t is_fair;
     size_t definition_size, key_size;
@@ -274,8 +273,9 @@ struct redis_server {
     size_t calls_first, calls_n, calls_room;
     size_t urgent_n; /* calls on their way with a reply that is waited for */
     struct redis_waiter *waiters;
-    uint64_t retry_ns; /* when to connect again */
-    int complained;    /* the last code of a failed attempt that was logged */
+    uint64_t retry_ns;  /* when to connect again */
+    uint64_t within_us; /* so long after its instant it takes a decision, as the last ones tell */
+    int complained;     /* the last code of a failed attempt that was logged */
     struct redis_job link_job;
 
     /* The inbox. */

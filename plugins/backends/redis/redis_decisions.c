@@ -46,8 +46,6 @@ static struct redis_decisions *decisions_of(struct redis_session *session)
         return NULL;
     }
     decisions->session = session;
-    if (session->set->within_us == 0)
-        session->set->within_us = WITHIN_US;
     decisions->random = redis_boot_ns() ^ (uintptr_t)decisions;
     session->decisions = decisions;
     return decisions;
@@ -145,11 +143,18 @@ void redis_decisions_forget(struct redis_session *session)
 
 void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us)
 {
-    struct redis_set *set = decisions->session->set;
+    const struct redis_set *set = decisions->session->set;
     uint64_t most = set->connection->options.definition.session_us;
     uint64_t us = age_us < most ? WITHIN_TIMES * age_us : most;
-    us = us < most ? us : most;
-    set->within_us = us > WITHIN_US ? us : WITHIN_US;
+    decisions->session->server->within_us = us < most ? us : most;
+}
+
+/* Returns for how long the next commit is to be taken. */
+static uint64_t decisions_within_us(const struct redis_decisions *decisions)
+{
+    uint64_t us = decisions->session->server->within_us;
+    us = us > decisions->within_us ? us : decisions->within_us;
+    return us > WITHIN_US ? us : WITHIN_US;
 }
 
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns)
@@ -380,8 +385,7 @@ static int decisions_call_commit(struct redis_decisions *decisions)
                  : kind == REDIS_OPERATION_RETURN ? 3 + 2 * n
                                                   : 3 + n;
     }
-    if (decisions->within_us < session->set->within_us)
-        decisions->within_us = session->set->within_us;
+    decisions->within_us = decisions_within_us(decisions);
     redis_call_begin(session, "weir_commit", words);
     redis_buffer_word(outbox, "", 0);
     redis_buffer_number(outbox, (int64_t)states->version);

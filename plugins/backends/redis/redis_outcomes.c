@@ -162,7 +162,7 @@ static int decisions_conflict(struct redis_decisions *decisions, const struct re
     /* It was too late, by a slow link or a stop. How late does not count: stops may be long. */
     if (version == states->version && states->now_us > at_us + decisions->within_us) {
         redis_round_set_within(decisions, decisions->within_us);
-        decisions->within_us = decisions->session->set->within_us;
+        decisions->within_us = decisions->session->server->within_us;
     }
     decisions->version = call->version;
     decisions->knows_waiters = 0;

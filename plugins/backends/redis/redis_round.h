@@ -47,9 +47,9 @@ struct redis_decisions {
 };
 
 /* The server takes decisions for so long after their instant that links which are slow are no
- * hindrance: for some times the `age_us` of one that it took, or not; and not beyond a session.
- * What was learned by a decision that was too late holds until this session's server has taken one:
- * other servers of the set may be nearer. */
+ * hindrance: for some times the `age_us` of one that it took, or not; and not beyond a session. It
+ * is learned of each server, as others may be nearer. What was learned by a decision that was too
+ * late holds until the server has taken one of this session: the texts of others may be shorter. */
 void redis_round_set_within(struct redis_decisions *decisions, uint64_t age_us);
 /* Begins no round for so long. */
 void redis_round_pause(struct redis_decisions *decisions, uint64_t ns);
