@@ -132,6 +132,12 @@ static void print_subjects(const struct weir_subjects_stats *subjects)
     end_line();
 }
 
+static void print_counter(const char *name, uint64_t n)
+{
+    if (n != 0)
+        print_words("%s %" PRIu64, name, n);
+}
+
 /* What a limit says of itself. */
 static void print_gauges(const struct snapshot_limit *limit)
 {
@@ -162,14 +168,9 @@ static void print_limit(const struct snapshot_set *set, const struct snapshot_li
         print_words("held %" PRIu64, limit->stats.held);
     if (!set->is_unknown)
         print_words("available %" PRIu64, limit->stats.available);
+    print_counter("would refuse", limit->stats.would_refuse);
     print_gauges(limit);
     end_line();
-}
-
-static void print_counter(const char *name, uint64_t n)
-{
-    if (n != 0)
-        print_words("%s %" PRIu64, name, n);
 }
 
 /* Prints how long acquisitions were held, if that was counted. */
@@ -308,6 +309,7 @@ static void json_limit_counters(struct json *json, const struct weir_limit_stats
 {
     json_number(json, "granted", stats->granted);
     json_number(json, "refused", stats->refused);
+    json_number(json, "would_refuse", stats->would_refuse);
     json_number(json, "refunded", stats->refunded);
     json_number(json, "overused", stats->overused);
     json_number(json, "leased", stats->leased);

@@ -326,6 +326,8 @@ static void put_limit(struct pen *pen, const struct snapshot_limit *limit, bool 
         if (strcmp(limit->settings[i].name, "capacity") != 0 &&
             strcmp(limit->settings[i].name, "window") != 0)
             put_format(pen, "  %s %s", limit->settings[i].name, limit->settings[i].value);
+    if (limit->stats.would_refuse != 0 && is_wide)
+        put_format(pen, "  would refuse %" PRIu64, limit->stats.would_refuse);
     end_line(pen, left == 0 ? TOP_EXHAUSTED : TOP_PLAIN);
 }
 

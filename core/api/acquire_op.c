@@ -10,6 +10,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/peer.h"
+#include "set/shadow.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -184,6 +185,8 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
     if (op->set->ops->fill_record)
         op->set->ops->fill_record(op, r);
+    if (op->set->limits.has_shadow)
+        shadow_fill_record(op, r);
     SCHED_POINT();
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
     SCHED_POINT();

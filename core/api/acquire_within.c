@@ -5,6 +5,7 @@
 
 #include "api/pool.h"
 #include "os/os.h"
+#include "set/fairness.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
@@ -72,10 +73,13 @@ static uint32_t acquire_within_ancestry(uint32_t process, uint32_t ret[ANCESTRY_
 
 /* Returns whether an acquisition holds a resource: nothing waits for the release of one that does
  * not. */
-static bool acquire_within_holds_resource(const weir_set *set, const struct acq_record *r)
+static bool acquire_within_holds_resource(const weir_set *set, uint32_t record)
 {
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    fairness_amounts(set, record, amounts);
     for (uint32_t i = 0; i < set->limits.n; i++)
-        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE && record_load(&r->amounts[i]))
+        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE && amounts[i])
             return true;
     return false;
 }
@@ -89,7 +93,7 @@ static uint32_t acquire_within_distance(const struct acquire_op *op, uint32_t re
     uint32_t owner, i = 0;
 
     if (record_state(set_record_word(set, record)) != RECORD_HELD ||
-        !acquire_within_holds_resource(set, set_record(set, record)))
+        !acquire_within_holds_resource(set, record))
         return n;
     owner = participant_owner_pid(set->participant, record);
     while (i < n && ancestry[i] != owner)
@@ -117,8 +121,8 @@ static bool acquire_within_is_later(const weir_set *set, uint32_t record, uint32
     if (acquire_within_is_inside(set, record, other))
         return true;
     return !acquire_within_is_inside(set, other, record) &&
-           record_load(&set_record(set, record)->granted_ns) >=
-               record_load(&set_record(set, other)->granted_ns);
+           grant_time(record_load(&set_record(set, record)->granted_ns)) >=
+               grant_time(record_load(&set_record(set, other)->granted_ns));
 }
 
 /* Finds the last grant of the nearest process that holds a resource of the set and subject. */

@@ -47,7 +47,7 @@ static bool acquisition_load_granted(const weir_acquisition *acquisition, uint64
     const weir_set *set = acquisition->set;
 
     WEIR_INVARIANT(acquisition->record);
-    *ret_ns = record_load(&set_record(set, acquisition->record)->granted_ns);
+    *ret_ns = grant_time(record_load(&set_record(set, acquisition->record)->granted_ns));
     if (*ret_ns <= CLOCK_MAX_NS)
         return true;
     WEIR_INVARIANT(set_is_shared(set));

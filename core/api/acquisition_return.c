@@ -103,7 +103,8 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
     for (uint32_t i = 0; i < set->limits.n; i++)
         op.amounts[i] = part->acquisition->values[i] - (part_has(part, i) ? part->n : 0);
     acquire_op_fill_record(&op, rest);
-    for (uint32_t i = set->limits.n; i < set->limits.n + set->ops->record_words; i++)
+    for (uint32_t i = set->limits.n, words = set->ops->record_words + set->limits.has_shadow;
+         i < set->limits.n + words; i++)
         record_store(&to->amounts[i], record_load(&from->amounts[i]));
     record_store(&to->granted_ns, record_load(&from->granted_ns));
     record_store(&to->enqueued_ns, record_load(&from->enqueued_ns));
@@ -152,7 +153,7 @@ static int part_return(struct thread_ctx *ctx, const struct part *part)
         .amounts = amounts,
         .used = used,
         .outcome = WEIR_OUTCOME_IGNORED,
-        .granted_ns = record_load(&set_record(set, acquisition->record)->granted_ns)};
+        .granted_ns = grant_time(record_load(&set_record(set, acquisition->record)->granted_ns))};
     bool exchanges = part_needs_exchange(part);
     uint32_t rest = exchanges ? part_new_rest(ctx, part) : 0;
 

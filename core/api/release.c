@@ -14,7 +14,8 @@
 static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisition *acquisition)
 {
     const weir_set *set = acquisition->set;
-    uint64_t granted_ns = record_load(&set_record(set, acquisition->record)->granted_ns);
+    uint64_t granted_ns =
+        grant_time(record_load(&set_record(set, acquisition->record)->granted_ns));
     uint64_t now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
 
     counters_add_hold(counters_holds(thread_ctx_counters(ctx, set->number), set->limits.n),

@@ -7,6 +7,7 @@
 #include "base/invariant.h"
 #include "base/str_map.h"
 #include "os/os.h"
+#include "set/shadow.h"
 #include <errno.h>
 #include <string.h>
 
@@ -142,21 +143,21 @@ static int request_add_amount(weir_set *set, const struct weir_request *request,
 }
 
 /* Fills in the defaults. Refuses amounts that can never be granted. */
-static int request_apply_defaults(const weir_set *set, bool nothing_asked, enum purpose purpose,
-                                  uint64_t *amounts, const char **ret_key)
+static int request_apply_defaults(const weir_set *set, const struct weir_request *request,
+                                  enum purpose purpose, uint64_t *amounts, const char **ret_key)
 {
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];
 
         *ret_key = limit->key;
         if (amounts[i] == REQUEST_AMOUNT_NONE) {
-            if (limit->type == WEIR_LIMIT_RATE && nothing_asked)
+            if (limit->type == WEIR_LIMIT_RATE && !request->amounts_n)
                 return -EINVAL;
             amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
         }
         if (purpose == PURPOSE_TAKE && amounts[i] && limit->type == WEIR_LIMIT_RESOURCE)
             return -EINVAL;
-        if (amounts[i] > limit->capacity)
+        if (amounts[i] > limit->capacity && !shadow_covers(limit, shadow_number(request)))
             return -ERANGE;
     }
     return 0;
@@ -201,5 +202,5 @@ int request_resolve(weir_set *set, const struct weir_request *request, enum purp
         if (r < 0)
             return r;
     }
-    return request_apply_defaults(set, request->amounts_n == 0, purpose, amounts, ret_key);
+    return request_apply_defaults(set, request, purpose, amounts, ret_key);
 }

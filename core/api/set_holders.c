@@ -62,7 +62,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
     *ret = (struct weir_holder){
         .id = set_holder_id(word, record),
         .since_ns = set_to_instance_ns(
-            set, record_load(state == RECORD_HELD ? &r->granted_ns : &r->enqueued_ns)),
+            set, grant_time(record_load(state == RECORD_HELD ? &r->granted_ns : &r->enqueued_ns))),
         .thread = (uint32_t)set_thread,
         .process = set_is_shared(set) ? participant_owner_pid(set->participant, record) : 0,
         .waiting = state == RECORD_WAITING,

@@ -54,9 +54,10 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->ops = ops;
     set->region = &w->region;
     set->number = set->id = number;
-    WEIR_INVARIANT(record_units(set->limits.n + ops->record_words) <= RECORD_UNITS_MAX);
-    set->record_units = (uint8_t)record_units(set->limits.n + ops->record_words);
     limits_describe(&set->limits);
+    set->record_units =
+        (uint8_t)record_units(set->limits.n + ops->record_words + set->limits.has_shadow);
+    WEIR_INVARIANT(set->record_units <= RECORD_UNITS_MAX);
     set->limits.counts_holds = plan->counts_holds;
     set->boottime = plan->boottime;
     /* For resources that are only counted, no time passes. */

@@ -6,6 +6,7 @@
 #include "base/sched_point.h"
 #include "peer/peer.h"
 #include "set/set_ops.h"
+#include "set/shadow.h"
 #include "set/txn.h"
 #include "set/waiter.h"
 #include "wait/wait_timer.h"
@@ -23,7 +24,8 @@ static void set_plain_close(weir_set *set)
 
 static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
 {
-    (void)record;
+    if (op->set->limits.has_shadow && shadow_forecast(op, record))
+        return;
     set_forecast(op->ctx, op->set, op->amounts, op->within, walk, &op->decision);
 }
 

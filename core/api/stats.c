@@ -10,6 +10,7 @@
 #include "remote/remote_lease.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
+#include "set/shadow.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
 #include <errno.h>
@@ -137,6 +138,7 @@ static void stats_add_limit(struct weir_limit_stats *to, const struct weir_limit
 {
     to->granted += from->granted;
     to->refused += from->refused;
+    to->would_refuse += from->would_refuse;
     to->refunded += from->refunded;
     to->overused += from->overused;
     to->leased += from->leased;
@@ -423,6 +425,8 @@ int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_n
     op.ctx = thread_ctx_get(set);
     if (!op.ctx)
         return -ENOMEM;
+    if (set->limits.has_shadow)
+        shadow_remove(set, shadow_number(request), op.amounts);
     if (request_is_empty(set, op.amounts))
         look.ready_ns = 0;
     else if (set->ops->look)

@@ -39,7 +39,7 @@ struct ast_lease_ahead {
 struct ast_limit {
     struct config_value name; /* never a text: requests name limits by key */
     struct config_value type, key, algorithm;
-    struct config_value refund, overuse;
+    struct config_value refund, overuse, shadow, enforce;
     struct config_value lease; /* as a number; no text: not given, or lease_ahead is */
     struct ast_lease_ahead lease_ahead;
     struct settings settings; /* capacity, window, burst, …: everything else */
@@ -54,6 +54,7 @@ struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
     struct config_value backend, lifetime, on_failure;
     struct config_value timeout, max_wait, max_waiters, strict, fair, clock, hold_histogram;
+    struct config_value shadow, enforce; /* of its limits that say nothing else */
     struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;

@@ -144,6 +144,7 @@ static void spec_copy_limit(struct config_ast *ast, const struct weir_limit_spec
     ret->overuse.text =
         spec_choice(ast, "charge_overuse", spec->charge_overuse, "charge", "ignore");
     ret->lease.text = spec_number(ast, spec->lease);
+    ret->enforce.text = spec_text(ast, spec->enforce);
     spec_append_setting(ast, &ret->settings, "capacity", spec_number(ast, spec->capacity));
     spec_append_setting(ast, &ret->settings, "window", spec_duration(ast, spec->window_ns));
     spec_copy_settings(ast, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,

@@ -149,7 +149,8 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
 {
     const uint64_t type = limit->type, config_size = limit->config_size;
     const uint64_t numbers[] = {limit->capacity, limit->refund,      limit->charges,
-                                limit->lease,    limit->state_words, limit->algorithm_name != NULL};
+                                limit->lease,    limit->state_words, limit->algorithm_name != NULL,
+                                limit->shadow};
     hash = fnv1a_bytes(hash, &type, sizeof(type));
     hash = fingerprint_hash_string(hash, limit->key);
     hash = fnv1a_bytes(hash, numbers, sizeof(numbers));

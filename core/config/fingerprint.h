@@ -22,10 +22,10 @@ struct fingerprint {
     char *definition;
     /*
      * Hash (FNV-1a) of what the set means, not of how it was written: lifetime, fair, max_waiters,
-     * the keyed fields; of each limit type, key, capacity, refund, overuse, lease, words of state,
-     * algorithm, version and state id of its plugin, and the bytes that it made of its settings. It
-     * guards against mistakes, not against attackers: a process that may write to a segment needs
-     * no collision.
+     * the keyed fields; of each limit type, key, capacity, refund, overuse, lease, shadow, words of
+     * state, algorithm, version and state id of its plugin, and the bytes that it made of its
+     * settings. It guards against mistakes, not against attackers: a process that may write to a
+     * segment needs no collision.
      */
     uint64_t hash;
 };

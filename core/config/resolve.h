@@ -69,6 +69,11 @@ void resolve_set(struct resolver *resolver, const struct ast_set *ast, struct se
 /* Resolves a limit (resolve_limit.c). */
 void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit);
 
+/* Reads `shadow` and `enforce` of a limit, or of a set for its limits: the percent of requests that
+ * a limit does not refuse. Returns false if a complaint was added (resolve_limit.c). */
+bool resolve_shadow(struct resolver *resolver, const struct config_value *shadow,
+                    const struct config_value *enforce, uint8_t *ret);
+
 /* Resolves a pool: its sets, which may be defined anywhere, and its balancer (resolve_pool.c). */
 void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct pool_plan *plan);
 

@@ -92,6 +92,16 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
 }
 
 /* Complains of what an engine does not do. */
+/* Complains of a limit, or set, that is not enforced: engines know only those that are. */
+static void resolve_engine_shadow(struct resolver *resolver, const struct config_value *shadow,
+                                  const struct config_value *enforce)
+{
+    if (value_is_given(shadow) || value_is_given(enforce))
+        complain(resolver->complaints, value_is_given(shadow) ? shadow->mark : enforce->mark,
+                 "`shadow` and `enforce` are for the backends thread and process: an engine "
+                 "enforces its limits for all requests");
+}
+
 static void resolve_engine_check(struct resolver *resolver, const struct ast_set *ast)
 {
     const struct ast_subjects *subjects = &ast->subjects;
@@ -102,11 +112,14 @@ static void resolve_engine_check(struct resolver *resolver, const struct ast_set
                 resolver->complaints, local[i]->mark,
                 "`memory` and `evict` are for the backends thread and process: an engine forgets "
                 "subjects as their limits recover");
-    for (size_t i = 0; i < ast->limits_n; i++)
+    resolve_engine_shadow(resolver, &ast->shadow, &ast->enforce);
+    for (size_t i = 0; i < ast->limits_n; i++) {
+        resolve_engine_shadow(resolver, &ast->limits[i].shadow, &ast->limits[i].enforce);
         if (ast->limits[i].lease.text)
             complain(resolver->complaints, ast->limits[i].lease.mark,
                      "`lease` as a number is for the backends thread and process: of an engine "
                      "units are leased for a time, as in `lease: { for: 200ms }`");
+    }
     if (ast->fair.text && strcmp(ast->fair.text, "per_limit") == 0)
         complain(resolver->complaints, ast->fair.mark,
                  "`fair: per_limit` is for the backends thread and process");

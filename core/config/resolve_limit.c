@@ -5,9 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const limit_fields[] = {"type",   "key",     "algorithm",
-                                           "refund", "overuse", "lease"};
-enum { LIMIT_FIELD_TYPE, LIMIT_FIELD_KEY, LIMIT_FIELD_ALGORITHM };
+static const char *const limit_fields[] = {"type",    "key",    "algorithm", "shadow",
+                                           "enforce", "refund", "overuse",   "lease"};
+enum {
+    LIMIT_FIELD_TYPE,
+    LIMIT_FIELD_KEY,
+    LIMIT_FIELD_ALGORITHM,
+    LIMIT_FIELD_SHADOW,
+    LIMIT_FIELD_ENFORCE
+};
 
 /* Returns whether a field is missing, and no hint for a misspelled one has named it. */
 static bool resolve_field_is_missing(const struct resolver *resolver, const struct plugin *plugin,
@@ -115,6 +121,35 @@ static void resolve_limit_overuse(struct resolver *resolver, const struct ast_li
                  ast->algorithm.text);
 }
 
+/* Ratios are read in billionths. */
+#define RATIO_ONE     UINT64_C(1000000000)
+#define RATIO_PERCENT (RATIO_ONE / 100)
+
+bool resolve_shadow(struct resolver *resolver, const struct config_value *shadow,
+                    const struct config_value *enforce, uint8_t *ret)
+{
+    uint64_t enforced = RATIO_ONE;
+    bool is_shadow = false;
+    if (value_is_given(shadow) && value_is_given(enforce)) {
+        complain(resolver->complaints, enforce->mark,
+                 "`enforce` is given besides `shadow`: `shadow: true` is `enforce: 0%%`");
+        return false;
+    }
+    if (value_is_given(shadow) &&
+        !value_read_boolean(resolver->complaints, "shadow", shadow, &is_shadow))
+        return false;
+    if (value_is_given(enforce) && !value_read_number(resolver->complaints, "enforce", enforce,
+                                                      UNITS_RATIO, 0, RATIO_ONE, &enforced))
+        return false;
+    if (enforced % RATIO_PERCENT != 0) {
+        complain(resolver->complaints, enforce->mark, "`enforce` takes whole percent, not `%s`",
+                 error_text(enforce->text).text);
+        return false;
+    }
+    *ret = (uint8_t)(is_shadow ? 100 : 100 - enforced / RATIO_PERCENT);
+    return true;
+}
+
 /* Resolves `lease`. Units that are taken ahead of use need inline state and an algorithm that can
  * refund. */
 static void resolve_limit_lease(struct resolver *resolver, const struct ast_limit *ast,
@@ -129,6 +164,10 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
                  "`lease` is for rates and calls: a resource is held, not used up");
     else if (!algorithm || !lease->text)
         return;
+    else if (limit->shadow != 0)
+        complain(resolver->complaints, lease->mark,
+                 "`lease` cannot be used with `shadow` or `enforce`: leave it out until the limit "
+                 "is enforced");
     else if ((algorithm->flags & WEIR_ALGORITHM_WORD) == 0 || !algorithm->refund)
         complain(resolver->complaints, lease->mark,
                  "%s cannot lease: `lease` needs one word of state and a refund, as gcra has",
@@ -187,9 +226,10 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size
                                      uint32_t *ret_n)
 {
     const struct settings *settings = &ast->settings;
-    const struct config_value *fields[] = {&ast->refund, &ast->overuse, &ast->lease,
-                                           &ast->lease_ahead.span};
-    static const char *const names[] = {"refund", "overuse", "lease", "lease.for"};
+    const struct config_value *fields[] = {&ast->refund,           &ast->overuse, &ast->lease,
+                                           &ast->lease_ahead.span, &ast->shadow,  &ast->enforce};
+    static const char *const names[] = {"refund",    "overuse", "lease",
+                                        "lease.for", "shadow",  "enforce"};
     size_t size = 0;
     *ret_n = 0;
     for (size_t i = 0; i < settings->n + ARRAY_LENGTH(fields); i++) {
@@ -235,7 +275,7 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
         limit->algorithm_state_id = plugin->info.state_id;
     } else if (resolve_limit_is_counted(ast)) {
         plugin = &counted_resource;
-        owner.fields_n = LIMIT_FIELD_ALGORITHM + 1; /* the others are not for resources */
+        owner.fields_n = LIMIT_FIELD_ENFORCE + 1; /* the others are not for resources */
     }
     owner.plugin = plugin;
     resolve_params_assign(resolver, &owner);
@@ -250,5 +290,6 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
     resolve_limit_key(resolver, ast, plugin, limit);
     resolve_limit_source_text(resolver, ast, limit);
     resolve_limit_configure(resolver, &owner, limit);
+    resolve_shadow(resolver, &ast->shadow, &ast->enforce, &limit->shadow);
     resolve_limit_lease(resolver, ast, limit);
 }

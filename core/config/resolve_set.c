@@ -206,8 +206,9 @@ static void resolve_set_check_room(struct resolver *resolver, const struct ast_s
     if (plan->backend == BACKEND_REMOTE || !plan->limits || plan->keyed.memory != 0 ||
         plan->keyed.max_keys <= room)
         return;
-    if (plan->limits_n == 1 && limit_fits_word(plan->limits) &&
-        (!shared || plan->limits->type != WEIR_LIMIT_RESOURCE))
+    bool needs_record =
+        plan->limits->shadow != 0 || (shared && plan->limits->type == WEIR_LIMIT_RESOURCE);
+    if (plan->limits_n == 1 && limit_fits_word(plan->limits) && !needs_record)
         return;
     complain(resolver->complaints, ast->subjects.max.mark,
              "`max` is %s: with these limits each subject takes %s of its own, and there is "
@@ -216,10 +217,26 @@ static void resolve_set_check_room(struct resolver *resolver, const struct ast_s
              units_format_about(UNITS_SIZE, UINT64_C(1) << block_class, texts[1]), room);
 }
 
+/* Gives `shadow` and `enforce` of the set to the limits that have neither. */
+static void resolve_set_shadow(struct resolver *resolver, const struct ast_set *ast)
+{
+    uint8_t ignored;
+    if (!resolve_shadow(resolver, &ast->shadow, &ast->enforce, &ignored))
+        return;
+    for (size_t i = 0; i < ast->limits_n; i++) {
+        struct ast_limit *limit = &ast->limits[i];
+        if (value_is_given(&limit->shadow) || value_is_given(&limit->enforce))
+            continue;
+        limit->shadow = ast->shadow;
+        limit->enforce = ast->enforce;
+    }
+}
+
 static void resolve_set_limits(struct resolver *resolver, const struct ast_set *ast,
                                struct set_plan *plan)
 {
     size_t n = ast->limits_n;
+    resolve_set_shadow(resolver, ast);
     if (n > WEIR_LIMITS_MAX) {
         complain(resolver->complaints, ast->limits[WEIR_LIMITS_MAX].name.mark,
                  "a set has at most %d limits, not %zu", WEIR_LIMITS_MAX, n);

@@ -61,13 +61,13 @@ static int keyed_divide_memory(struct keyed *keyed)
 /*
  * Returns whether the state of one key fits its word. The limit is then decided as that of a set
  * with inline state (inline_state.h). A shared resource does not fit: a word cannot tell which
- * units a dead process held.
+ * units a dead process held. A limit in shadow has records that say what was not taken.
  */
 static bool keyed_fits_inline(const weir_set *set)
 {
     const struct limit *limit = set->limits.items;
 
-    if (set->limits.n != 1 || !limit_fits_word(limit))
+    if (set->limits.n != 1 || !limit_fits_word(limit) || set->limits.has_shadow)
         return false;
     return limit->type != WEIR_LIMIT_RESOURCE || !keyed_is_shared(set);
 }

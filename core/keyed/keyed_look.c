@@ -4,6 +4,7 @@
 
 #include "base/invariant.h"
 #include "set/instance_base.h"
+#include "set/shadow.h"
 #include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
@@ -84,6 +85,8 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
                               .op = op,
                               .walk = walk};
 
+    if (set->limits.has_shadow && shadow_forecast(op, record))
+        return;
     if (!keyed_look(&look, set, &key))
         op->decision =
             (struct decision){.now_ns = clock_now_ns(&set->w->clock), .forecast_ns = WEIR_NEVER};

@@ -7,6 +7,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/instance_base.h"
+#include "set/shadow.h"
 #include <errno.h>
 
 /* A release. Its record may become free before the key's state changes. */
@@ -168,13 +169,18 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
                                    .record = record,
                                    .word = word,
                                    .args = *args};
+    struct shadow_release taken;
 
     (void)is_owner; /* the record's word is claimed in any case */
-    rel.args.granted_ns = record_load(&record_at(set->region, record)->granted_ns);
+    if (template->limits.has_shadow) {
+        shadow_release_args(template, record, args, &taken);
+        rel.args = taken.args;
+    }
+    rel.args.granted_ns = grant_time(record_load(&record_at(set->region, record)->granted_ns));
     if (keyed_release_run(&rel) == RELEASE_LOST)
         return false;
     if (!set_is_broken(template))
-        set_count_release(ctx, template, args);
+        set_count_release(ctx, template, &rel.args);
     return true;
 }
 
@@ -190,8 +196,13 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
                                    .rest = rest,
                                    .args = *args,
                                    .record_freed = !rest};
+    struct shadow_release taken;
 
+    if (template->limits.has_shadow) {
+        shadow_release_args(template, record, args, &taken);
+        rel.args = taken.args;
+    }
     WEIR_INVARIANT(!rest || set_is_shared(template));
     if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
-        set_count_return(ctx, template, args);
+        set_count_return(ctx, template, &rel.args);
 }

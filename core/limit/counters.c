@@ -73,6 +73,7 @@ void counters_sum(const struct counters *counters, struct weir_set_stats *totals
     for (uint32_t i = 0; i < limits_n; i++) {
         limits[i].granted += counter_load(&counters->limits[i].granted);
         limits[i].refused += counter_load(&counters->limits[i].refused);
+        limits[i].would_refuse += counter_load(&counters->limits[i].would_refuse);
         limits[i].refunded += counter_load(&counters->limits[i].refunded);
         limits[i].overused += counter_load(&counters->limits[i].overused);
         limits[i].leased += counter_load(&counters->limits[i].leased);

@@ -15,7 +15,7 @@
 #include <weir/set.h>
 
 struct limit_counters {
-    _Atomic uint64_t granted, refused, refunded, overused;
+    _Atomic uint64_t granted, refused, would_refuse, refunded, overused;
     _Atomic uint64_t leased; /* no counter: units leased and not granted yet (lease.h) */
 };
 

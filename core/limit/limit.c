@@ -187,6 +187,8 @@ void limits_describe(struct limits *limits)
         WEIR_INVARIANT(limit->algorithm || limit->type == WEIR_LIMIT_RESOURCE);
         WEIR_INVARIANT(limit->algorithm || limit->state_words == 1);
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
+        if (limit->shadow)
+            limits->has_shadow = true;
         if (limit->type == WEIR_LIMIT_RESOURCE)
             limits->has_resources = true;
         if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)

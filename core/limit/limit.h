@@ -21,6 +21,7 @@ struct limit {
     enum weir_limit_type type;
     uint8_t refund;                         /* enum limit_refund, of a rate or call */
     bool charges;                           /* usage beyond the amount becomes debt */
+    uint8_t shadow;                         /* percent of the requests that it does not refuse */
     bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
     bool is_stateless;                      /* the algorithm keeps no state: its word is unused */
     const char *key;                        /* owned */
@@ -119,6 +120,7 @@ struct limits {
     bool has_anomalies : 1;
     bool has_lease : 1;    /* the only limit has a lease (lease.h) */
     bool reads_wall : 1;   /* any algorithm that wants the wall-clock offset */
+    bool has_shadow : 1;   /* any limit with `shadow` (set/shadow.h); there is no fast path */
     bool counts_holds : 1; /* how long acquisitions are held is counted; there is no fast path */
     uint8_t clock_needs;   /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.

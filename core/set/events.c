@@ -213,12 +213,13 @@ uint64_t event_wait_ns(const weir_set *set, uint32_t record, bool is_granted)
     const struct acq_record *r = set_record(set, record);
 
     return event_span_ns(record_load(&r->enqueued_ns),
-                         is_granted ? record_load(&r->granted_ns) : event_now_ns(set));
+                         is_granted ? grant_time(record_load(&r->granted_ns)) : event_now_ns(set));
 }
 
 uint64_t event_hold_ns(const weir_set *set, uint32_t record)
 {
-    return event_span_ns(record_load(&set_record(set, record)->granted_ns), event_now_ns(set));
+    return event_span_ns(grant_time(record_load(&set_record(set, record)->granted_ns)),
+                         event_now_ns(set));
 }
 
 void event_tell_decision(const weir_set *set, uint32_t record, int result, const char *key,

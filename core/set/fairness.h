@@ -28,8 +28,8 @@ static inline uint64_t fairness_limits(const weir_set *set, const uint64_t *amou
     return limits;
 }
 
-/* Copies the amounts of a record to `ret`, which has room for WEIR_LIMITS_MAX. */
-static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
+/* Copies the amounts of a record to `ret`, which has room for WEIR_LIMITS_MAX: as asked for. */
+static inline void fairness_asked(const weir_set *set, uint32_t record, uint64_t *ret)
 {
     const struct acq_record *r = set_record(set, record);
 
@@ -39,6 +39,14 @@ static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64
     }
     for (uint32_t i = 0; i < set->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+}
+
+/* Copies what a waiter waits for, or a holder holds. */
+static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
+{
+    fairness_asked(set, record, ret);
+    if (set->limits.has_shadow)
+        shadow_reduce(set, set_record(set, record), ret);
 }
 
 /* Implement the two below for sets that are fair per limit; the first one also for a nested

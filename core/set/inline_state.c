@@ -12,7 +12,7 @@ enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
 {
     const struct limit *limit = limits->items;
 
-    if (limits->n != 1 || limits->state_words != 1 || !limit_fits_word(limit))
+    if (limits->n != 1 || limits->state_words != 1 || !limit_fits_word(limit) || limits->has_shadow)
         return INLINE_NONE;
     if (limit->type != WEIR_LIMIT_RESOURCE || !use_dcas)
         return INLINE_STATE;

@@ -231,6 +231,10 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
  * HELD record only what is counted in the state of `set`. */
 void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret);
 
+/* Leaves of the amounts of a record, by the limits of `set`, those that count (shadow.h): of a
+ * waiter those that it waits for, of a holder those that were taken. */
+void shadow_reduce(const weir_set *set, const struct acq_record *r, uint64_t *amounts);
+
 /* Returns whether a record was made by an earlier definition. */
 static inline bool set_is_foreign(const weir_set *set, const struct acq_record *r)
 {

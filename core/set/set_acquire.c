@@ -11,9 +11,11 @@
 #include "set/inline_state.h"
 #include "set/instance_base.h"
 #include "set/nesting.h"
+#include "set/shadow.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
 #include <errno.h>
+#include <string.h>
 
 void set_count_not_now(struct thread_ctx *ctx, const weir_set *set, int code, enum wait_mode mode,
                        const struct limit *limiting)
@@ -57,13 +59,14 @@ void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t
 enum { SETTLED_MAX = 64 };
 
 /* Makes the record HELD with the version. Without waiting, no other thread knows the record. */
-static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode)
+static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode,
+                                 uint64_t granted_ns)
 {
     struct acq_record *r = set_record(txn->set, record);
     uint64_t word = record_load(&r->word);
 
     WEIR_INVARIANT(record_is_unused(txn->set, record));
-    shm_store_relaxed(&r->granted_ns, txn->at.now_ns);
+    shm_store_relaxed(&r->granted_ns, granted_ns);
     shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
     version_defer_state(&txn->version, record, word, RECORD_HELD,
                         mode == MODE_PROBE || mode == MODE_TRY);
@@ -74,12 +77,23 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
 static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t record,
                               enum wait_mode mode)
 {
+    uint64_t granted_ns = txn->at.now_ns;
+
     forecast_invalidate(txn); /* it may overtake waiters of an unfair set */
+    if (txn->set->limits.has_shadow) {
+        memcpy(txn->ctx->granted_amounts, amounts, txn->set->limits.n * sizeof(*amounts));
+        amounts = txn->ctx->granted_amounts;
+        granted_ns = shadow_take(txn, 0, txn->asked, txn->shadow_number);
+        if (set_is_faulty(txn->set))
+            return -EUCLEAN;
+    }
     if (record)
-        set_acquire_set_held(txn, record, mode);
+        set_acquire_set_held(txn, record, mode, granted_ns);
     if (!txn_commit(txn))
         return ACQUIRE_RETRY;
     set_count_grant(txn->ctx, txn->set, amounts, record);
+    if (txn->set->limits.has_shadow)
+        shadow_count(txn);
     return 0;
 }
 
@@ -246,6 +260,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
 {
     weir_set *set = txn->set;
     uint32_t length = waitq_length(&txn->version);
+    /* Limits in shadow delay no request, nor do the waiters for others. */
+    bool is_free = set->limits.has_shadow && !fairness_limits(set, amounts);
     bool may_grant, may_wait;
     uint64_t ready;
     int r;
@@ -257,15 +273,15 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
         return set_successor(set) ? -ESTALE : -ESHUTDOWN;
     if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
-    may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER;
+    may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !is_free;
     if (may_wait && !txn->within && set_acquire_must_queue(set, &txn->version) &&
         set_acquire_can_wait(txn, amounts))
         return set_acquire_enqueue(txn, amounts, record, WEIR_BLOCKED, ret);
-    may_grant = txn_first_ahead(txn, amounts) == 0;
+    may_grant = is_free || txn_first_ahead(txn, amounts) == 0;
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
     if (set_is_faulty(set))
         return -EUCLEAN;
-    if (may_grant && txn_is_ready(txn, ready))
+    if (is_free || (may_grant && txn_is_ready(txn, ready)))
         return set_acquire_commit(txn, amounts, record, mode);
     /* Dead peers may hold what is short. */
     if (set_is_shared(set) && peer_reap_if_due(txn->ctx, set, txn->now_ns))
@@ -363,10 +379,10 @@ static int set_enqueue(struct thread_ctx *ctx, weir_set *set, const uint64_t *am
     return txn_commit_private(&txn) ? ACQUIRE_ENQUEUED : ACQUIRE_RETRY;
 }
 
-/* Acquires on the slow path, in the state word once the set can be deflated. Results as
- * set_acquire(). */
-static int set_acquire_inflated(struct acquire_op *op, uint32_t record, enum wait_mode mode,
-                                uint64_t max_wait_ns)
+/* Acquires on the slow path, in the state word once the set can be deflated. `amounts` are those
+ * that count, of op->amounts. Results as set_acquire(). */
+static int set_acquire_inflated(struct acquire_op *op, const uint64_t *amounts, uint32_t record,
+                                enum wait_mode mode, uint64_t max_wait_ns)
 {
     struct thread_ctx *ctx = op->ctx;
     weir_set *set = op->set;
@@ -374,6 +390,9 @@ static int set_acquire_inflated(struct acquire_op *op, uint32_t record, enum wai
     unsigned turn = 0;
     int r;
 
+    txn.asked = op->amounts;
+    if (set->limits.has_shadow)
+        txn.shadow_number = shadow_number(op->request);
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     txn.forecast_walks = txn.settled_n = 0;
     txn.within = op->within;
@@ -382,12 +401,23 @@ static int set_acquire_inflated(struct acquire_op *op, uint32_t record, enum wai
         if (!set_is_broken(set) && set_become_inline(&txn))
             r = try_now_acquire(ctx, set, op->amounts, record, mode, &op->decision);
         else
-            r = set_acquire_once(&txn, op->amounts, record, mode, max_wait_ns, &op->decision);
+            r = set_acquire_once(&txn, amounts, record, mode, max_wait_ns, &op->decision);
         if (r != ACQUIRE_RETRY)
             break;
     }
     set_end_if_faulty(ctx, set);
     return r;
+}
+
+/* As set_acquire() for a set that has limits in shadow: what they are asked for does not count. */
+WEIR_NOINLINE int set_acquire_shadow(struct acquire_op *op, uint32_t record, enum wait_mode mode,
+                                     uint64_t max_wait_ns)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    memcpy(amounts, op->amounts, op->set->limits.n * sizeof(*amounts));
+    shadow_remove(op->set, shadow_number(op->request), amounts);
+    return set_acquire_inflated(op, amounts, record, mode, max_wait_ns);
 }
 
 /* Returns true if the request can only be enqueued, as far as its set and its wait say so. The
@@ -413,10 +443,12 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
     if (r != ACQUIRE_RETRY)
         return r;
     word = mode == MODE_WAIT ? set_acquire_waiting_word(set, record) : 0;
-    if (set_acquire_may_enqueue(op, mode, max_wait_ns))
+    if (set->limits.has_shadow)
+        r = set_acquire_shadow(op, record, mode, max_wait_ns);
+    else if (set_acquire_may_enqueue(op, mode, max_wait_ns))
         r = set_enqueue(ctx, set, op->amounts, record, &op->decision);
     if (r == ACQUIRE_RETRY)
-        r = set_acquire_inflated(op, record, mode, max_wait_ns);
+        r = set_acquire_inflated(op, op->amounts, record, mode, max_wait_ns);
     /* By a nested request another waiter may have become the next one, and its process has set no
      * timer for it. */
     if (r == ACQUIRE_ENQUEUED && op->within && set->per_limit && set_is_shared(set))

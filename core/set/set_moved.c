@@ -4,6 +4,7 @@
 #include "base/invariant.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
+#include "set/shadow.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
 #include <string.h>
@@ -150,7 +151,11 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
     struct release_args args = *rel->args;
     struct thread_ctx *own;
 
-    args.granted_ns = set_granted_ns(set, rel->record, rel->args);
+    args.granted_ns = grant_time(set_granted_ns(set, rel->record, rel->args));
+    memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
+    memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
+    if (r)
+        shadow_remove_untaken(set, r, amounts);
     if (!rel->record_freed) {
         struct deferred_write write = {.is_exclusive = rel->is_owner,
                                        .expected = rel->record_word,
@@ -162,8 +167,6 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
     }
     if (!newest->head_unit)
         return TRY_DONE;
-    memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
-    memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
     successor_translate(newest, set, granted_by, amounts);
     successor_translate(newest, set, granted_by, used);
     args.amounts = amounts;
@@ -213,6 +216,7 @@ void moved_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
 
     memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
     successor_translate(newest, set, UINT32_MAX, translated);
+    shadow_remove(newest, 0, translated);
     set_forecast(own, newest, translated, within, walk, ret);
     moved_return_ctx(ctx, own);
 }
@@ -226,6 +230,7 @@ void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
 
     memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
     successor_translate(newest, set, UINT32_MAX, translated);
+    shadow_remove(newest, 0, translated);
     set_look(own, newest, translated, ret);
     moved_return_ctx(ctx, own);
 }

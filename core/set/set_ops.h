@@ -56,7 +56,7 @@ int set_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, uin
 struct set_ops {
     size_t size;           /* of the kind's struct, which begins with its weir_set */
     uint16_t state_words;  /* of a version, behind the states of the limits */
-    uint16_t record_words; /* of a record, behind its amounts */
+    uint16_t record_words; /* of a record, behind its amounts; then that of shadow.h */
     bool has_fast_path;    /* sets of this kind may be served by api/fast_path.c */
     bool wants_releases;   /* `release` ends every grant, also one that leaves nothing to return */
 

@@ -10,6 +10,7 @@
 #include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
+#include "set/shadow.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
 #include "state/version_ops.h"
@@ -170,7 +171,7 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
 {
     const weir_set *set = txn->set;
     const struct release_args *args = rel->args;
-    uint64_t granted_ns = set_granted_ns(set, rel->record, args);
+    uint64_t granted_ns = grant_time(set_granted_ns(set, rel->record, args));
     bool is_changed;
 
     if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
@@ -290,8 +291,9 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
     return r;
 }
 
-bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
-                 bool is_owner, const struct release_args *args)
+/* As set_release(), of what was taken. */
+static bool set_release_taken(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                              bool is_owner, const struct release_args *args)
 {
     bool use_algorithm = set_release_uses_algorithm(set, args);
     struct release_op rel = {.args = args,
@@ -318,6 +320,22 @@ bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_
     return true;
 }
 
+WEIR_NOINLINE bool set_release_shadow(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                      uint64_t word, bool is_owner, const struct release_args *args)
+{
+    struct shadow_release taken;
+
+    shadow_release_args(set, record, args, &taken);
+    return set_release_taken(ctx, set, record, word, is_owner, &taken.args);
+}
+
+bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
+                 bool is_owner, const struct release_args *args)
+{
+    return set->limits.has_shadow ? set_release_shadow(ctx, set, record, word, is_owner, args)
+                                  : set_release_taken(ctx, set, record, word, is_owner, args);
+}
+
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)
 {
     struct release_op rel = {
@@ -326,8 +344,9 @@ void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct releas
     set_release_inflated(ctx, set, &rel);
 }
 
-void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
-                     const struct release_args *args)
+/* As set_return_part(), of what was taken. */
+static void set_return_taken(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                             const struct release_args *args)
 {
     struct release_op rel = {.args = args,
                              .record = set_is_shared(set) ? 0 : record,
@@ -350,4 +369,16 @@ void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     set_end_if_faulty(ctx, set);
     if (!set_is_broken(set))
         set_count_return(ctx, set, args);
+}
+
+void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
+                     const struct release_args *args)
+{
+    struct shadow_release taken;
+
+    if (set->limits.has_shadow) {
+        shadow_release_args(set, record, args, &taken);
+        args = &taken.args;
+    }
+    set_return_taken(ctx, set, record, rest, args);
 }

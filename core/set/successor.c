@@ -4,6 +4,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/instance_base.h"
+#include "set/shadow.h"
 #include <string.h>
 
 bool limit_is_same(const struct limit *a, const struct limit *b)
@@ -115,5 +116,7 @@ void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
     }
     for (uint32_t i = 0; i < of->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
+    if (is_held)
+        shadow_remove_untaken(of, r, ret);
     successor_translate(set, of, is_held ? (uint32_t)record_load(&r->owner) : UINT32_MAX, ret);
 }

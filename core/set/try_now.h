@@ -78,7 +78,8 @@ WEIR_ALWAYS_INLINE bool try_now_has_record(const struct try_grant *grant)
 
 static inline bool try_now_fits_stack(const weir_set *set)
 {
-    return CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS;
+    return CONTENT_STATES + set->limits.state_words <= STACK_VERSION_WORDS &&
+           !set->limits.has_shadow;
 }
 
 /* Returns true if a request that may wait seems to have others ahead; it needs no clock then. */

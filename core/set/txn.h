@@ -29,6 +29,9 @@ struct txn {
     unsigned forecast_walks; /* failed walks for a forecast; reset by the caller */
     unsigned settled_n;      /* calls of set_settle_heads(); reset by the caller */
     uint32_t within;         /* of the request, as in struct acquire_op; set by the caller */
+    const uint64_t *asked;   /* of a set with limits in shadow: all amounts of the request */
+    uint64_t shadow_number;  /* of the request (shadow.h) */
+    const struct limit *shadow_limiting; /* of the grant: it would have refused; or NULL */
 
     /* For after the commit: */
     struct notification notifications[2];
@@ -128,6 +131,16 @@ void txn_save_states(const struct txn *txn);
 /* Grants to the next waiter (fairness.h) if it is ready. If that one, or the one after it, becomes
  * ready by time alone, makes sure that it is checked then. */
 void txn_grant_waiters(struct txn *txn, enum head_watch watch);
+
+/* shadow.c: what limits in shadow grant. */
+
+/* Takes the covered ones of `asked` for the grant of a transaction, adds what was taken to
+ * ctx->granted_amounts, and returns `granted_ns` for the record. `waiter` 0: a new request. */
+uint64_t shadow_take(struct txn *txn, uint32_t waiter, const uint64_t *asked, uint64_t number);
+/* Takes those that a waiter has asked for. */
+uint64_t shadow_take_waiter(struct txn *txn, uint32_t record);
+/* Counts a grant that a limit in shadow would have refused. */
+void shadow_count(const struct txn *txn);
 
 /* forecast.c: the forecast holds the states as of the grant of the last waiter. */
 

@@ -135,9 +135,11 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
                              bool is_head)
 {
     uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
-    uint64_t held = record_next_word(word, RECORD_HELD);
+    uint64_t held = record_next_word(word, RECORD_HELD), granted_ns = txn->at.now_ns;
 
     WEIR_INVARIANT(!txn->granted_record && txn->notifications_n < 2);
+    if (txn->set->limits.has_shadow)
+        granted_ns = shadow_take_waiter(txn, record);
     if (is_head)
         waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
     else
@@ -145,7 +147,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     txn_adopt(txn, record);
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
-                        txn->at.now_ns);
+                        granted_ns);
     version_defer_write(&txn->version, record, RECORD_FIELD_WORD, word, held);
     txn->granted_record = record;
     txn->waited_ns = txn->at.now_ns > since ? txn->at.now_ns - since : 0;
@@ -200,6 +202,8 @@ static inline void txn_count_grant(const struct txn *txn)
     counter_add(&counters->granted, 1);
     for (uint32_t i = 0; i < txn->set->limits.n; i++)
         counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
+    if (txn->set->limits.has_shadow)
+        shadow_count(txn);
 }
 
 /* Counts a grant before its notification. The length of the wait is counted after. */

@@ -111,6 +111,17 @@ _Static_assert(RECORD_LINK_MASK < RECORD_HAS_ACQUISITION, "the flags are beside 
  * Timestamps are smaller. */
 #define GRANT_MARKER (UINT64_C(1) << 63)
 
+/* Added to `granted_ns` of a grant of which limits in shadow have granted nothing (set/shadow.h).
+ * Timestamps are smaller. */
+#define GRANT_WITHOUT_SHADOW (UINT64_C(3) << 61)
+#define GRANT_TIME_MAX       (GRANT_MARKER - GRANT_WITHOUT_SHADOW - 1) /* 73 years */
+
+/* Returns the timestamp in a stored `granted_ns`. */
+static inline uint64_t grant_time(uint64_t stored)
+{
+    return stored - GRANT_WITHOUT_SHADOW <= GRANT_TIME_MAX ? stored - GRANT_WITHOUT_SHADOW : stored;
+}
+
 static inline uint64_t grant_marker_make(uint64_t word, uint32_t within)
 {
     return GRANT_MARKER | (word >> 8 << RECORD_LINK_BITS) | within;

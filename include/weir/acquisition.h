@@ -58,7 +58,7 @@ struct weir_request {
     uint64_t timeout_ns;     /* how long to wait; 0: the set's default; WEIR_FOREVER */
     uint64_t max_wait_ns;    /* refuse at once if the forecast wait is longer; 0: the set's default;
                                 WEIR_FOREVER */
-    uint64_t route;          /* for balancers that hash */
+    uint64_t route;          /* for balancers that hash, and for `enforce` without a subject */
     uint32_t flags;          /* WEIR_STRICT */
     uint32_t within_process; /* of a set that processes share: id of a process. The request is
                                 nested (below) in the last grant that holds a resource of the set
@@ -66,7 +66,7 @@ struct weir_request {
                                 it runs in (its parent, and so on). If there is none, it is not
                                 nested. 0: not so. Other sets ignore it */
     const void *subject;     /* of a per-subject set: the subject, as bytes;
-                                other sets ignore it */
+                                other sets go by it for `enforce` only */
     size_t subject_size;     /* 1 .. WEIR_SUBJECT_MAX */
     weir_token *token; /* of weir_acquire: another thread may end the wait by it (token.h), of the
                           same instance; NULL: none. The other calls ignore it. */

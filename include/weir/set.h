@@ -47,6 +47,12 @@ struct weir_limit_spec {
      * set's only limit.
      */
     uint64_t lease;
+    /*
+     * The part of the requests that the limit may refuse or delay, in whole percent, as "10%".
+     * "0%": it decides and counts, but refuses none. NULL: all. docs/configuration.md says which
+     * requests these are. Not with a lease.
+     */
+    const char *enforce;
 };
 
 enum {
@@ -138,6 +144,8 @@ struct weir_limit_stats {
     uint64_t overused; /* units used beyond what was granted */
     uint64_t leased;   /* units leased by threads, or taken ahead from an engine, and not granted
                           yet, now */
+    uint64_t would_refuse; /* requests granted that this limit would have refused or delayed, but
+                              for `shadow` or `enforce` */
 };
 
 /* The lease of a limit of a set that an engine keeps (`lease: { for: … }`), in this process. */

@@ -124,9 +124,9 @@ static int define_with(struct whole_set *world, uint32_t flags, weir_pool **ret,
     static const struct weir_setting config[] = {{"region", "there"}};
     static const struct weir_limit_spec limits[] = {
         {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "gcra", 100, 1000000000, settings, 1,
-         WEIR_DEFAULT, WEIR_DEFAULT, 0},
+         WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
         {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0},
+         WEIR_DEFAULT, 0, NULL},
     };
     static const char *const names[] = {"set"};
     const struct weir_set_spec sets[] = {

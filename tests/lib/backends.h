@@ -24,6 +24,7 @@ enum backend_ability {
     HAS_SINGLE_WAKES = 1u << 8,  /* one thread wakes a waiter, once */
     HAS_RESERVATIONS = 1u << 9,  /* weir_reserve() */
     HAS_LONG_IDLENESS = 1u << 10, /* otherwise it ends with the session, after which is a grace */
+    HAS_SHADOW = 1u << 12,        /* shadow, enforce */
     HAS_OTHER_RESERVATIONS = 1u << 11 /* weir_reserve() of limits of HAS_OTHER_ALGORITHMS */
 };
 

@@ -25,9 +25,9 @@
 
 static const struct weir_limit_spec limits[] = {
     {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", 1000000, 1000000000, NULL, 0,
-     WEIR_DEFAULT, WEIR_DEFAULT, 0},
+     WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
     {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 4, 0, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT,
-     0},
+     0, NULL},
 };
 
 static const struct weir_amount one_db[] = {{"db", 1}};

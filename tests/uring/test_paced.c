@@ -83,9 +83,9 @@ static weir_pool *open_paced(uint64_t window_ns)
     const struct weir_setting no_burst = {"burst", "1"};
     const struct weir_limit_spec limits[] = {
         {sizeof(limits[0]), WEIR_LIMIT_RATE, "sends", "gcra", 1, window_ns, &no_burst, 1,
-         WEIR_DEFAULT, WEIR_DEFAULT, 0},
+         WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
         {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS,
-         TOKENS * 3600 * SECOND, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0},
+         TOKENS * 3600 * SECOND, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
     };
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "paced", .limits = limits, .limits_n = 2};

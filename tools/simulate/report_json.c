@@ -61,6 +61,7 @@ static void write_limits(struct json *json, const struct tally *tally)
         json_number(json, "held_most", tally->limits[i].held_most);
         json_number(json, "waited", tally->limits[i].waited);
         json_number(json, "refused", tally->limits[i].refused);
+        json_number(json, "would_refuse", tally->limits[i].would_refuse);
         write_used(json, "used_thousandths", tally_used(tally, i, &all, tally_length(tally)));
         json_end_object(json);
     }

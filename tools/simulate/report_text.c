@@ -149,6 +149,18 @@ static void print_binding(const struct tally *tally)
         figure_share(tally->limits[binding].waited + tally->limits[binding].refused, all, share));
 }
 
+/* Says what limits that are not enforced would have refused. */
+static void print_shadow(const struct tally *tally)
+{
+    char name[LIMIT_NAME_MAX];
+
+    for (uint32_t i = 0; i < tally->candidate->limits_n; i++)
+        if (tally->limits[i].would_refuse > 0)
+            printf("  %s is not enforced: it would have refused %" PRIu64 " more requests\n",
+                   figure_limit(tally->candidate, i, name, sizeof(name)),
+                   tally->limits[i].would_refuse);
+}
+
 static void print_limits(const struct tally *tally)
 {
     printf("  %-*s %-8s %12s %8s %8s %12s %12s\n", NAME_WIDTH - 2, "LIMIT", "TYPE", "CAPACITY",
@@ -156,6 +168,7 @@ static void print_limits(const struct tally *tally)
     for (uint32_t i = 0; i < tally->candidate->limits_n; i++)
         print_limit(tally, i);
     print_binding(tally);
+    print_shadow(tally);
 }
 
 /* Returns the limits to be shown over time: those that hold back most, in their order. */

@@ -144,9 +144,23 @@ void tally_look(struct tally *tally, unsigned interval)
     }
 }
 
+/* Notes what limits in shadow would have refused. */
+static void note_shadow(struct tally *tally, const struct candidate_set *set)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+
+    if (weir_set_stats(set->set, &stats, limits, WEIR_LIMITS_MAX) < 0)
+        return;
+    for (uint32_t i = 0; i < set->limits_n; i++)
+        tally->limits[set->limits_first + i].would_refuse = limits[i].would_refuse;
+}
+
 void tally_finish(struct tally *tally, uint64_t at_ns)
 {
     tally->end_ns = at_ns;
+    for (uint32_t i = 0; i < tally->candidate->sets_n; i++)
+        note_shadow(tally, &tally->candidate->sets[i]);
     for (uint32_t i = 0; i < tally->candidate->limits_n; i++)
         note_held(tally, i, at_ns);
     tally_look(tally, timeline_at(&tally->timeline, at_ns));

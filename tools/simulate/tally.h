@@ -26,8 +26,9 @@ const char *decision_word(enum decision decision);
 struct tally_limit {
     uint64_t refused; /* requests, among them those that timed out */
     uint64_t waited;  /* requests that had to wait, and found the head of the queue wait for it */
-    uint64_t units;   /* granted */
-    uint64_t held;    /* units of a resource, now */
+    uint64_t would_refuse; /* requests granted that it would have refused, were it enforced */
+    uint64_t units;        /* granted */
+    uint64_t held;         /* units of a resource, now */
     uint64_t held_most;
     uint64_t since_ns; /* `held` is in the timeline up to here */
 };

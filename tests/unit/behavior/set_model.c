@@ -214,17 +214,51 @@ static void copy_states(const struct model *m, struct model_state *states)
         states[i] = m->limits[i].state;
 }
 
+static bool is_nothing(const struct model *m, const uint64_t *amounts)
+{
+    for (unsigned i = 0; i < m->limits_n; i++)
+        if (amounts[i])
+            return false;
+    return true;
+}
+
+/* What of a request's amounts is not in shadow: a request with number `number` is enforced by a
+ * limit if that is below the part that is enforced. */
+static const uint64_t *counted(const struct model *m, const uint64_t *amounts, uint64_t *to)
+{
+    for (unsigned i = 0; i < m->limits_n; i++)
+        to[i] = m->number < 100 - m->limits[i].shadow ? amounts[i] : 0;
+    return to;
+}
+
+uint64_t model_part(const struct model_asker *asker, unsigned i)
+{
+    bool is_left_out = asker->phase == MODEL_WAITING || asker->untaken;
+
+    return is_left_out ? asker->counted[i] : asker->amounts[i];
+}
+
 uint64_t model_instant(const struct model *m)
 {
     return m->now > m->reserved ? m->now : m->reserved;
 }
 
-uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_resources)
+/* When amounts that count would be granted. */
+static uint64_t ready_now(const struct model *m, const uint64_t *amounts)
 {
     struct model_state states[MODEL_LIMITS];
 
     copy_states(m, states);
-    return ready_of(m, states, model_instant(m), amounts, with_resources);
+    return ready_of(m, states, model_instant(m), amounts, true);
+}
+
+uint64_t model_ready(const struct model *m, const uint64_t *amounts, bool with_resources)
+{
+    struct model_state states[MODEL_LIMITS];
+    uint64_t part[MODEL_LIMITS];
+
+    copy_states(m, states);
+    return ready_of(m, states, model_instant(m), counted(m, amounts, part), with_resources);
 }
 
 static bool shares(const struct model *m, const uint64_t *a, const uint64_t *b)
@@ -238,7 +272,7 @@ static bool shares(const struct model *m, const uint64_t *a, const uint64_t *b)
 /* Whether waiter w is granted before a request that comes behind it in the line. */
 static bool goes_before(const struct model *m, const struct model_asker *w, const uint64_t *amounts)
 {
-    return !m->per_limit || shares(m, w->amounts, amounts);
+    return !m->per_limit || shares(m, w->counted, amounts);
 }
 
 /* When these amounts are granted behind others, each limit of which is free from its `after`. */
@@ -253,14 +287,17 @@ static uint64_t foresee(const struct model *m, const struct model_state *states,
     return ready_of(m, states, now, amounts, false);
 }
 
-uint64_t model_forecast(const struct model *m, const uint64_t *amounts)
+uint64_t model_forecast(const struct model *m, const uint64_t *asked)
 {
     struct model_state states[MODEL_LIMITS];
-    uint64_t after[MODEL_LIMITS] = {0};
+    uint64_t after[MODEL_LIMITS] = {0}, part[MODEL_LIMITS];
+    const uint64_t *amounts = counted(m, asked, part);
 
+    if (is_nothing(m, amounts) && !is_nothing(m, asked))
+        return m->now;
     copy_states(m, states);
     for (unsigned w = 0; w < m->line_n; w++) {
-        const uint64_t *of_waiter = m->line[w]->amounts;
+        const uint64_t *of_waiter = m->line[w]->counted;
         uint64_t at = foresee(m, states, after, of_waiter);
 
         if (m->nested && !m->line[w]->nested)
@@ -275,14 +312,6 @@ uint64_t model_forecast(const struct model *m, const uint64_t *amounts)
     return foresee(m, states, after, amounts);
 }
 
-static bool is_nothing(const struct model *m, const uint64_t *amounts)
-{
-    for (unsigned i = 0; i < m->limits_n; i++)
-        if (amounts[i])
-            return false;
-    return true;
-}
-
 static void begin(struct model *m, const uint64_t *amounts, struct model_asker *asker,
                   enum model_phase phase)
 {
@@ -292,21 +321,71 @@ static void begin(struct model *m, const uint64_t *amounts, struct model_asker *
                                   .result = phase == MODEL_HELD ? 0 : -EINPROGRESS,
                                   .since = m->now,
                                   .granted_at = m->now,
+                                  .number = m->number,
                                   .nested = m->nested,
                                   .within = m->within,
                                   .deadline = UINT64_MAX};
     memcpy(asker->amounts, amounts, sizeof(asker->amounts));
     memcpy(asker->used, amounts, sizeof(asker->used));
+    counted(m, amounts, asker->counted);
 }
 
-static void take_all(struct model *m, const uint64_t *amounts, uint64_t at)
+static void take(struct model *m, const uint64_t *amounts, uint64_t at)
 {
-    m->stats.granted++;
     for (unsigned i = 0; i < m->limits_n; i++) {
         m->limits[i].granted += amounts[i];
         if (amounts[i])
             limit_take(&m->limits[i], &m->limits[i].state, at, amounts[i]);
     }
+}
+
+static uint64_t largest_of(const struct model_limit *l)
+{
+    return l->algorithm == MODEL_BUCKET || l->algorithm == MODEL_GCRA ? l->burst : l->capacity;
+}
+
+/* Takes what is in shadow, if all of it is there. Returns whether it was not, which counts for the
+ * limit that would be ready last; for the first one of which too much is asked. */
+static bool take_shadow(struct model *m, const struct model_asker *asker, const uint64_t *amounts,
+                        const uint64_t *part, uint64_t at)
+{
+    uint64_t shadow[MODEL_LIMITS], latest = at;
+    struct model_limit *last = NULL;
+
+    for (unsigned i = 0; i < m->limits_n; i++)
+        shadow[i] = amounts[i] - part[i];
+    /* Nor what others wait for. */
+    for (unsigned i = 0; i < m->limits_n && m->fair && !last; i++)
+        for (unsigned w = 0; w < m->line_n && m->line[w] != asker && shadow[i]; w++)
+            if (m->line[w]->counted[i])
+                last = &m->limits[i];
+    for (unsigned i = 0; i < m->limits_n && !last; i++)
+        if (shadow[i] > largest_of(&m->limits[i]))
+            last = &m->limits[i];
+    if (!last) {
+        struct model_state states[MODEL_LIMITS];
+
+        copy_states(m, states);
+        latest = ready_of(m, states, at, shadow, true);
+        for (unsigned i = 0; i < m->limits_n && latest > at && !last; i++)
+            if (shadow[i] && model_limit_ready(&m->limits[i], &states[i], at, shadow[i]) == latest)
+                last = &m->limits[i];
+    }
+    if (last)
+        last->would_refuse++;
+    else
+        take(m, shadow, at);
+    return last != NULL;
+}
+
+/* Returns whether what is in shadow was not taken. */
+static bool take_all(struct model *m, const uint64_t *amounts, uint64_t at)
+{
+    uint64_t part[MODEL_LIMITS];
+
+    m->stats.granted++;
+    take(m, counted(m, amounts, part), at);
+    return take_shadow(m, NULL, amounts, part, at);
 }
 
 /* Whether nothing stands in the way of the request but the limits. */
@@ -318,19 +397,25 @@ static bool is_first(const struct model *m, const uint64_t *amounts)
     return true;
 }
 
-static bool can_be_now(const struct model *m, const uint64_t *amounts)
+static bool can_be_now(const struct model *m, const uint64_t *asked)
 {
-    return is_nothing(m, amounts) ||
-           (is_first(m, amounts) && model_ready(m, amounts, true) <= m->now);
+    uint64_t part[MODEL_LIMITS];
+    const uint64_t *amounts = counted(m, asked, part);
+
+    return is_nothing(m, amounts) || (is_first(m, amounts) && ready_now(m, amounts) <= m->now);
 }
 
 int model_try(struct model *m, const uint64_t *amounts, struct model_asker *asker)
 {
+    bool untaken;
+
     if (!can_be_now(m, amounts))
         return -EAGAIN;
-    take_all(m, amounts, m->now);
+    untaken = take_all(m, amounts, model_instant(m));
     if (asker) {
         begin(m, amounts, asker, MODEL_HELD);
+        asker->untaken = untaken;
+        asker->granted_at = is_nothing(m, amounts) ? m->now : model_instant(m);
         m->stats.held++;
     } else {
         m->stats.taken++;
@@ -371,7 +456,7 @@ static uint64_t held_by_waiting(const struct inner *inners, unsigned n, unsigned
             if (again)
                 continue;
             counted[counted_n++] = a;
-            sum += a->amounts[limit];
+            sum += model_part(a, limit);
         }
     return sum;
 }
@@ -388,16 +473,18 @@ static bool can_ever_go(const struct model *m, const struct inner *inners, unsig
     return true;
 }
 
-bool model_deadlocks(const struct model *m, const uint64_t *amounts)
+bool model_deadlocks(const struct model *m, const uint64_t *asked)
 {
     struct inner inners[MODEL_ASKERS + 1];
+    uint64_t part[MODEL_LIMITS];
+    const uint64_t *amounts = counted(m, asked, part);
     unsigned n = 0, left;
 
-    if (!m->nested || can_be_now(m, amounts))
+    if (!m->nested || can_be_now(m, asked))
         return false;
     for (unsigned w = 0; w < m->line_n; w++)
         if (m->line[w]->nested)
-            inners[n++] = (struct inner){m->line[w]->amounts, m->line[w]->within, false};
+            inners[n++] = (struct inner){m->line[w]->counted, m->line[w]->within, false};
     inners[n++] = (struct inner){amounts, m->within, false};
     left = n;
     for (unsigned i = 0; i < n; i++)
@@ -423,16 +510,21 @@ int model_submit(struct model *m, const uint64_t *amounts, struct model_asker *a
 int model_reserve(struct model *m, const uint64_t *amounts, uint64_t max_wait,
                   struct model_asker *asker, uint64_t *ret_at, bool *ret_busy)
 {
+    bool untaken;
+
     *ret_at = m->now;
     *ret_busy = m->line_n != 0;
     if (model_try(m, amounts, asker) < 0) {
         *ret_at = model_ready(m, amounts, true);
         if (*ret_busy || *ret_at - m->now > max_wait)
             return -EAGAIN;
-        take_all(m, amounts, *ret_at);
+        untaken = take_all(m, amounts, *ret_at);
         begin(m, amounts, asker, MODEL_HELD);
+        asker->untaken = untaken;
         m->stats.held++;
         m->reserved = *ret_at;
+    } else {
+        *ret_at = asker->granted_at;
     }
     asker->granted_at = *ret_at;
     asker->reserved = true;
@@ -482,7 +574,7 @@ void model_expire(struct model *m, struct model_asker *asker)
 static bool is_next(const struct model *m, unsigned w)
 {
     for (unsigned before = 0; before < w; before++)
-        if (goes_before(m, m->line[before], m->line[w]->amounts))
+        if (goes_before(m, m->line[before], m->line[w]->counted))
             return false;
     return true;
 }
@@ -490,7 +582,7 @@ static bool is_next(const struct model *m, unsigned w)
 struct model_asker *model_ready_waiter(const struct model *m)
 {
     for (unsigned w = 0; w < m->line_n; w++)
-        if (is_next(m, w) && model_ready(m, m->line[w]->amounts, true) <= m->now)
+        if (is_next(m, w) && ready_now(m, m->line[w]->counted) <= m->now)
             return m->line[w];
     return NULL;
 }
@@ -508,7 +600,9 @@ void model_grant(struct model *m, struct model_asker *asker)
 {
     uint64_t wait = (m->now - asker->since) * m->tick_ns;
 
-    take_all(m, asker->amounts, m->now);
+    m->stats.granted++;
+    take(m, asker->counted, m->now);
+    asker->untaken = take_shadow(m, asker, asker->amounts, asker->counted, m->now);
     leave(m, asker);
     asker->phase = MODEL_HELD;
     asker->result = 0;
@@ -533,7 +627,7 @@ uint64_t model_next(const struct model *m)
     uint64_t next = UINT64_MAX;
 
     for (unsigned i = 0; i < m->line_n; i++) {
-        uint64_t ready = is_next(m, i) ? model_ready(m, m->line[i]->amounts, true) : UINT64_MAX;
+        uint64_t ready = is_next(m, i) ? ready_now(m, m->line[i]->counted) : UINT64_MAX;
 
         next = ready < next ? ready : next;
         next = m->line[i]->deadline < next ? m->line[i]->deadline : next;
@@ -595,7 +689,9 @@ int model_return(struct model *m, struct model_asker *asker, unsigned i, uint64_
     asker->amounts[i] -= n;
     if (!asker->updated[i])
         asker->used[i] = asker->amounts[i];
-    m->stats.refunded += settle_limit(m, &m->limits[i], n, 0, asker->granted_at, false);
+    if (model_part(asker, i) || !asker->untaken)
+        m->stats.refunded += settle_limit(m, &m->limits[i], n, 0, asker->granted_at, false);
+    asker->counted[i] = asker->counted[i] ? asker->amounts[i] : 0;
     model_serve(m);
     return 0;
 }
@@ -605,8 +701,8 @@ static void settle(struct model *m, struct model_asker *asker, bool everything)
     unsigned what = 0;
 
     for (unsigned i = 0; i < m->limits_n; i++)
-        what |= settle_limit(m, &m->limits[i], asker->amounts[i], everything ? 0 : asker->used[i],
-                             asker->granted_at, everything);
+        what |= settle_limit(m, &m->limits[i], model_part(asker, i),
+                             everything ? 0 : asker->used[i], asker->granted_at, everything);
     m->stats.refunded += (what & 1) != 0;
     m->stats.overused += (what & 2) != 0;
     m->stats.released++;

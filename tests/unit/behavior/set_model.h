@@ -44,9 +44,10 @@ struct model_limit {
     enum weir_limit_type type;
     uint64_t capacity, window, burst;
     bool refunds, charges;
-    bool strict; /* its refunds */
+    bool strict;     /* its refunds */
+    uint64_t shadow; /* percent of the requests that it does not refuse */
     struct model_state state;
-    uint64_t granted, refused, refunded, overused;
+    uint64_t granted, would_refuse, refused, refunded, overused;
 };
 
 enum model_phase { MODEL_WAITING, MODEL_HELD, MODEL_ENDED };
@@ -63,6 +64,9 @@ struct model_asker {
     bool nested;
     struct model_asker *within; /* what it is nested in, unless that has given back everything */
     uint64_t amounts[MODEL_LIMITS], used[MODEL_LIMITS];
+    uint64_t counted[MODEL_LIMITS]; /* of the amounts: not in shadow */
+    uint64_t number;                /* of the request */
+    bool untaken;                   /* those in shadow were not taken */
     bool updated[MODEL_LIMITS];
     uint64_t since, granted_at, deadline;
     int deadline_result;
@@ -84,7 +88,8 @@ struct model {
     uint64_t reserved; /* the instant of the latest reservation */
     bool fair, per_limit;
     uint64_t max_waiters;
-    bool nested; /* the request that is made now; and in what */
+    uint64_t number; /* of the request that is made now, from 0 to 99 */
+    bool nested;     /* the same; and in what */
     struct model_asker *within;
     struct model_asker *line[MODEL_ASKERS];
     unsigned line_n;
@@ -95,6 +100,8 @@ struct model {
 uint64_t model_limit_ready(const struct model_limit *limit, const struct model_state *state,
                            uint64_t now, uint64_t n);
 uint64_t model_available(const struct model_limit *limit, uint64_t now);
+/* What an acquisition holds of a limit, or waits for. */
+uint64_t model_part(const struct model_asker *asker, unsigned limit);
 /* The instant that counts for the limits: now, or that of the latest reservation. */
 uint64_t model_instant(const struct model *model);
 /* When all would be; resources included or counted as available. */

@@ -29,7 +29,8 @@ static struct {
     const char *doing;
     char limits[1024];
     bool without_resources;
-    bool late; /* a waiter was looked at later than it could be; until none waits */
+    bool has_shadow; /* limits may be in shadow; then the clock does not begin late */
+    bool late;       /* a waiter was looked at later than it could be; until none waits */
     struct model model;
     struct model_asker askers[MODEL_ASKERS];
     weir_queue *queue;
@@ -100,6 +101,8 @@ static void random_limit(struct model_limit *l)
     if (chance(3))
         l->refunds = !l->refunds;
     l->strict = l->refunds && chance(3);
+    if (run.has_shadow && chance(2))
+        l->shadow = chance(2) ? 100 : 1 + below(99);
     l->state.last = run.model.now;
     if (l->algorithm == MODEL_BUCKET)
         l->state.level = (i128)l->burst * l->window;
@@ -109,22 +112,25 @@ static int write_limit(const struct model_limit *l, unsigned i, char *text, size
 {
     static const char *const names[] = {"token_bucket", "gcra", "leaky_bucket", "sliding_window",
                                         "fixed_window"};
-    char burst[64] = "";
+    char burst[64] = "", enforce[32] = "";
+
+    if (l->shadow)
+        snprintf(enforce, sizeof(enforce), ", enforce: %" PRIu64 "%%", 100 - l->shadow);
 
     if (l->algorithm == MODEL_RESOURCE)
-        return snprintf(text, size, "{ type: resource, key: k%u, capacity: %" PRIu64 " }, ", i,
-                        l->capacity);
+        return snprintf(text, size, "{ type: resource, key: k%u, capacity: %" PRIu64 "%s }, ", i,
+                        l->capacity, enforce);
     if (l->burst != l->capacity)
         snprintf(burst, sizeof(burst), ", burst: %" PRIu64, l->burst);
     return snprintf(text, size,
                     "{ type: %s, key: k%u, algorithm: %s, capacity: %" PRIu64 ", window: %" PRIu64
-                    "ns%s, refund: %s%s }, ",
+                    "ns%s, refund: %s%s%s }, ",
                     l->type == WEIR_LIMIT_CALL ? "call" : "rate", i, names[l->algorithm],
                     l->capacity, l->window * TICK, burst,
                     l->strict    ? "strict"
                     : l->refunds ? "true"
                                  : "false",
-                    l->charges ? ", overuse: charge" : "");
+                    l->charges ? ", overuse: charge" : "", enforce);
 }
 
 /* Mostly START; also shortly before instants at which a bit more of the clock is used. */
@@ -150,7 +156,8 @@ static void random_set(void)
     m->per_limit = m->fair && chance(3) && (backend->has & HAS_PER_LIMIT);
     run.without_resources = true;
     run.late = false;
-    world_start = random_start();
+    run.has_shadow = (backend->has & HAS_SHADOW) && chance(2);
+    world_start = run.has_shadow ? START : random_start();
     m->now = run.start = world_start / TICK;
     for (unsigned i = 0; i < m->limits_n; i++) {
         random_limit(&m->limits[i]);
@@ -183,6 +190,7 @@ static void compare_limits(const struct picture *p)
 
         SAME(p->limits[i].granted, l->granted);
         SAME(p->limits[i].refused, l->refused);
+        SAME(p->limits[i].would_refuse, l->would_refuse);
         SAME(p->limits[i].refunded, l->refunded);
         SAME(p->limits[i].overused, l->overused);
         SAME(p->limits[i].available, model_available(l, model_instant(&run.model)));
@@ -193,7 +201,7 @@ static void compare_limits(const struct picture *p)
 static bool asks_something(const struct model_asker *asker)
 {
     for (unsigned i = 0; i < run.model.limits_n; i++)
-        if (asker->amounts[i])
+        if (model_part(asker, i))
             return true;
     return false;
 }
@@ -218,6 +226,7 @@ static void add_counters(struct picture *sum, const struct picture *p)
     for (unsigned i = 0; i < run.model.limits_n; i++) {
         sum->limits[i].granted += p->limits[i].granted;
         sum->limits[i].refused += p->limits[i].refused;
+        sum->limits[i].would_refuse += p->limits[i].would_refuse;
         sum->limits[i].refunded += p->limits[i].refunded;
         sum->limits[i].overused += p->limits[i].overused;
     }
@@ -348,10 +357,20 @@ static void judge(struct question *q)
 
         if (q->request.amounts_n == 0 && l->type == WEIR_LIMIT_RATE)
             q->wrong = -EINVAL;
-        else if (q->amounts[i] > l->burst)
+        else if (q->amounts[i] > l->burst && run.model.number < 100 - l->shadow)
             q->wrong = -ERANGE;
         q->too_much = i;
     }
+}
+
+/* The number of a request with this route, as docs/configuration.md says. */
+static uint64_t number_of(uint64_t route)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (unsigned i = 0; i < 8; i++, route >>= 8)
+        hash = (hash ^ (route & 0xff)) * UINT64_C(0x100000001b3);
+    return hash % 100;
 }
 
 /* Nests the request that is made now in one that is held, or in none. */
@@ -380,6 +399,8 @@ static const struct model_asker *random_holder(void)
 static void random_question(struct question *q, bool without_resources)
 {
     *q = (struct question){.request.size = sizeof(q->request), .request.amounts = q->asked};
+    q->request.route = below(1000);
+    run.model.number = number_of(q->request.route);
     nest(q, chance(3) && (backend->has & HAS_NESTING) ? random_holder() : NULL);
     for (unsigned i = 0; i < run.model.limits_n; i++) {
         const struct model_limit *l = &run.model.limits[i];
@@ -422,8 +443,9 @@ static void compare_refusal(const struct question *q)
 
         blamed = &run.model.limits[i];
         blamed->refused++;
-        if (!run.model.line_n)
-            MUST(model_limit_ready(blamed, &blamed->state, now, q->amounts[i]) > now);
+        if (!run.model.line_n) /* otherwise it may be what others wait for */
+            MUST(run.model.number < 100 - blamed->shadow &&
+                 model_limit_ready(blamed, &blamed->state, now, q->amounts[i]) > now);
     } else {
         MUST(run.model.line_n > 0 || now > run.model.now);
     }
@@ -762,8 +784,10 @@ static void note_refusal(struct model_asker *asker, int result)
     struct picture p = whole_picture();
     unsigned blamed = 0;
 
-    *asker =
-        (struct model_asker){.phase = MODEL_ENDED, .result = result, .nested = run.model.nested};
+    *asker = (struct model_asker){.phase = MODEL_ENDED,
+                                  .result = result,
+                                  .number = run.model.number,
+                                  .nested = run.model.nested};
     run.model.stats.refused_full += result == -ENOBUFS;
     run.model.stats.refused_max_wait += result == -EAGAIN;
     for (unsigned i = 0; i < run.model.limits_n; i++)
@@ -904,6 +928,7 @@ static void compare_completion(const struct weir_completion *c, const struct mod
     uint64_t expected;
 
     run.model.nested = asker->nested;
+    run.model.number = asker->number;
     expected = model_forecast(&run.model, asker->amounts) - run.model.now;
     SAME(c->reserved, 0);
     if (c->result != -EAGAIN && c->result != -ENOBUFS && c->result != -ETIMEDOUT)

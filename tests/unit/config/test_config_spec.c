@@ -347,6 +347,14 @@ static void test_lease(void **state)
     plan_free(&plan);
     limit.lease = 10;
     expect(&spec, -EINVAL, "set `a`, limit 1: `lease` must be at most 9, not 10\n");
+    limit.lease = 0;
+    limit.enforce = "10%";
+    assert_int_equal(plan_from_spec(&spec, plugins, &known, &plan, &complaints), 0);
+    assert_int_equal(plan.sets[0].limits[0].shadow, 90);
+    plan_free(&plan);
+    limit.enforce = "1.5%";
+    expect(&spec, -EINVAL, "set `a`, limit 1: `enforce` takes whole percent, not `1.5%`\n");
+    limit.enforce = NULL;
     limit.lease = 1;
     limit.size = offsetof(struct weir_limit_spec, lease); /* of a version that knew none */
     assert_int_equal(plan_from_spec(&spec, plugins, &known, &plan, &complaints), 0);

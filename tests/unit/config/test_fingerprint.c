@@ -170,6 +170,8 @@ static void test_different(void **state)
         LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, lease: 9")),
         LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, lease: 10")),
+        LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, shadow: true")),
+        LIMITS(RATE("algorithm: gcra, capacity: 10, window: 60s, enforce: 10%")),
         LIMITS(RATE("algorithm: sliding_window, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s")),
         LIMITS(RATE("algorithm: fixed_window, capacity: 10, window: 60s, anchor: epoch")),
