@@ -190,6 +190,7 @@ uint64_t shadow_take_waiter(struct txn *txn, uint32_t record)
     const weir_set *of = txn->set;
     uint64_t asked[WEIR_LIMITS_MAX];
 
+    forecast_invalidate(txn); /* it knows nothing of what is taken here */
     fairness_asked(txn->set, record, asked);
     if (set_is_foreign(txn->set, r))
         of = set_ancestor(txn->set, record_set_number(r));
