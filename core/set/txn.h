@@ -29,6 +29,7 @@ struct txn {
     unsigned forecast_walks; /* failed walks for a forecast; reset by the caller */
     unsigned settled_n;      /* calls of set_settle_heads(); reset by the caller */
     uint32_t within;         /* of the request, as in struct acquire_op; set by the caller */
+    uint32_t wait_class;
 
     /* For after the commit: */
     struct notification notifications[2];
@@ -62,7 +63,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 static inline uint64_t *txn_states(const struct txn *txn)
 {
-    return txn->version.content + CONTENT_STATES;
+    return waitq_states(&txn->version);
 }
 
 /* Returns true if a request that is ready at `ready` can be granted now. False while a reservation
@@ -71,6 +72,9 @@ static inline bool txn_is_ready(const struct txn *txn, uint64_t ready)
 {
     return ready <= txn->now_ns;
 }
+
+/* Removes a waiter from any place of the wait queue. The caller changes its word. */
+void txn_remove_waiter(struct txn *txn, uint32_t record);
 
 /* Returns true if a WAITING record is in the wait queue. False: the set has changed since it was
  * read, or it is shared and now marked broken. */
@@ -85,7 +89,7 @@ static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t 
  * fairness_last_nested(). */
 static inline uint32_t txn_first_ahead(const struct txn *txn, const uint64_t *amounts)
 {
-    const struct newcomer newcomer = {amounts, txn->within};
+    const struct newcomer newcomer = {amounts, txn->within, txn->wait_class};
 
     return fairness_first_ahead(txn->set, &txn->version, &newcomer);
 }
