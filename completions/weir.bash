@@ -71,8 +71,8 @@ _weir_exec_command_at()
             return
             ;;
         -s | -f | -l | -a | -S | -t | -w | -E | -d) i=$((i + 1)) ;;
-        --set | --name | --file | --limit | --amount | --subject | --timeout | --max-wait | \
-            --exit-code | --process-dir | --plugin-dir)
+        --set | --name | --file | --limit | --amount | --subject | --class | --timeout | \
+            --max-wait | --exit-code | --process-dir | --plugin-dir)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
             ;;
@@ -90,8 +90,8 @@ _weir_options()
     case $1 in
     exec | hold)
         [[ $1 == hold ]] && echo --fd
-        echo --set --name --file --limit --amount --subject --timeout --max-wait --exit-code \
-            --retry-after --verbose --process-dir --plugin-dir --help
+        echo --set --name --file --limit --amount --subject --class --timeout --max-wait \
+            --exit-code --retry-after --verbose --process-dir --plugin-dir --help
         ;;
     stat) echo --json --openmetrics --prometheus --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
     top) echo --interval --sort --match --no-idle --file --process-dir --plugin-dir --help ;;
@@ -176,7 +176,7 @@ _weir()
         compopt -o default
         return
         ;;
-    exec:-[laStwE] | hold:-[laStwE] | *:--fd | *:--exit-code | *:--limit | *:--amount | *:--subject | *:--timeout | *:--max-wait | *:--interval | top:-i | plugin:-[sto] | plugin:--seed | plugin:--time | plugin:--only)
+    exec:-[laStwE] | hold:-[laStwE] | *:--fd | *:--exit-code | *:--limit | *:--amount | *:--subject | *:--class | *:--timeout | *:--max-wait | *:--interval | top:-i | plugin:-[sto] | plugin:--seed | plugin:--time | plugin:--only)
         return
         ;;
     esac

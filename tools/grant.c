@@ -24,6 +24,8 @@ const char grant_help[] =
     "                           gcra\n"
     "  -a, --amount KEY=N       acquire N of KEY instead of 1; 0: none\n"
     "  -S, --subject TEXT       the subject, if the set has limits per subject\n"
+    "      --class NAME         the class, if the set has priorities (0 is the most urgent) or\n"
+    "                           shares\n"
     "  -t, --timeout DURATION   wait no longer; 0s: not at all\n"
     "  -w, --max-wait DURATION  do not begin to wait if the forecast is longer\n"
     "  -E, --exit-code N        the exit status if it was not granted in time, instead of 123 and\n"
@@ -335,7 +337,8 @@ int grant_request(struct grant *grant)
                                    .subject = grant->subject,
                                    .subject_size = grant->subject ? strlen(grant->subject) : 0,
                                    .within_process = (uint32_t)getpid(),
-                                   .route = (uint64_t)getpid()};
+                                   .route = (uint64_t)getpid(),
+                                   .wait_class = grant->wait_class};
     struct weir_refusal refusal = {.size = sizeof(refusal), .key = ""};
     bool at_once = (grant->has_timeout && grant->timeout_ns == 0) ||
                    (grant->has_max_wait && grant->max_wait_ns == 0);
@@ -494,6 +497,9 @@ int grant_option(struct grant *grant, int option, const char *argument)
         return add_amount(grant, argument);
     case 'S':
         return set_subject(grant, argument);
+    case GRANT_CLASS:
+        grant->wait_class = argument;
+        return 0;
     case 't':
         return read_duration(grant, argument, &grant->has_timeout, &grant->timeout_ns);
     case 'w':

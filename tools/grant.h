@@ -20,7 +20,8 @@ enum {
 struct grant {
     const char *title; /* prefix of messages */
     const char *name;
-    const char *subject; /* or NULL */
+    const char *subject;    /* or NULL */
+    const char *wait_class; /* or NULL */
     struct source source;
     struct weir_limit_spec limits[WEIR_LIMITS_MAX];
     size_t limits_n;
@@ -45,6 +46,9 @@ struct grant {
     weir_acquisition *acquisition;
 };
 
+/* The options without a letter, apart from those of a source. */
+enum { GRANT_CLASS = 300 };
+
 /* Options of a grant, those of its source among them: part of getopt_long's table and of its
  * letters. */
 #define GRANT_LETTERS "s:l:a:S:t:w:E:rv" SOURCE_LETTERS
@@ -53,8 +57,8 @@ struct grant {
         {"limit", required_argument, NULL, 'l'}, {"amount", required_argument, NULL, 'a'},         \
         {"subject", required_argument, NULL, 'S'}, {"timeout", required_argument, NULL, 't'},      \
         {"max-wait", required_argument, NULL, 'w'}, {"exit-code", required_argument, NULL, 'E'},   \
-        {"retry-after", no_argument, NULL, 'r'}, {"verbose", no_argument, NULL, 'v'},              \
-        SOURCE_OPTIONS
+        {"class", required_argument, NULL, GRANT_CLASS}, {"retry-after", no_argument, NULL, 'r'},  \
+        {"verbose", no_argument, NULL, 'v'}, SOURCE_OPTIONS
 
 /* A grant without options. */
 #define GRANT_NONE(title_)                                                                         \

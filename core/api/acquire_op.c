@@ -14,6 +14,7 @@
 #include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
+#include <string.h>
 
 static void acquire_op_store_refusal(struct weir_refusal *ret, const weir_set *set, const char *key,
                                      uint64_t retry_after_ns)
@@ -54,7 +55,9 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
 {
     weir_set *set = acquisition ? acquisition->set : NULL;
     int result = weir_acquisition_result(acquisition);
-    struct acquire_op op = {.set = set, .within = set ? acquisition->within : 0};
+    struct acquire_op op = {.set = set,
+                            .within = set ? acquisition->within : 0,
+                            .wait_class = set ? acquisition->wait_class : 0};
 
     if (result == -ECHILD || !set)
         return result;
@@ -73,6 +76,28 @@ int weir_acquisition_refusal(weir_acquisition *acquisition, struct weir_refusal 
         return -EUCLEAN;
     acquire_op_fill_refusal(ret, op.set, result, &op.decision);
     return 0;
+}
+
+int request_find_class(struct acquire_op *op)
+{
+    const struct wait_classes *classes = op->set->classes;
+    const char *name = request_wait_class(op->request);
+
+    if (!name && op->pool)
+        name = op->pool->definition->plan.wait_class;
+    op->key = (struct key_digest){0}; /* events tell no subject */
+    op->wait_class = classes->rule.n - 1;
+    if (!name)
+        return 0;
+    for (op->wait_class = 0; op->wait_class < classes->rule.n; op->wait_class++)
+        if (strcmp(classes->names[op->wait_class], name) == 0)
+            return 0;
+    op->ctx = thread_ctx_get(op->set);
+    if (!op->ctx)
+        return -ENOMEM;
+    set_count_refusal(op->ctx, op->set, -ENOENT, NULL);
+    acquire_op_store_refusal(op->retref, op->set, name, WEIR_FOREVER);
+    return -ENOENT;
 }
 
 static int acquire_op_identify(struct acquire_op *op)
@@ -144,7 +169,8 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
         return -ESHUTDOWN;
     op->retref = retref;
     op->acquisition_set = NULL;
-    op->within = 0;
+    op->pool = pool;
+    op->within = op->wait_class = 0;
     op->is_observed = false;
     op->request = request_validate(request);
     if (!op->request)
@@ -265,6 +291,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     if (acquisition->record == op->within)
         op->within = 0; /* that was released */
     acquisition->within = op->within;
+    acquisition->wait_class = (uint8_t)op->wait_class;
     if (op->is_observed)
         acquisition_keep_tag(op, acquisition);
     op->acquisition_set = &acquisition->set;

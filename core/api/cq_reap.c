@@ -27,8 +27,10 @@ static uint32_t cq_pop(weir_queue *queue)
 
 static void cq_fill_refusal(struct acquire_op *op, uint32_t record, struct weir_completion *ret)
 {
-    if (ret->acquisition)
+    if (ret->acquisition) {
         op->within = ret->acquisition->within;
+        op->wait_class = ret->acquisition->wait_class;
+    }
     acquire_op_forecast(op, record, FORECAST_SHORT_QUEUE);
     acquire_op_fill_refusal(&ret->refusal, op->set, ret->result, &op->decision);
 }

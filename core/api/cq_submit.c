@@ -111,6 +111,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     if (acquisition->record == op->within)
         op->within = 0; /* that was released */
     acquisition->within = op->within;
+    acquisition->wait_class = (uint8_t)op->wait_class;
     if (op->is_observed)
         acquisition_keep_tag(op, acquisition);
     acquisition->awaits_event = op->is_observed;

@@ -79,6 +79,9 @@ static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan
         return false;
     if (set->boottime != plan->boottime || !reload_config_is_same(set, plan))
         return false;
+    if (set->classes &&
+        memcmp(&set->classes->rule, &plan->classes->rule, sizeof(set->classes->rule)))
+        return false;
     if (set->is_keyed && !keyed_is_planned(keyed_of(set), plan))
         return false;
     return set->backend != BACKEND_REMOTE || remote_is_planned(set, plan);
@@ -116,6 +119,16 @@ static bool reload_changes_clock(const weir_set *set, const struct set_plan *pla
     return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
 }
 
+/* Returns whether waiters would be of other classes. Weights and ageing may change. */
+static bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
+{
+    const struct wait_classes *a = set->classes, *b = plan->classes;
+
+    if (!a || !b)
+        return a != b;
+    return a->rule.n != b->rule.n || memcmp(a->names, b->names, sizeof(a->names)) != 0;
+}
+
 /* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
 static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
                             const weir_set *before)
@@ -141,6 +154,8 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
     why = why ? why : reload_obstacle_in_plan(reload->w, plan);
     if (!why && reload_changes_clock(before, plan))
         why = "its times are by the other clock";
+    if (!why && reload_changes_classes(before, plan))
+        why = "its requests would be of other classes";
     return why ? reload_refuse(reload, "set", plan->name, "changed", why) : 1;
 }
 
@@ -149,6 +164,9 @@ static bool reload_pool_is_same(const struct pool_plan *a, const struct pool_pla
     if (a->balancer != b->balancer || a->seed != b->seed || a->sets_n != b->sets_n)
         return false;
     if (a->tries_next != b->tries_next || a->waits_any != b->waits_any)
+        return false;
+    if (!a->wait_class != !b->wait_class ||
+        (a->wait_class && strcmp(a->wait_class, b->wait_class) != 0))
         return false;
     if (a->config_size != b->config_size ||
         (a->config_size && memcmp(a->config, b->config, a->config_size) != 0))

@@ -13,21 +13,24 @@
 extern const struct weir_request request_default;
 
 /* Sizes of requests of earlier versions: without a subject, without token and `within`, without a
- * trace. */
+ * trace, without a class. */
 #define REQUEST_SIZE_NO_SUBJECT offsetof(struct weir_request, subject)
 #define REQUEST_SIZE_NO_TOKEN   offsetof(struct weir_request, token)
 #define REQUEST_SIZE_NO_TRACE   offsetof(struct weir_request, traceparent)
+#define REQUEST_SIZE_NO_CLASS   offsetof(struct weir_request, wait_class)
 
 static inline bool request_size_is_known(const struct weir_request *request)
 {
-    return request->size >= sizeof(*request) || request->size == REQUEST_SIZE_NO_SUBJECT ||
-           request->size == REQUEST_SIZE_NO_TOKEN || request->size == REQUEST_SIZE_NO_TRACE;
+    if (request->size >= REQUEST_SIZE_NO_CLASS)
+        return request->size >= sizeof(*request) || request->size == REQUEST_SIZE_NO_CLASS;
+    return request->size == REQUEST_SIZE_NO_SUBJECT || request->size == REQUEST_SIZE_NO_TOKEN ||
+           request->size == REQUEST_SIZE_NO_TRACE;
 }
 
 /* Returns the `traceparent` of a valid request, or NULL. */
 static inline const char *request_traceparent(const struct weir_request *request)
 {
-    return request->size >= sizeof(*request) ? request->traceparent : NULL;
+    return request->size >= REQUEST_SIZE_NO_CLASS ? request->traceparent : NULL;
 }
 
 /* Returns the acquisition that a valid request is nested in; NULL: none. */
@@ -72,6 +75,17 @@ request_validate_plain(const struct weir_request *request)
         return NULL;
     return request;
 }
+
+/* Returns the class that a valid request names, or NULL. */
+static inline const char *request_wait_class(const struct weir_request *request)
+{
+    return request->size >= sizeof(*request) ? request->wait_class : NULL;
+}
+
+/* Finds the class of a request to a set with classes: that of its name, or of its pool's, or the
+ * last. Returns 0 or -ENOENT, and fills the refusal. */
+struct acquire_op;
+int request_find_class(struct acquire_op *op);
 
 /* Returns the token of a request, or NULL. */
 static inline weir_token *request_token(const struct weir_request *request)

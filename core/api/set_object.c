@@ -16,6 +16,8 @@ const struct set_ops *set_ops_for(const struct set_plan *plan)
 {
     if (plan->backend == BACKEND_REMOTE)
         return &remote_set_ops;
+    if (plan->classes)
+        return &classed_set_ops;
     return plan->keyed.max_keys ? &keyed_set_ops : &plain_set_ops;
 }
 
@@ -84,6 +86,9 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->strict = plan->strict;
     set->fair = plan->fair != FAIR_NO;
     set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
+    set->classes = plan->classes;
+    plan->classes = NULL;
+    set->reorders = set->per_limit || set->classes;
     set->hands_over = set_may_hand_over(set);
     set_plan_free(plan);
     *ret = set;
@@ -96,6 +101,7 @@ void set_free(weir_set *set)
     set_plan_free(&(struct set_plan){.config = set->config, .config_n = set->config_n});
     os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));
     os_free(set->origin);
+    os_free(set->classes);
     if (set->limits.n)
         limit_intern_release(&set->w->limits, set->limits.items);
     os_free(set);

@@ -9,7 +9,7 @@
 struct set_plan;
 
 /* The kinds: sets with one state, private or shared, and per-subject sets. */
-extern const struct set_ops plain_set_ops, keyed_set_ops;
+extern const struct set_ops plain_set_ops, classed_set_ops, keyed_set_ops;
 
 /* Returns the kind of set that a plan asks for. */
 const struct set_ops *set_ops_for(const struct set_plan *plan);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Plain sets, private or shared: one state, which the functions of set/ operate on. */
+#include "api/request.h"
 #include "api/set_object.h"
 
 #include "base/invariant.h"
@@ -26,7 +27,8 @@ static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum fore
 {
     if (op->set->limits.has_shadow && shadow_forecast(op, record))
         return;
-    set_forecast(op->ctx, op->set, op->amounts, op->within, walk, &op->decision);
+    set_forecast(op->ctx, op->set, &(struct newcomer){op->amounts, op->within, op->wait_class},
+                 walk, &op->decision);
 }
 
 /* Views the set, and reads its clock. Returns 0 or -EUCLEAN. */
@@ -104,7 +106,7 @@ static bool set_shutdown_head(struct thread_ctx *ctx, weir_set *set)
     if (head) {
         word = record_load(&set_record(set, head)->word);
         next = record_next_word(word, RECORD_SHUT_DOWN);
-        waitq_dequeue(set->region, &txn.version);
+        txn_remove_waiter(&txn, head);
         version_defer_write(&txn.version, head, RECORD_FIELD_WORD, word, next);
         WEIR_INVARIANT(txn.notifications_n <
                        sizeof(txn.notifications) / sizeof(*txn.notifications));
@@ -170,25 +172,16 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set)
         ;
 }
 
-const struct set_ops plain_set_ops = {
-    .size = sizeof(weir_set),
-    .has_fast_path = true,
-    .open = set_plain_open,
-    .close = set_plain_close,
-    .acquire = set_acquire,
-    .lease = set_lease,
-    .release = set_release,
-    .return_units = set_return_units,
-    .return_part = set_return_part,
-    .cancel_wait = set_cancel_wait,
-    .grant_waiters = set_grant_waiters,
-    .poll_head = set_poll_head,
-    .check_stalls = stall_check_queue,
-    .shut_down = set_shutdown,
-    .forecast = set_plain_forecast,
-    .look = set_look,
-    .snapshot = set_plain_snapshot,
-    .observe = set_plain_observe,
-    .remaining = set_plain_remaining,
-    .view_queue = set_plain_view_queue,
-};
+/* What both kinds of plain sets have. */
+#define SET_PLAIN_OPS                                                                              \
+    .size = sizeof(weir_set), .open = set_plain_open, .close = set_plain_close,                    \
+    .acquire = set_acquire, .lease = set_lease, .release = set_release,                            \
+    .return_units = set_return_units, .return_part = set_return_part,                              \
+    .cancel_wait = set_cancel_wait, .grant_waiters = set_grant_waiters,                            \
+    .poll_head = set_poll_head, .check_stalls = stall_check_queue, .shut_down = set_shutdown,      \
+    .forecast = set_plain_forecast, .look = set_look, .snapshot = set_plain_snapshot,              \
+    .observe = set_plain_observe, .remaining = set_plain_remaining,                                \
+    .view_queue = set_plain_view_queue
+
+const struct set_ops plain_set_ops = {SET_PLAIN_OPS, .has_fast_path = true};
+const struct set_ops classed_set_ops = {SET_PLAIN_OPS, .identify = request_find_class};

@@ -434,6 +434,7 @@ static void group_set_forecast(struct acquire_op *op, uint32_t record, enum fore
     op->ctx = ctx;
     op->set = member->set;
     op->within = member->within;
+    op->wait_class = member->wait_class;
     for (uint32_t i = 0; i < op->set->limits.n; i++)
         op->amounts[i] = acquisition_amounts(member)[i];
     op->set->ops->forecast(op, member->record, walk);

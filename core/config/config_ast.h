@@ -55,6 +55,8 @@ struct ast_set {
     struct config_value backend, lifetime, on_failure;
     struct config_value timeout, max_wait, max_waiters, strict, fair, clock, hold_histogram;
     struct config_value shadow, enforce; /* of its limits that say nothing else */
+    struct config_value priorities, ageing;
+    struct settings shares;
     struct ast_subjects subjects;
     struct settings config;
     struct ast_limit *limits;
@@ -77,7 +79,7 @@ struct ast_pool_set {
 
 struct ast_pool {
     struct config_value name; /* no text: a pool in code that cannot be opened by name */
-    struct config_value balancer, seed, try_, wait;
+    struct config_value balancer, seed, try_, wait, class_;
     struct ast_pool_set *sets;
     size_t sets_n;
     struct settings settings; /* parameters of the balancer */

@@ -201,6 +201,10 @@ static void spec_copy_set(struct config_ast *ast, const struct weir_set_spec *sp
     ret->timeout.text = spec_timeout(ast, spec->timeout_ns);
     ret->max_wait.text = spec_timeout(ast, spec->max_wait_ns);
     ret->max_waiters.text = spec_number(ast, spec->max_waiters);
+    ret->priorities.text = spec_number(ast, spec->priorities);
+    ret->ageing.text = spec_number(ast, spec->ageing);
+    spec_copy_settings(ast, "shares", spec->shares, spec->shares_n, CONFIG_SETTINGS_MAX,
+                       &ret->shares);
     ret->strict.text = (spec->flags & WEIR_SET_STRICT) != 0 ? "true" : NULL;
     ret->fair.text = (spec->flags & WEIR_SET_UNFAIR) != 0           ? "false"
                      : (spec->flags & WEIR_SET_FAIR_PER_LIMIT) != 0 ? "per_limit"
@@ -247,6 +251,7 @@ static void spec_copy_pool(struct config_ast *ast, const struct weir_pool_spec *
     pool->name.text = spec_text(ast, spec->name);
     pool->balancer.text = spec_text(ast, spec->balancer);
     pool->seed.text = spec_number(ast, spec->seed);
+    pool->class_.text = spec_text(ast, spec->wait_class);
     if ((spec->flags & ~known_flags) != 0)
         spec_complain(ast, "flags 0x%x are not known", spec->flags & ~known_flags);
     pool->try_.text = (spec->flags & WEIR_POOL_TRY_NEXT) != 0 ? "next" : NULL;

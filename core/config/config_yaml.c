@@ -30,7 +30,7 @@ struct schema_field {
     const struct schema *schema;
 };
 
-enum { SCHEMA_FIELDS_MAX = 16 };
+enum { SCHEMA_FIELDS_MAX = 20 };
 
 struct schema {
     const char *owner;                                 /* what has the fields, in complaints */
@@ -97,6 +97,9 @@ static const struct schema set_schema = {
                FIELD(ast_set, hold_histogram),
                FIELD(ast_set, shadow),
                FIELD(ast_set, enforce),
+               FIELD(ast_set, priorities),
+               FIELD(ast_set, ageing),
+               PAIRS(ast_set, shares, CONFIG_SETTINGS_MAX),
                {.name = "subjects",
                 .kind = FIELD_MAPPING,
                 .offset = offsetof(struct ast_set, subjects),
@@ -120,6 +123,7 @@ static const struct schema pool_schema = {
                FIELD(ast_pool, seed),
                {.name = "try", .kind = FIELD_VALUE, .offset = offsetof(struct ast_pool, try_)},
                FIELD(ast_pool, wait),
+               {.name = "class", .kind = FIELD_VALUE, .offset = offsetof(struct ast_pool, class_)},
                ITEMS(ast_pool, sets, FIELD_TEXTS, CONFIG_SETS_MAX, &pool_set_schema)},
     .others = PAIRS(ast_pool, settings, CONFIG_SETTINGS_MAX),
 };

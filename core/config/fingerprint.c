@@ -111,6 +111,23 @@ static void fingerprint_write_limit(struct fingerprint_writer *writer, const str
     fingerprint_write(writer, "}");
 }
 
+static void fingerprint_write_classes(struct fingerprint_writer *writer,
+                                      const struct wait_classes *classes)
+{
+    if (classes->rule.ageing) {
+        fingerprint_write(writer, ", priorities: %" PRIu32 ", ageing: %" PRIu32, classes->rule.n,
+                          classes->rule.ageing);
+        return;
+    }
+    fingerprint_write(writer, ", shares: {");
+    for (uint32_t c = 0; c < classes->rule.n; c++) {
+        fingerprint_write(writer, c == 0 ? "" : ", ");
+        fingerprint_write_value(writer, classes->names[c]);
+        fingerprint_write(writer, ": %" PRIu32, classes->weights[c]);
+    }
+    fingerprint_write(writer, "}");
+}
+
 static void fingerprint_write_set(struct fingerprint_writer *writer, const struct set_plan *plan)
 {
     bool shared = plan->backend == BACKEND_PROCESS;
@@ -125,6 +142,8 @@ static void fingerprint_write_set(struct fingerprint_writer *writer, const struc
         fingerprint_write(writer, ", clock: boottime");
     if (plan->max_waiters != 0)
         fingerprint_write(writer, ", max_waiters: %" PRIu32, plan->max_waiters);
+    if (plan->classes)
+        fingerprint_write_classes(writer, plan->classes);
     if (plan->keyed.max_keys != 0) {
         fingerprint_write(writer, ", subjects: {max: %" PRIu64, plan->keyed.max_keys);
         if (plan->keyed.memory != 0)
@@ -169,6 +188,10 @@ static uint64_t fingerprint_hash_set(const struct set_plan *plan)
                                 plan->keyed.max_keys, plan->keyed.memory, plan->keyed.evict,
                                 plan->limits_n,       plan->boottime};
     uint64_t hash = fnv1a_bytes(FNV1A_INIT, numbers, sizeof(numbers));
+    if (plan->classes) {
+        hash = fnv1a_bytes(hash, &plan->classes->rule, sizeof(plan->classes->rule));
+        hash = fnv1a_bytes(hash, plan->classes->names, sizeof(plan->classes->names));
+    }
     for (uint32_t i = 0; i < plan->limits_n; i++)
         hash = fingerprint_hash_limit(hash, &plan->limits[i]);
     return hash;

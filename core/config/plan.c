@@ -44,6 +44,7 @@ void set_plan_free(struct set_plan *plan)
     for (uint32_t i = 0; plan->settings && i < plan->limits_n; i++)
         os_free(plan->settings[i].items);
     os_free(plan->settings);
+    os_free(plan->classes);
     os_free(plan->engine);
     os_free(plan->limits);
     os_free(plan->config);
@@ -68,6 +69,7 @@ void pool_plan_free(struct pool_plan *plan)
         os_free(plan->sets[i]);
     os_free(plan->sets);
     os_free(plan->weights);
+    os_free(plan->wait_class);
     os_free(plan->config);
     os_free(plan->name);
     *plan = (struct pool_plan){0};

@@ -7,6 +7,7 @@
 #include "config/config_ast.h"
 #include "limit/limit.h"
 #include "plugin/plugin.h"
+#include "state/wait_class.h"
 #include <weir/clock.h>
 
 struct name_value {
@@ -72,11 +73,12 @@ struct set_plan {
     char *name;
     struct limit *limits;
     uint32_t limits_n;
-    uint32_t state_words;      /* of all limits together, in 8-byte words */
+    uint32_t state_words;      /* of all limits together, and the classes, in 8-byte words */
     struct name_value *config; /* sorted by name */
     uint32_t config_n;
     uint64_t timeout_ns, max_wait_ns; /* WEIR_FOREVER: none */
     uint32_t max_waiters;             /* 0: no bound */
+    struct wait_classes *classes;     /* NULL: none */
     bool strict;
     bool counts_holds; /* hold_histogram */
     enum fairness fair;
@@ -96,6 +98,7 @@ struct pool_plan {
     size_t config_size;            /* in bytes */
     uint32_t state_words;          /* of the balancer's state, in 8-byte words */
     uint64_t seed;                 /* 0: the instance's */
+    char *wait_class;              /* of requests that name none; NULL: none */
     char **sets;                   /* names of sets of the plan or of the instance */
     uint64_t *weights;             /* of the sets */
     uint32_t sets_n;               /* 0: one empty set */

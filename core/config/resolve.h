@@ -66,6 +66,12 @@ bool resolve_name_is_known(const struct resolver *resolver, const char *name, bo
 /* Resolves the fields and limits of a set, and places the states of its limits (resolve_set.c). */
 void resolve_set(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
 
+/* Resolves the classes of a set, the limits of which are resolved, and the class of a pool
+ * (resolve_classes.c). */
+void resolve_classes(struct resolver *resolver, const struct ast_set *ast, struct set_plan *plan);
+void resolve_pool_class(struct resolver *resolver, const struct ast_pool *ast,
+                        struct pool_plan *plan);
+
 /* Resolves a limit (resolve_limit.c). */
 void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struct limit *limit);
 

@@ -158,7 +158,7 @@ static bool resolve_pool_set_up(struct resolver *resolver, const struct params_o
 static void resolve_pool_balancer(struct resolver *resolver, const struct ast_pool *ast,
                                   struct pool_plan *plan)
 {
-    static const char *const fields[] = {"balancer", "seed", "sets", "try", "wait"};
+    static const char *const fields[] = {"balancer", "class", "seed", "sets", "try", "wait"};
     const struct config_value *name = &ast->balancer;
     struct params_owner owner = {.mark = ast->name.mark,
                                  .settings = &ast->settings,
@@ -198,6 +198,7 @@ void resolve_pool(struct resolver *resolver, const struct ast_pool *ast, struct 
     if (ast->name.text)
         plan->name = resolve_strdup(resolver, ast->name.text);
     resolve_pool_sets(resolver, ast, plan);
+    resolve_pool_class(resolver, ast, plan);
     resolve_pool_balancer(resolver, ast, plan);
     value_read_choice(resolver->complaints, "try", &ast->try_, tries, ARRAY_LENGTH(tries), &try_);
     plan->tries_next = try_ == 1;

@@ -262,6 +262,7 @@ void resolve_set(struct resolver *resolver, const struct ast_set *ast, struct se
     resolve_set_fields(resolver, ast, plan);
     resolve_set_config(resolver, &ast->config, plan);
     resolve_set_limits(resolver, ast, plan);
+    resolve_classes(resolver, ast, plan);
     resolve_set_check_room(resolver, ast, plan);
     resolver->complaints->location = (struct spec_location){0};
 }

@@ -38,6 +38,7 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     set->strict = template->strict;
     set->fair = template->fair;
     set->per_limit = template->per_limit;
+    set->reorders = template->reorders;
     set->backend = template->backend;
     if (!keyed->segment)
         return;

@@ -73,7 +73,8 @@ static void keyed_forecast_key_set(struct keyed_look *look, weir_set *key_set)
 {
     struct acquire_op *op = look->op;
 
-    set_forecast(op->ctx, key_set, op->amounts, op->within, look->walk, &op->decision);
+    set_forecast(op->ctx, key_set, &(struct newcomer){.amounts = op->amounts, .within = op->within},
+                 look->walk, &op->decision);
 }
 
 void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)

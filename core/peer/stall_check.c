@@ -77,7 +77,7 @@ static uint64_t stall_check_foresee(struct txn *txn)
     const struct limits *limits = &set->limits;
     /* A release comes first, and hands over. */
     uint64_t ready = txn_next_ready(txn);
-    bool is_timed = limits->has_waits && ready < WEIR_BLOCKED && !set->per_limit;
+    bool is_timed = limits->has_waits && ready < WEIR_BLOCKED && !set->reorders;
     uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
     uint64_t now_ns = set_to_instance_ns(set, txn->now_ns), next_ns = now_ns + STALL_CHECK_NS;
     uint64_t amounts[WEIR_LIMITS_MAX];

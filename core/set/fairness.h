@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which request is granted before which. In a fair set that is the order of its wait queue; in one
- * that is fair per limit (`fair: per_limit`) only requests for the same limit have an order.
- * Nested requests (weir_request.within) are granted before all others: those wait for what the
- * holders of the nested ones will give back. So they are the first in the wait queue.
+ * that is fair per limit (`fair: per_limit`) only requests for the same limit have an order. With
+ * classes (`priorities`, `shares`) that is the order within a class (class_order.h). A new request
+ * is granted at once if it were next as a waiter. Nested requests (weir_request.within) are granted
+ * before all others: those wait for what the holders of the nested ones will give back. So they are
+ * the first in the wait queue.
  *
  * Links and amounts are read as they are now: whether they are of the version, its commit proves.
  */
@@ -15,7 +17,7 @@
 /* A new request. */
 struct newcomer {
     const uint64_t *amounts;
-    uint32_t within; /* as in struct acquire_op */
+    uint32_t within, wait_class; /* as in struct acquire_op */
 };
 
 /* Returns the limits of which something is asked: bit i is limit i. */
@@ -49,7 +51,7 @@ static inline void fairness_amounts(const weir_set *set, uint32_t record, uint64
         shadow_reduce(set, set_record(set, record), ret);
 }
 
-/* Implement the two below for sets that are fair per limit; the first one also for a nested
+/* Implement the two below for sets that are not in order; the first one also for a nested
  * request. */
 uint32_t fairness_search_ahead(const weir_set *set, const struct version *version,
                                const struct newcomer *newcomer);
@@ -64,8 +66,8 @@ static inline uint32_t fairness_first_ahead(const weir_set *set, const struct ve
 {
     if (!waitq_length(version) || !set->fair)
         return 0;
-    return newcomer->within || set->per_limit ? fairness_search_ahead(set, version, newcomer)
-                                              : waitq_head(version);
+    return newcomer->within || set->reorders ? fairness_search_ahead(set, version, newcomer)
+                                             : waitq_head(version);
 }
 
 /* Returns the waiter that is granted next: of those that wait for no other waiter, the one that is
@@ -78,7 +80,7 @@ static inline uint32_t fairness_next(const weir_set *set, const struct version *
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct limit *limiting;
 
-    if (set->per_limit)
+    if (set->reorders)
         return fairness_search_next(set, version, at, states, ret_ready);
     *ret_ready = WEIR_NEVER;
     if (!head)

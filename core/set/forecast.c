@@ -14,6 +14,7 @@
  * algorithms are WEIR_ALGORITHM_MONOTONE, each grant drops the forecast of several rates or calls.
  */
 #include "base/invariant.h"
+#include "set/class_order.h"
 #include "set/instance_base.h"
 #include "set/txn.h"
 #include <string.h>
@@ -99,7 +100,7 @@ bool forecast_append(struct txn *txn, const uint64_t *amounts)
 {
     if (txn->within)
         forecast_invalidate(txn);
-    if (!txn->set->limits.has_waits || txn->within || txn->set->per_limit)
+    if (!txn->set->limits.has_waits || txn->within || txn->set->reorders)
         return true;
     if (!waitq_length(&txn->version)) {
         forecast_init(txn);
@@ -206,22 +207,24 @@ static uint64_t forecast_add(const struct txn *txn, const uint64_t *amounts, uin
  * one after another, each as soon as it can be. Those behind it do not matter. */
 static bool forecast_compute_within(struct txn *txn, const uint64_t *amounts, struct decision *ret)
 {
-    uint32_t record = waitq_head(&txn->version), n = waitq_length(&txn->version);
     uint64_t after[WEIR_LIMITS_MAX] = {0}, of_waiter[WEIR_LIMITS_MAX];
+    uint32_t n = waitq_length(&txn->version);
     const struct limit *ignored;
+    struct class_walk walk;
 
     if (txn->forecast_walks >= FORECAST_WALKS_MAX)
         n = 0;
     forecast_invalidate(txn); /* its words are used for this one */
     forecast_init(txn);
-    for (uint32_t i = 0; i < n && record; i++) {
-        if (txn->within && !record_waits_within(set_record(txn->set, record)))
+    class_walk_start(&walk, txn->set, &txn->version, txn->wait_class);
+    for (uint32_t i = 0; i < n && walk.record; i++) {
+        if (txn->within && !record_waits_within(set_record(txn->set, walk.record)))
             break;
         if (i % FORECAST_CHECK_EVERY == 0 && !txn_is_current(txn))
             break;
-        txn_amounts(txn, record, of_waiter);
+        txn_amounts(txn, walk.record, of_waiter);
         forecast_add(txn, of_waiter, after, &ignored);
-        record = waitq_next(txn->set->region, record);
+        class_walk_on(&walk, of_waiter);
     }
     if (n && !txn_is_current(txn)) {
         txn->forecast_walks++;
@@ -242,7 +245,7 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     ret->forecast_ns = txn->at.now_ns;
     if (!txn->set->limits.has_waits)
         return !has_waiters || ret->limiting || forecast_find_limiting(txn, amounts, ret);
-    if (txn->within || txn->set->per_limit)
+    if (txn->within || txn->set->reorders)
         return forecast_compute_within(txn, amounts, ret);
     if (!has_waiters)
         forecast_init(txn);
@@ -254,18 +257,20 @@ bool forecast_compute(struct txn *txn, const uint64_t *amounts, struct decision 
     return !has_waiters || ret->limiting || forecast_find_limiting(txn, amounts, ret);
 }
 
-void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                   enum forecast_walk forecast_walk, struct decision *ret)
 {
+    const uint64_t *amounts = newcomer->amounts;
     struct txn txn;
 
     txn.forecast_walks = 0;
-    txn.within = within;
+    txn.within = newcomer->within;
+    txn.wait_class = newcomer->wait_class;
     do {
         ret->limiting = NULL;
         txn_begin(&txn, ctx, set);
         if (version_flags(&txn.version) & CONTENT_MOVED) {
-            moved_forecast(ctx, set, amounts, within, forecast_walk, ret);
+            moved_forecast(ctx, set, newcomer, forecast_walk, ret);
             return;
         }
         if (set_is_broken(set) || set_is_faulty(set)) {

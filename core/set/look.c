@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Looks at a set: for a balancer, what a request that came now would find; and what remains. */
 #include "base/clock.h"
+#include "set/class_order.h"
 #include "set/instance_base.h"
 #include "set/txn.h"
 #include <errno.h>
@@ -51,6 +52,7 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
 
     txn.forecast_walks = 0;
     txn.within = 0;
+    txn.wait_class = set->classes ? set->classes->rule.n - 1 : 0; /* that of most requests */
     do {
         txn_begin(&txn, ctx, set);
         if (version_flags(&txn.version) & CONTENT_MOVED) {

@@ -17,6 +17,7 @@
 
 struct name_value;
 struct set_ops;
+struct wait_classes;
 struct set_origin;
 struct announce_slots;
 struct warnings;
@@ -38,6 +39,7 @@ struct weir_set {
     uint8_t backend;     /* enum backend */
     bool strict : 1;
     bool fair : 1, per_limit : 1; /* fairness.h; per_limit only if fair */
+    bool reorders : 1;            /* the next waiter may be another one than the head */
     bool hands_over : 1;          /* a release may hand over (set_release.c) */
     bool boottime : 1;            /* as configured: its clock goes on during a suspension */
     bool while_used : 1;          /* lifetime: users */
@@ -55,6 +57,7 @@ struct weir_set {
     };
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
+    struct wait_classes *classes;        /* NULL: waiters have none */
     uint32_t id;                         /* in its records: number, or that of a key set */
     struct name_value *config;           /* sorted by name */
     _Atomic(struct warnings *) warnings; /* request.h */
@@ -354,9 +357,9 @@ enum forecast_walk {
     FORECAST_SHORT_QUEUE /* a long one is ignored: still a lower bound, in bounded time */
 };
 
-/* Forecasts when `amounts` would be granted behind the present waiters; `within` as in struct
- * acquire_op. */
-void set_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+/* Forecasts when a new request (fairness.h) would be granted behind the present waiters. */
+struct newcomer;
+void set_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                   enum forecast_walk forecast_walk, struct decision *ret);
 
 /* What a request that came now would find in a set. */
@@ -383,7 +386,7 @@ bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
                        enum record_state state);
 void moved_grant_waiters(struct thread_ctx *ctx, weir_set *set);
 uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record);
-void moved_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                     enum forecast_walk walk, struct decision *ret);
 void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                 struct set_look *ret);

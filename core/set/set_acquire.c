@@ -7,6 +7,7 @@
 #include "set/set_ops.h"
 
 #include "base/sched_point.h"
+#include "set/class_order.h"
 #include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
@@ -77,9 +78,12 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
 static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t record,
                               enum wait_mode mode)
 {
+    bool overtakes = txn->set->classes && waitq_length(&txn->version) && !txn->within;
     uint64_t granted_ns = txn->at.now_ns;
 
     forecast_invalidate(txn); /* it may overtake waiters of an unfair set */
+    if (overtakes)
+        class_order_charge(txn->set, &txn->version, txn->wait_class, amounts);
     if (txn->set->limits.has_shadow) {
         memcpy(txn->ctx->granted_amounts, amounts, txn->set->limits.n * sizeof(*amounts));
         amounts = txn->ctx->granted_amounts;
@@ -94,11 +98,13 @@ static int set_acquire_commit(struct txn *txn, const uint64_t *amounts, uint32_t
     set_count_grant(txn->ctx, txn->set, amounts, record);
     if (txn->set->limits.has_shadow)
         shadow_count(txn);
+    if (overtakes) /* a class may have come of age, and no thread watches its waiter yet */
+        set_grant_waiters(txn->ctx, txn->set);
     return 0;
 }
 
-/* Adds the record to the wait queue: at the end, or behind the other nested ones. Returns how many
- * are ahead of it. */
+/* Adds the record to the wait queue: at the end, of its class if it has one, or behind the other
+ * nested ones. Returns how many are ahead of it, or with classes how many wait. */
 static uint32_t set_acquire_join(struct txn *txn, uint32_t record)
 {
     uint32_t ahead = waitq_length(&txn->version), prev = waitq_tail(&txn->version);
@@ -106,6 +112,12 @@ static uint32_t set_acquire_join(struct txn *txn, uint32_t record)
     if (txn->within) {
         prev = fairness_last_nested(txn->set, &txn->version, &ahead);
         waitq_insert(txn->set->region, &txn->version, prev, record, txn->within);
+    } else if (txn->set->classes) {
+        prev = class_order_before(txn->set, &txn->version, txn->wait_class);
+        if (!prev)
+            prev = fairness_last_nested(txn->set, &txn->version, &(uint32_t){0});
+        class_order_add(txn->set, &txn->version, txn->wait_class, record);
+        waitq_insert(txn->set->region, &txn->version, prev, record, 0);
     } else {
         waitq_enqueue(txn->set->region, &txn->version, prev, record);
     }
@@ -119,13 +131,13 @@ static int set_acquire_enqueue(struct txn *txn, const uint64_t *amounts, uint32_
                                uint64_t ready, struct decision *ret)
 {
     struct acq_record *r = set_record(txn->set, record);
-    bool is_next = txn->set->per_limit && !txn_first_ahead(txn, amounts);
+    bool is_next = txn->set->reorders && !txn_first_ahead(txn, amounts);
     uint64_t word = record_next_word(record_load(&r->word), RECORD_WAITING);
 
     WEIR_INVARIANT(record && record_is_unused(txn->set, record));
     shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
     ret->ticket = waitq_departures(&txn->version) + set_acquire_join(txn, record);
-    is_next |= waitq_head(&txn->version) == record;
+    is_next |= !txn->set->reorders && waitq_head(&txn->version) == record;
     if (is_next && ready < WEIR_BLOCKED &&
         wait_target_kind(record_wait_target(r)) != WAIT_TARGET_FUTEX) {
         txn->recheck_ns = ready;
@@ -144,7 +156,7 @@ static bool set_acquire_is_full(const weir_set *set, uint32_t length)
 WEIR_ALWAYS_INLINE bool set_acquire_must_queue(const weir_set *set, const struct version *version)
 {
     uint32_t length = waitq_length(version);
-    bool is_fifo = set->fair && !set->per_limit;
+    bool is_fifo = set->fair && !set->reorders;
 
     return length && is_fifo && !set->limits.has_opaque_resources &&
            !set_acquire_is_full(set, length);
@@ -396,6 +408,7 @@ static int set_acquire_inflated(struct acquire_op *op, const uint64_t *amounts, 
     WEIR_INVARIANT(set->head_unit && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     txn.forecast_walks = txn.settled_n = 0;
     txn.within = op->within;
+    txn.wait_class = op->wait_class;
     for (;; spin_backoff(&turn)) {
         txn_begin(&txn, ctx, set);
         if (!set_is_broken(set) && set_become_inline(&txn))
@@ -464,7 +477,7 @@ int set_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount, uint64_t l
     int r;
 
     txn.forecast_walks = txn.settled_n = 0;
-    txn.within = 0;
+    txn.within = txn.wait_class = 0;
     for (;; spin_backoff(&turn)) {
         r = try_now_lease(ctx, set, amount, lease, ret);
         if (r != ACQUIRE_RETRY)

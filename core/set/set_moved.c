@@ -2,6 +2,7 @@
 /* Moves a set to its successor, and does there what is asked of a set that has moved. */
 #include "base/backoff.h"
 #include "base/invariant.h"
+#include "set/class_order.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/shadow.h"
@@ -78,6 +79,21 @@ static void successor_convert(const weir_set *set, const uint64_t *before,
     }
 }
 
+/* Copies the classes of waiters. Tags by other weights are not compared with new ones. */
+static void successor_convert_classes(const weir_set *set, const uint64_t *before, uint64_t *states)
+{
+    const struct wait_classes *from = set->origin->predecessor->classes;
+    const struct wait_class_rule *rule = &set->classes->rule;
+    uint64_t *words = class_order_words(set, states);
+
+    memcpy(words, before + from->state_offset, rule->n * WAIT_CLASS_WORDS * sizeof(*words));
+    if (rule->ageing ||
+        memcmp(rule->unit_times, from->rule.unit_times, sizeof(rule->unit_times)) == 0)
+        return;
+    for (uint32_t c = 0; c < rule->n; c++)
+        words[WAIT_CLASS_WORDS * c + 1] = 0;
+}
+
 /* Writes the first content of a successor to the saved states of `to`. `ctx` is prepared for the
  * predecessor, the state of which ends here. */
 static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, struct thread_ctx *to)
@@ -103,6 +119,8 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
     at.now_ns = content[CONTENT_LAST_NS];
     successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
+    if (set->classes)
+        successor_convert_classes(set, txn_states(&txn), content + CONTENT_STATES);
 }
 
 /* The first version also grants to the head, or arranges that it is looked at in time. */
@@ -117,7 +135,7 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
     successor_take_over(before_ctx, set, ctx);
     moved_return_ctx(ctx, before_ctx);
     txn_init(&txn, ctx, set);
-    txn.within = 0;
+    txn.within = txn.wait_class = 0;
     txn.forecast_walks = 0;
     txn.version.state_word = set->origin->unopened_word;
     txn.version.content_n = set_content_min(set);
@@ -207,17 +225,18 @@ uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
     return until;
 }
 
-void moved_forecast(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t within,
+void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                     enum forecast_walk walk, struct decision *ret)
 {
     weir_set *newest = set_newest(set);
     struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
     uint64_t translated[WEIR_LIMITS_MAX];
 
-    memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
+    memcpy(translated, newcomer->amounts, set->limits.n * sizeof(*translated));
     successor_translate(newest, set, UINT32_MAX, translated);
     shadow_remove(newest, 0, translated);
-    set_forecast(own, newest, translated, within, walk, ret);
+    set_forecast(own, newest,
+                 &(struct newcomer){translated, newcomer->within, newcomer->wait_class}, walk, ret);
     moved_return_ctx(ctx, own);
 }
 

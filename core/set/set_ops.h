@@ -31,6 +31,8 @@ struct acquire_op {
     struct thread_ctx *ctx;
     struct key_digest key;      /* of the subject, by set_ops.identify */
     uint32_t within;            /* record that the request is nested in; 0: none */
+    uint32_t wait_class;        /* of a set with classes; by set_ops.identify */
+    const weir_pool *pool;      /* that was asked; NULL: the set */
     weir_set **acquisition_set; /* where the acquisition says which set it is of; or NULL */
     bool is_observed;           /* events are told of it; `tag` is filled in */
     struct event_tag tag;
@@ -65,7 +67,8 @@ struct set_ops {
     int (*open)(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
     void (*close)(weir_set *set);
 
-    /* Identifies the subject of op->request. Returns 0 or -EINVAL. NULL: there are no subjects. */
+    /* Identifies the subject of op->request, or its class. Returns 0, -EINVAL, or -ENOENT (the
+     * class is unknown). NULL: there are neither. */
     int (*identify)(struct acquire_op *op);
     /* Returns whether a record is of the subject of op->request. NULL: there are no subjects. */
     bool (*is_of_subject)(const struct acquire_op *op, uint32_t record);

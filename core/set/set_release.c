@@ -227,7 +227,7 @@ static inline void set_release_prefetch(const weir_set *set)
 
 bool set_may_hand_over(const weir_set *set)
 {
-    if (set_is_shared(set) || set_is_key_set(set) || set->per_limit)
+    if (set_is_shared(set) || set_is_key_set(set) || set->reorders)
         return false;
     return !set->limits.has_waits && !set->limits.has_opaque_resources;
 }

@@ -95,7 +95,7 @@ static bool txn_is_next(const struct txn *txn, uint32_t record)
 {
     uint64_t ready;
 
-    if (!txn->set->per_limit)
+    if (!txn->set->reorders)
         return waitq_head(&txn->version) == record;
     return txn_next(txn, &ready) == record;
 }
@@ -113,7 +113,7 @@ uint64_t set_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
         if (version_flags(&txn.version) & CONTENT_MOVED)
             return moved_poll_head(ctx, set, record);
         if (!txn_is_next(&txn, record)) {
-            if (set->per_limit) /* it was; the one that is now may not know */
+            if (set->reorders) /* it was; the one that is now may not know */
                 set_grant_waiters(ctx, set);
             return WEIR_FOREVER;
         }
@@ -166,10 +166,10 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
         if (!txn_has_waiter(&txn, record))
             continue;
         head = waitq_head(&txn.version) == record;
-        waitq_remove(set->region, &txn.version, record);
+        txn_remove_waiter(&txn, record);
         version_defer_state(&txn.version, record, word, state, false);
         forecast_invalidate(&txn);
-        if (head || set->per_limit)
+        if (head || set->reorders)
             txn_grant_waiters(&txn, HEAD_WATCH_NONE);
         if (txn_commit(&txn))
             break;
@@ -197,12 +197,15 @@ static enum record_state set_overdue_state(const struct txn *txn, const struct a
     return record_prev_flags(r) & RECORD_REFUSE_AT_DEADLINE ? RECORD_REFUSED : RECORD_TIMED_OUT;
 }
 
-/* Returns the first waiter that holds up others and is overdue; 0: none is. That is the head, or
- * any waiter of a set that is fair per limit. */
+/* Returns the first waiter that holds up others and is overdue; 0: none is. That is the next one,
+ * or any waiter of a set that is fair per limit. */
 static uint32_t txn_overdue_waiter(const struct txn *txn)
 {
     uint32_t record = waitq_head(&txn->version), left = waitq_length(&txn->version);
+    uint64_t ready;
 
+    if (txn->set->classes)
+        record = txn_next(txn, &ready);
     for (; record && left; left--) {
         if (set_overdue_state(txn, set_record(txn->set, record)) != RECORD_WAITING)
             return record;

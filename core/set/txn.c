@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
 #include "base/invariant.h"
+#include "set/class_order.h"
 #include "set/txn_internal.h"
 #include "shm/segment.h"
 
@@ -40,12 +41,15 @@ static bool txn_is_complete(const struct txn *txn)
     return txn->version.content_n >= n && n <= set_content_max(txn->set);
 }
 
-/* Returns true if the states of the limits can be, and those of the forecast if there is one. */
+/* Returns true if the states of the limits and the classes can be, and those of the forecast if
+ * there is one. */
 static bool txn_are_states_valid(const struct txn *txn)
 {
     const struct limits *limits = &txn->set->limits;
 
     if (limits_check(limits, txn_states(txn)) != 0)
+        return false;
+    if (txn->set->classes && !class_order_is_valid(txn->set, &txn->version))
         return false;
     if (!(version_flags(&txn->version) & CONTENT_FORECAST))
         return true;
@@ -267,7 +271,7 @@ static bool txn_is_waiting(const struct txn *txn, uint32_t record)
     if (!set_is_shared(txn->set))
         return true;
     if (record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
-        return !txn->set->per_limit || txn_has_waiter(txn, record);
+        return !txn->set->reorders || txn_has_waiter(txn, record);
     if (txn_is_current(txn))
         participant_mark_broken(txn->set->participant);
     return false;
@@ -275,7 +279,16 @@ static bool txn_is_waiting(const struct txn *txn, uint32_t record)
 
 void txn_remove_waiter(struct txn *txn, uint32_t record)
 {
+    if (txn->set->classes)
+        class_order_remove(txn->set, &txn->version, record);
     waitq_remove(txn->set->region, &txn->version, record);
+}
+
+void txn_remove_granted(struct txn *txn, uint32_t record)
+{
+    if (txn->set->classes)
+        class_order_charge_waiter(txn->set, &txn->version, record, txn->ctx->granted_amounts);
+    txn_remove_waiter(txn, record);
 }
 
 /* Notes an algorithm by which the next waiter would wait for ever, asked again and again. Amounts
@@ -334,12 +347,12 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
     if (!next || version_flags(&txn->version) & CONTENT_CLOSED)
         return;
     WEIR_INVARIANT(!txn->granted_record && !txn->grant_again);
-    txn->grant_again = txn->set->per_limit && txn->version.writes_n;
-    if (txn->set->per_limit)
+    txn->grant_again = txn->set->reorders && txn->version.writes_n;
+    if (txn->set->reorders)
         next = txn_next(txn, &ready);
     if (txn->grant_again || !next || !txn_is_waiting(txn, next))
         return;
-    if (txn->set->per_limit && txn_adopt(txn, next)) {
+    if (txn->set->reorders && txn_adopt(txn, next)) {
         txn->grant_again = true;
         return;
     }
@@ -349,7 +362,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
         txn->grant_again = true;
         return;
     }
-    ready = txn_grant_next(txn, next, !txn->set->per_limit);
+    ready = txn_grant_next(txn, next, !txn->set->reorders);
     if (!txn->granted_record && txn_is_impossible(txn, next, ready)) {
         txn_end_impossible(txn, next);
         return;
@@ -362,7 +375,7 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
         forecast_invalidate(txn); /* the grant may be later than the forecast */
     next = txn_next(txn, &ready);
     txn->grant_again =
-        txn_is_ready(txn, ready) || txn->set->per_limit || txn_is_impossible(txn, next, ready);
+        txn_is_ready(txn, ready) || txn->set->reorders || txn_is_impossible(txn, next, ready);
     if (!txn->grant_again)
         txn_arrange_check(txn, HEAD_WATCH_NONE, waitq_head(&txn->version), ready);
 }

@@ -32,6 +32,7 @@ struct txn {
     const uint64_t *asked;   /* of a set with limits in shadow: all amounts of the request */
     uint64_t shadow_number;  /* of the request (shadow.h) */
     const struct limit *shadow_limiting; /* of the grant: it would have refused; or NULL */
+    uint32_t wait_class;
 
     /* For after the commit: */
     struct notification notifications[2];
@@ -65,7 +66,7 @@ int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word);
 
 static inline uint64_t *txn_states(const struct txn *txn)
 {
-    return txn->version.content + CONTENT_STATES;
+    return waitq_states(&txn->version);
 }
 
 /* Returns true if a request that is ready at `ready` can be granted now. False while a reservation
@@ -74,6 +75,9 @@ static inline bool txn_is_ready(const struct txn *txn, uint64_t ready)
 {
     return ready <= txn->now_ns;
 }
+
+/* Removes a waiter from any place of the wait queue. The caller changes its word. */
+void txn_remove_waiter(struct txn *txn, uint32_t record);
 
 /* Returns true if a WAITING record is in the wait queue. False: the set has changed since it was
  * read, or it is shared and now marked broken. */
@@ -88,7 +92,7 @@ static inline void txn_amounts(const struct txn *txn, uint32_t record, uint64_t 
  * fairness_last_nested(). */
 static inline uint32_t txn_first_ahead(const struct txn *txn, const uint64_t *amounts)
 {
-    const struct newcomer newcomer = {amounts, txn->within};
+    const struct newcomer newcomer = {amounts, txn->within, txn->wait_class};
 
     return fairness_first_ahead(txn->set, &txn->version, &newcomer);
 }

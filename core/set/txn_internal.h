@@ -109,9 +109,9 @@ static inline uint64_t txn_try_take(const struct txn *txn, uint32_t record)
     return limits_try_take(limits, txn_states(txn), &txn->at, amounts, &limiting);
 }
 
-/* Removes a waiter from any place of the wait queue. A function of its own, so that the common case
- * needs few registers. */
-void txn_remove_waiter(struct txn *txn, uint32_t record);
+/* Removes a waiter that is granted: of a set in which that is not always the head. A function of
+ * its own, so that the common case needs few registers. */
+void txn_remove_granted(struct txn *txn, uint32_t record);
 
 /* Says in a record of an earlier definition that this set grants to it. Returns whether that has to
  * be said. */
@@ -143,7 +143,7 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     if (is_head)
         waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
     else
-        txn_remove_waiter(txn, record);
+        txn_remove_granted(txn, record);
     txn_adopt(txn, record);
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),

@@ -36,6 +36,12 @@ enum {
 /* While the set has one of these, nothing is changed as otherwise. */
 #define CONTENT_CLOSED ((uint32_t)CONTENT_SHUT_DOWN | CONTENT_MOVED | CONTENT_UNOPENED)
 
+/* Returns the states of a private version. */
+static inline uint64_t *waitq_states(const struct version *version)
+{
+    return version->content + CONTENT_STATES;
+}
+
 static inline uint32_t waitq_head(const struct version *version)
 {
     return (uint32_t)version->content[CONTENT_ENDS];

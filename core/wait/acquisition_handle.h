@@ -40,6 +40,7 @@ struct weir_acquisition {
     bool awaits_event;     /* it waits, or has: its decision is to be told (request_events.h) */
     /* fast_path.c: bit i: limit i has the only key requested; 0: unknown. */
     uint8_t named_limits;
+    uint8_t wait_class;      /* as in struct acquire_op */
     uint64_t updated_limits; /* bit i: limit i */
     struct event_tag *tag;   /* for events, owned; NULL: none */
     union {

@@ -93,6 +93,13 @@ struct weir_request {
      * acquisition has it in its events until it waits.
      */
     const char *traceparent;
+    /*
+     * The class of the request in a set with `priorities` (the number, "0" is the most urgent) or
+     * `shares` (the name). A set that has other classes refuses it with -ENOENT; one without
+     * classes ignores it. NULL: the class of the pool, or else the last one of the set. The
+     * caller's.
+     */
+    const char *wait_class;
 };
 #define WEIR_SUBJECT_MAX ((size_t)4096)
 

@@ -54,9 +54,10 @@ struct weir_pool_spec {
     size_t sets_n;
     const char *const *set_names; /* existing sets, after the new ones; no set twice */
     size_t set_names_n;
-    uint64_t seed;   /* of the randomness given to the balancer; 0: the instance's */
-    uint32_t worker; /* this handle's worker index, or WEIR_WORKER_AUTO */
-    uint32_t flags;  /* WEIR_POOL_* */
+    uint64_t seed;          /* of the randomness given to the balancer; 0: the instance's */
+    uint32_t worker;        /* this handle's worker index, or WEIR_WORKER_AUTO */
+    uint32_t flags;         /* WEIR_POOL_* */
+    const char *wait_class; /* of requests that name none (struct weir_request); NULL: none */
 };
 
 /*

@@ -121,6 +121,17 @@ struct weir_set_spec {
     const char *backend;                  /* "thread" or "process"; NULL: "thread" */
     const char *lifetime; /* of backend "process": "boot" or "users"; NULL: "boot" */
     const struct weir_subjects_spec *subjects; /* limits per subject; NULL: none */
+    /*
+     * Classes of requests (weir_request.wait_class), which order the wait queue; docs/waiting.md
+     * says how. Either priorities, 2 .. 8: how many there are; 0: none. `ageing`, 1 .. 1000000: how
+     * many grants pass over a waiting class before it comes before others; 0: 100. Or shares, 2 to
+     * 8: names of classes, with their weights. Not with subjects, a lease, WEIR_SET_UNFAIR or
+     * WEIR_SET_FAIR_PER_LIMIT, nor with a backend that keeps sets on the network.
+     */
+    uint32_t priorities;
+    uint32_t ageing;
+    const struct weir_setting *shares;
+    size_t shares_n;
 };
 #define WEIR_LIMITS_MAX 64
 

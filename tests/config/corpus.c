@@ -83,8 +83,19 @@ static void print_set(FILE *out, const struct set_plan *set)
                 limit->lease != 0 ? units_format(UNITS_AMOUNT, limit->lease, buffer[1]) : "",
                 enforced);
         assert_int_equal(limit->state_offset + limit->state_words,
-                         i + 1 < set->limits_n ? limit[1].state_offset : set->state_words);
+                         i + 1 < set->limits_n ? limit[1].state_offset
+                         : set->classes        ? set->classes->state_offset
+                                               : set->state_words);
     }
+}
+
+static void print_classes(FILE *out, const struct wait_classes *classes)
+{
+    fprintf(out, "  ageing %u, classes", classes->rule.ageing);
+    for (uint32_t c = 0; c < classes->rule.n; c++)
+        fprintf(out, " %s:%u:%llu", classes->names[c], classes->weights[c],
+                (unsigned long long)classes->rule.unit_times[c]);
+    fprintf(out, ", costs %llu\n", (unsigned long long)classes->unit_costs[0]);
 }
 
 static void print_plan(FILE *out, const struct plan *plan)
@@ -93,8 +104,11 @@ static void print_plan(FILE *out, const struct plan *plan)
         fprintf(out, "process_dir %s\n", plan->process_dir);
     if (plan->clock != WEIR_CLOCK_DEFAULT)
         fprintf(out, "clock %s\n", plan->clock == WEIR_CLOCK_TSC ? "tsc" : "monotonic");
-    for (size_t i = 0; i < plan->sets_n; i++)
+    for (size_t i = 0; i < plan->sets_n; i++) {
         print_set(out, &plan->sets[i]);
+        if (plan->sets[i].classes)
+            print_classes(out, plan->sets[i].classes);
+    }
     for (size_t i = 0; i < plan->pools_n; i++) {
         const struct pool_plan *pool = &plan->pools[i];
         fprintf(out, "pool %s: %s, seed %llu%s%s, sets", pool->name,
@@ -103,6 +117,8 @@ static void print_plan(FILE *out, const struct plan *plan)
                 pool->waits_any ? ", wait any" : "");
         for (uint32_t j = 0; j < pool->sets_n; j++)
             fprintf(out, " %s", pool->sets[j]);
+        if (pool->wait_class)
+            fprintf(out, ", class %s", pool->wait_class);
         fprintf(out, "\n");
     }
 }

@@ -403,7 +403,8 @@ void world_script(uint32_t a, uint32_t s)
     world_pass(INTERVAL_NS / 2);
     if (world_state(a, s, 0) == RECORD_WAITING)
         set_poll_head(world.threads[a], world.sets[s], world.records[a][s][0]);
-    set_forecast(world.threads[a], world.sets[s], amounts, 0, FORECAST_ANY_QUEUE, &decision);
+    set_forecast(world.threads[a], world.sets[s], &(struct newcomer){.amounts = amounts},
+                 FORECAST_ANY_QUEUE, &decision);
     world_release(a, s, 3, 1);
     world_release(a, s, 0, 0);
     world_pass(INTERVAL_NS);

@@ -7,6 +7,7 @@
  *     test_parallel [SECONDS]
  */
 #include "crash_world.h"
+#include "set/fairness.h"
 #include "system.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +37,8 @@ static void *look(void *argument)
     while (!atomic_load(&over))
         for (uint32_t s = 0; s < SETS; s++) {
             set_snapshot(world.threads[READER], world.sets[s], &(struct set_view){0});
-            set_forecast(world.threads[READER], world.sets[s], amounts, 0, FORECAST_ANY_QUEUE,
-                         &decision);
+            set_forecast(world.threads[READER], world.sets[s],
+                         &(struct newcomer){.amounts = amounts}, FORECAST_ANY_QUEUE, &decision);
         }
     return NULL;
 }

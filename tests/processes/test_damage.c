@@ -1447,6 +1447,58 @@ static void a_waiter_that_is_never_next_is_looked_at(void **state)
     alone(enlarge_amount);
 }
 
+/* Of two waiters, each in a class of its own, the end of the first class is damaged. */
+static void damage_class(void *unused)
+{
+    static const char text[] = "version: 1\nsets: { s: { backend: process, priorities: 2, limits: ["
+                               " { type: resource, key: a, capacity: 1 } ] } }\n";
+    weir *w = shared_open(text);
+    weir_pool *pool = shared_pool(w, "s");
+    weir_acquisition *held = NULL, *waiting[2] = {NULL}, *late = NULL;
+    struct weir_request request = {.size = sizeof(request)};
+    uint64_t found_at[PAGES_MAX];
+    uint32_t found_n;
+    struct bytes bytes;
+    unsigned damaged = 0;
+
+    (void)unused;
+    require(weir_submit(pool, &request, &held, NULL) == 0);
+    for (int i = 0; i < 2; i++) {
+        request.wait_class = i ? "1" : "0";
+        require(weir_submit(pool, &request, &waiting[i], NULL) == 1);
+    }
+    bytes = segment_file();
+    found_n = find_pages(&bytes, found_at, PAGES_MAX);
+    for (uint32_t i = 0; i < found_n * (SEGMENT_PAGE / sizeof(uint64_t) - 3); i++) {
+        uint64_t at = found_at[i % found_n] + i / found_n * sizeof(uint64_t);
+        uint64_t first = get_word(&bytes, at), second = get_word(&bytes, at + 16);
+
+        if (!first || first >> 32 != (uint32_t)first || !second || first == second ||
+            second >> 32 != (uint32_t)second || get_word(&bytes, at + 8) > 1 ||
+            get_word(&bytes, at + 24) > 1)
+            continue;
+        put_word(&bytes, at, UINT64_C(0x7fffffff) << 32 | (uint32_t)first);
+        damaged++;
+    }
+    require(damaged);
+    require(weir_submit(pool, &request, &late, NULL) == -EUCLEAN);
+    for (int i = 0; i < 2; i++) {
+        while (weir_acquisition_result(waiting[i]) == -EINPROGRESS)
+            pause_ns(MS);
+        require(weir_acquisition_result(waiting[i]) == -EUCLEAN);
+        weir_release(&waiting[i]);
+    }
+    weir_release(&held);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+static void a_class_with_a_wrong_end_breaks_the_set(void **state)
+{
+    (void)state;
+    alone(damage_class);
+}
+
 /* Of the cases above. */
 static void cases_that_were_not_survived_once(void **state)
 {
@@ -1490,6 +1542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(closing_ends_waits_on_a_broken_set),
         cmocka_unit_test(a_waiter_left_out_of_the_wait_queue_is_notified),
         cmocka_unit_test(a_waiter_that_is_never_next_is_looked_at),
+        cmocka_unit_test(a_class_with_a_wrong_end_breaks_the_set),
         cmocka_unit_test(cases_that_were_not_survived_once),
         cmocka_unit_test(single_bits),
         cmocka_unit_test(plausible_words),

@@ -420,6 +420,40 @@ static void waiters_that_are_fair_per_limit_go_on(void **state)
     world_close();
 }
 
+/* Waiters stay in their classes, and new weights hold for the next grants. */
+static void waiters_of_classes_go_on(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    weir_acquisition *held, *waiting[2][4];
+    unsigned granted_n[2] = {0};
+
+    (void)state;
+    world_set("shares: { a: 1, b: 1 }, limits: [ " SLOTS("1") " ]");
+    held = granted(ASK({"slots", 1}));
+    for (unsigned i = 0; i < 8; i++) {
+        struct weir_request *request = ASK({"slots", 1});
+
+        request->wait_class = names[i % 2];
+        waiting[i % 2][i / 2] = pending(request);
+    }
+    reload_main("shares: { a: 1, b: 3 }, limits: [ " SLOTS("1") " ]");
+    release(held);
+    for (unsigned grants = 0; grants < 4; grants++) {
+        for (unsigned c = 0; c < 2; c++) {
+            if (granted_n[c] == 4 || weir_acquisition_result(waiting[c][granted_n[c]]) != 0)
+                continue;
+            release(waiting[c][granted_n[c]++]);
+            break;
+        }
+    }
+    assert_int_equal(granted_n[0], 1);
+    assert_int_equal(granted_n[1], 3);
+    for (unsigned c = 0; c < 2; c++)
+        for (unsigned i = granted_n[c]; i < 4; i++)
+            release(waiting[c][i]);
+    world_close();
+}
+
 static void a_canceled_waiter_leaves_the_line(void **state)
 {
     weir_acquisition *held, *first, *second;
@@ -735,6 +769,7 @@ int main(void)
         leak_checked_test(a_waiter_returns_what_a_later_definition_granted),
         leak_checked_test(a_part_that_is_returned_goes_to_the_new_definition),
         leak_checked_test(waiters_that_are_fair_per_limit_go_on),
+        leak_checked_test(waiters_of_classes_go_on),
         leak_checked_test(a_canceled_waiter_leaves_the_line),
         leak_checked_test(a_completion_queue_delivers_what_a_reload_grants),
         leak_checked_test(a_removed_set_ends_its_waiters),

@@ -1565,6 +1565,8 @@ static void wrong_configurations_are_refused(void **state)
     refuses(WITH(GOOD_BACKEND, "on_failure: open"), "it needs a `backend` of `backends`");
     refuses(WITH(GOOD_BACKEND, "backend: far, lifetime: users, " LIMITS(SLOTS(1))), "`lifetime`");
     refuses(WITH(GOOD_BACKEND, "backend: far, fair: per_limit, " LIMITS(SLOTS(1))), "per_limit");
+    refuses(WITH(GOOD_BACKEND, "backend: far, priorities: 2, " LIMITS(SLOTS(1))),
+            "for the backends thread and process");
     refuses(WITH(GOOD_BACKEND, "backend: far, clock: boottime, " LIMITS(SLOTS(1))), "its own");
     refuses(WITH(GOOD_BACKEND, "backend: far, limits: [ { type: rate, key: k, algorithm: gcra,"
                                " capacity: 9, window: 1s, lease: 3 } ]"),
