@@ -35,8 +35,8 @@ struct weir_set {
     uint32_t number;                 /* index into thread_ctx.set_ctxs */
     uint8_t inline_format;           /* enum inline_format of its state word */
     uint8_t record_units;
-    uint8_t block_class; /* of a version with a forecast */
-    uint8_t backend;     /* enum backend */
+    uint8_t block_class;         /* of a version with a forecast */
+    _Atomic bool spare_prepared; /* spare context prepared; set at first use */
     bool strict : 1;
     bool fair : 1, per_limit : 1; /* fairness.h; per_limit only if fair */
     bool reorders : 1;            /* the next waiter may be another one than the head */
@@ -46,9 +46,9 @@ struct weir_set {
     bool is_keyed : 1;            /* a template, which changes no state (keyed.h) */
     bool is_configured : 1;       /* defined by a configuration, and not by the program */
     bool is_by_name : 1;          /* empty: there was no configuration when it was opened */
-    bool is_robust : 1; /* its operations survive the death of another process at any step */
-    _Atomic bool spare_prepared; /* spare context prepared; set at first use */
-    uint16_t config_n;           /* at most CONFIG_ENTRIES_MAX */
+    bool is_robust : 1;   /* its operations survive the death of another process at any step */
+    unsigned backend : 2; /* enum backend */
+    uint16_t config_n;    /* at most CONFIG_ENTRIES_MAX */
 
     _Atomic uint64_t *deflated_ns; /* of the last deflation: the next, or in a segment */
     union {
@@ -57,8 +57,8 @@ struct weir_set {
     };
     uint64_t timeout_ns, max_wait_ns;
     uint32_t max_waiters;
-    struct wait_classes *classes;        /* NULL: waiters have none */
     uint32_t id;                         /* in its records: number, or that of a key set */
+    struct wait_classes *classes;        /* NULL: waiters have none */
     struct name_value *config;           /* sorted by name */
     _Atomic(struct warnings *) warnings; /* request.h */
     struct set_origin *origin;           /* of a successor; NULL: the set succeeds no other one */

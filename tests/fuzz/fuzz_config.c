@@ -14,6 +14,7 @@
 #include "lib/plan_from.h"
 #include "lib/random.h"
 #include "os/os.h"
+#include "state/wait_class.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -86,6 +87,8 @@ static void plan_check(const struct plan *plan)
             EXPECT((!limit->algorithm) == (!limit->algorithm_name));
             words += limit->state_words;
         }
+        if (set->classes)
+            words += set->classes->rule.n * WAIT_CLASS_WORDS;
         EXPECT(set->state_words == words && words <= SET_STATE_WORDS_MAX);
         for (uint32_t j = 1; j < set->config_n; j++)
             EXPECT(strcmp(set->config[j - 1].name, set->config[j].name) < 0);

@@ -124,6 +124,10 @@ class Cookbook(unittest.TestCase):
         output, _ = self.run_program("one_instance", FILES / "one_instance.sh")
         self.assertEqual(output, self.prints("one_instance.sh"))
 
+    def test_run_introduce(self):
+        output, _ = self.run_program("introduce", FILES / "introduce.sh")
+        self.assertEqual(output, self.prints("introduce.sh"))
+
     def test_run_four_at_a_time(self):
         output, _ = self.run_program("four_at_a_time", FILES / "four_at_a_time.sh")
         self.assertEqual(output, self.prints("four_at_a_time.sh"))
