@@ -29,7 +29,7 @@ static bool set_holder_is_empty(const weir_set *set, uint32_t record)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
 
-    fairness_amounts(set, record, amounts);
+    fairness_asked(set, record, amounts); /* also of what limits in shadow have not granted */
     return request_is_empty(set, amounts);
 }
 

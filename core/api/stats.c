@@ -329,6 +329,11 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
         r = set->ops->remaining(&op, all, limits_n);
     if (r < 0)
         return r;
+    for (uint32_t i = 0; i < limits_n; i++)
+        if (shadow_covers(&set->limits.items[i], shadow_number(op.request))) {
+            all[i].available = all[i].capacity;
+            all[i].more_after_ns = all[i].full_after_ns = 0;
+        }
     if (limits_n) /* without, `ret` may be NULL */
         memcpy(ret, all, limits_n * sizeof(*ret));
     return (int)set->limits.n;
@@ -375,15 +380,15 @@ static void stats_look_from_outside(struct acquire_op *op, struct set_look *ret)
     const weir_set *set = op->set;
     const struct limit *limiting;
 
-    set->ops->forecast(op, 0, FORECAST_SHORT_QUEUE);
+    for (uint32_t i = 0; i < set->limits.n && !ret->limit; i++)
+        ret->limit = op->amounts[i] ? &set->limits.items[i] : NULL;
+    set->ops->forecast(op, 0, FORECAST_SHORT_QUEUE); /* which leaves out what is in shadow */
     limiting = op->decision.limiting;
     ret->now_ns = op->decision.now_ns;
     ret->ready_ns = op->decision.forecast_ns;
     if (limiting && ret->ready_ns < WEIR_BLOCKED &&
         (limiting->type == WEIR_LIMIT_RESOURCE || ret->ready_ns <= ret->now_ns))
         ret->ready_ns = WEIR_BLOCKED;
-    for (uint32_t i = 0; i < set->limits.n && !ret->limit; i++)
-        ret->limit = op->amounts[i] ? &set->limits.items[i] : NULL;
     if (!ret->limit)
         return;
     if (set->ops->own_stats) {
@@ -410,6 +415,26 @@ static void stats_fill_view(const weir_set *set, const struct set_look *look, ui
         ret->ready_at_ns = now_ns;
 }
 
+/* Looks at a set: what is there of all limits, and when those that may refuse the request grant. */
+static void stats_look(struct acquire_op *op, struct set_look *ret)
+{
+    weir_set *set = op->set;
+    struct set_look enforced = {.ready_ns = 0};
+
+    if (!set->ops->look) {
+        stats_look_from_outside(op, ret);
+        return;
+    }
+    set->ops->look(op->ctx, set, op->amounts, ret);
+    if (!set->limits.has_shadow)
+        return;
+    shadow_remove(set, shadow_number(op->request), op->amounts);
+    if (!request_is_empty(set, op->amounts))
+        set->ops->look(op->ctx, set, op->amounts, &enforced);
+    ret->now_ns = enforced.now_ns;
+    ret->ready_ns = enforced.ready_ns;
+}
+
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
                struct weir_set_view *ret)
 {
@@ -425,14 +450,10 @@ int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_n
     op.ctx = thread_ctx_get(set);
     if (!op.ctx)
         return -ENOMEM;
-    if (set->limits.has_shadow)
-        shadow_remove(set, shadow_number(request), op.amounts);
     if (request_is_empty(set, op.amounts))
         look.ready_ns = 0;
-    else if (set->ops->look)
-        set->ops->look(op.ctx, set, op.amounts, &look);
     else
-        stats_look_from_outside(&op, &look);
+        stats_look(&op, &look);
     if (!set_is_broken(set) && !set_is_faulty(set))
         stats_fill_view(set, &look, now_ns, ret);
     return 0;

@@ -114,7 +114,8 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
     bool charges = false;
 
     for (uint32_t i = 0; i < set->limits.n; i++)
-        charges |= set->limits.items[i].charges && args->used[i] > args->amounts[i];
+        charges |=
+            set->limits.items[i].charges && args->amounts[i] && args->used[i] > args->amounts[i];
     return charges && !args->return_all;
 }
 

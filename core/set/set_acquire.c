@@ -293,6 +293,8 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     ready = set_acquire_decide(txn, amounts, may_grant && (txn->at.now_ns == txn->now_ns), ret);
     if (set_is_faulty(set))
         return -EUCLEAN;
+    if (is_free)
+        ret->forecast_ns = txn->now_ns; /* a reservation does not delay it either */
     if (is_free || (may_grant && txn_is_ready(txn, ready)))
         return set_acquire_commit(txn, amounts, record, mode);
     /* Dead peers may hold what is short. */

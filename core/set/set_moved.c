@@ -164,7 +164,6 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
     weir_set *newest = set_newest(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
-    uint32_t granted_by = r ? (uint32_t)record_load(&r->owner) : set->id;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
     struct release_args args = *rel->args;
     struct thread_ctx *own;
@@ -173,7 +172,10 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
     memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
     memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
     if (r)
-        shadow_remove_untaken(set, r, amounts);
+        shadow_translate_taken(newest, set, r, amounts);
+    else
+        successor_translate(newest, set, set->id, amounts);
+    successor_translate(newest, set, r ? (uint32_t)record_load(&r->owner) : set->id, used);
     if (!rel->record_freed) {
         struct deferred_write write = {.is_exclusive = rel->is_owner,
                                        .expected = rel->record_word,
@@ -185,8 +187,6 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
     }
     if (!newest->head_unit)
         return TRY_DONE;
-    successor_translate(newest, set, granted_by, amounts);
-    successor_translate(newest, set, granted_by, used);
     args.amounts = amounts;
     args.used = used;
     own = moved_borrow_ctx(ctx, newest);

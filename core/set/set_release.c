@@ -332,8 +332,8 @@ WEIR_NOINLINE bool set_release_shadow(struct thread_ctx *ctx, weir_set *set, uin
 bool set_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                  bool is_owner, const struct release_args *args)
 {
-    return set->limits.has_shadow ? set_release_shadow(ctx, set, record, word, is_owner, args)
-                                  : set_release_taken(ctx, set, record, word, is_owner, args);
+    return shadow_may_be_untaken(set) ? set_release_shadow(ctx, set, record, word, is_owner, args)
+                                      : set_release_taken(ctx, set, record, word, is_owner, args);
 }
 
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args)
@@ -376,7 +376,7 @@ void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 {
     struct shadow_release taken;
 
-    if (set->limits.has_shadow) {
+    if (shadow_may_be_untaken(set)) {
         shadow_release_args(set, record, args, &taken);
         args = &taken.args;
     }

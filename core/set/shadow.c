@@ -70,39 +70,63 @@ void shadow_fill_record(const struct acquire_op *op, struct acq_record *r)
 
 /* ---- what a record holds ---- */
 
-/* Returns the set by the definition of which a HELD record was granted. */
-static const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r)
+/* Returns the set by the definition of which a HELD record was granted, or `last` if that comes
+ * first; NULL: none does. */
+static const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r,
+                                      const weir_set *last)
 {
     uint64_t owner = record_load(&r->owner);
-    const weir_set *next = of;
+    const weir_set *next;
 
-    while (!set_is_shared(of) && next && of->id != owner) {
-        next = set_successor(of);
-        if (next == of)
-            return of;
-        of = next ? next : of;
-    }
+    if (set_is_shared(of))
+        return of;
+    while (of != last && of->id != owner && (next = set_successor(of)) && next != of)
+        of = next;
     return of;
 }
 
+/* Returns whether covered amounts of a grant by the limits of `granter` were not taken. */
+static bool shadow_is_untaken(const weir_set *granter, const struct acq_record *r)
+{
+    return granter->limits.has_shadow && record_load(&r->granted_ns) >= GRANT_WITHOUT_SHADOW;
+}
+
+/* Several limits of the granter may go on for one of `of`. */
 void shadow_remove_untaken(const weir_set *of, const struct acq_record *r, uint64_t *amounts)
 {
-    const weir_set *granter = shadow_granter(of, r);
-    uint64_t number = shadow_record_number(of, r);
+    const weir_set *granter = shadow_granter(of, r, NULL);
+    uint64_t number = shadow_record_number(of, r), covered = 0, taken = 0;
 
-    if (!granter->limits.has_shadow || record_load(&r->granted_ns) < GRANT_WITHOUT_SHADOW)
+    if (!shadow_is_untaken(granter, r))
         return;
     for (uint32_t i = 0; i < granter->limits.n; i++) {
-        const weir_set *set = granter;
         uint8_t limit = (uint8_t)i;
 
-        if (!shadow_covers(&granter->limits.items[i], number))
-            continue;
-        for (; set != of && limit != ORIGIN_NONE; set = set->origin->predecessor)
+        for (const weir_set *set = granter; set != of && limit != ORIGIN_NONE;
+             set = set->origin->predecessor)
             limit = set->origin->limits[limit].from;
-        if (limit != ORIGIN_NONE)
-            amounts[limit] = 0;
+        if (limit == ORIGIN_NONE)
+            continue;
+        if (shadow_covers(&granter->limits.items[i], number))
+            covered |= UINT64_C(1) << limit;
+        else
+            taken |= UINT64_C(1) << limit;
     }
+    for (uint32_t i = 0; i < of->limits.n; i++)
+        if ((covered & ~taken) >> i & 1)
+            amounts[i] = 0;
+}
+
+void shadow_translate_taken(const weir_set *set, const weir_set *of, const struct acq_record *r,
+                            uint64_t *amounts)
+{
+    const weir_set *granter = shadow_granter(of, r, set);
+    uint32_t granted_by = (uint32_t)record_load(&r->owner);
+
+    successor_translate(granter, of, granted_by, amounts);
+    if (shadow_is_untaken(granter, r))
+        shadow_remove(granter, shadow_record_number(of, r), amounts);
+    successor_translate(set, granter, granted_by, amounts);
 }
 
 void shadow_reduce(const weir_set *set, const struct acq_record *r, uint64_t *amounts)
@@ -163,15 +187,20 @@ static const struct limit *shadow_try_take(const struct txn *txn, const uint64_t
     return limiting;
 }
 
+/* What is taken is of the time of the last reservation. So a request that asks for nothing else
+ * takes nothing until then. */
 uint64_t shadow_take(struct txn *txn, uint32_t waiter, const uint64_t *asked, uint64_t number)
 {
     const struct limits *limits = &txn->set->limits;
-    uint64_t amounts[WEIR_LIMITS_MAX], now_ns = txn->at.now_ns, covered, waited_for;
+    bool is_early = !waiter && txn->at.now_ns > txn->now_ns &&
+                    !fairness_limits(txn->set, txn->ctx->granted_amounts);
+    uint64_t now_ns = is_early ? txn->now_ns : txn->at.now_ns;
+    uint64_t amounts[WEIR_LIMITS_MAX], covered, waited_for;
 
     for (uint32_t i = 0; i < limits->n; i++)
         amounts[i] = shadow_covers(&limits->items[i], number) ? asked[i] : 0;
     covered = fairness_limits(txn->set, amounts);
-    waited_for = covered ? shadow_waited_for(txn, waiter, covered) : 0;
+    waited_for = covered && !is_early ? shadow_waited_for(txn, waiter, covered) : covered;
     txn->shadow_limiting = NULL;
     if (waited_for)
         txn->shadow_limiting = &limits->items[__builtin_ctzll(waited_for)];

@@ -44,9 +44,18 @@ bool shadow_forecast(struct acquire_op *op, uint32_t record);
 /* Stores the number of the request in its record. */
 void shadow_fill_record(const struct acquire_op *op, struct acq_record *r);
 
-/* Sets the amounts of a HELD record that were not taken to 0. Amounts are by the limits of `of`,
- * which has made the record; a successor may have granted to it. */
+/* Returns whether a record that this definition has made may have amounts that were not taken. */
+static inline bool shadow_may_be_untaken(const weir_set *set)
+{
+    return set->limits.has_shadow || set_successor(set);
+}
+
+/* Sets the amounts of a HELD record that were not taken at all to 0. Amounts are by the limits of
+ * `of`, which has made the record; a successor may have granted to it. */
 void shadow_remove_untaken(const weir_set *of, const struct acq_record *r, uint64_t *amounts);
+/* Turns amounts of a HELD record as successor_translate() does, without what was not taken. */
+void shadow_translate_taken(const weir_set *set, const weir_set *of, const struct acq_record *r,
+                            uint64_t *amounts);
 
 /* What a release returns, without what was not taken. */
 struct shadow_release {

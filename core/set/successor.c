@@ -117,6 +117,7 @@ void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret)
     for (uint32_t i = 0; i < of->limits.n; i++)
         ret[i] = atomic_load_explicit(&r->amounts[i], memory_order_relaxed);
     if (is_held)
-        shadow_remove_untaken(of, r, ret);
-    successor_translate(set, of, is_held ? (uint32_t)record_load(&r->owner) : UINT32_MAX, ret);
+        shadow_translate_taken(set, of, r, ret);
+    else
+        successor_translate(set, of, UINT32_MAX, ret);
 }

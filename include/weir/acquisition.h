@@ -435,13 +435,13 @@ WEIR_PUBLIC const char *weir_acquisition_missing_update(const weir_acquisition *
 /*
  * Tells what remains of each limit, and when it is whole again. Of a per-subject set that is of the
  * request's subject, which stays unknown if it is. Amounts do not matter, and `request` may be NULL
- * for other sets. Changes nothing, and stores those of the first `n` limits in `ret`, which may be
- * NULL if `n` is 0. http.h makes fields of a response of them. A set that an engine keeps is asked
- * there, which takes a second at most; units of a lease count as used then. Any thread. Returns the
- * number of limits of the set, -EINVAL (the request is malformed, or lacks a subject), -ENOMEM,
- * -EUCLEAN (the set's state is damaged), -EHOSTUNREACH, -EEXIST, -EACCES (as weir_acquire) or
- * -ECHILD.
- * [any thread, reads]
+ * for other sets. A limit in shadow for the request refuses it nothing, so it is whole: all of its
+ * capacity is available. Changes nothing, and stores those of the first `n` limits in `ret`, which
+ * may be NULL if `n` is 0. http.h makes fields of a response of them. A set that an engine keeps is
+ * asked there, which takes a second at most; units of a lease count as used then. Any thread.
+ * Returns the number of limits of the set, -EINVAL (the request is malformed, or lacks a subject),
+ * -ENOMEM, -EUCLEAN (the set's state is damaged), -EHOSTUNREACH, -EEXIST, -EACCES (as weir_acquire)
+ * or -ECHILD. [any thread, reads]
  */
 WEIR_PUBLIC int weir_set_remaining(weir_set *set, const struct weir_request *request,
                                    struct weir_remaining *ret, size_t n);

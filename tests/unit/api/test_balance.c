@@ -159,6 +159,36 @@ static void a_view_is_of_the_scarcest_limit_that_is_asked_for(void **state)
     world_close();
 }
 
+/* `a` by its limits in shadow is full, and would grant at once; `b` is also full by another one. */
+static void a_view_sees_limits_in_shadow(void **state)
+{
+    weir_acquisition *held, *other;
+
+    (void)state;
+    if (backend->is_remote)
+        skip(); /* they have no limits in shadow */
+    world_open("version: 1\nsets: { a: { limits: [\n"
+               "  { type: resource, key: r, capacity: 4, shadow: true } ] }, b: { limits: [\n"
+               "  { type: resource, key: r, capacity: 4, shadow: true },\n"
+               "  { type: resource, key: s, capacity: 1 } ] } }\n"
+               "pools: { p: { sets: [a, b], balancer: mirror_views } }\n",
+               "p");
+    ANSWERS(0, 1, 0);
+    held = granted(mirrored(ASK({"r", 4}, {"s", 1})));
+    other = granted(mirrored(ASK({"r", 3}, {"s", 1})));
+    release(granted(mirrored(ASK({"r", 1}, {"s", 1}))));
+    assert_int_equal(mirror.views[0].capacity, 4);
+    assert_int_equal(mirror.views[0].held, 4);
+    assert_int_equal(mirror.views[0].available, 0);
+    assert_int_equal(mirror.views[0].ready_at_ns, mirror.pick.now_ns);
+    assert_int_equal(mirror.views[1].capacity, 1);
+    assert_int_equal(mirror.views[1].available, 0);
+    assert_int_equal(mirror.views[1].ready_at_ns, WEIR_BLOCKED);
+    release(other);
+    release(held);
+    world_close();
+}
+
 static void ids_are_of_names(void **state)
 {
     (void)state;
@@ -433,6 +463,7 @@ int main(int argc, char **argv)
         leak_checked_test(what_waits_ahead_blocks),
         leak_checked_test(a_rate_is_never_ready_before_now),
         leak_checked_test(a_view_is_of_the_scarcest_limit_that_is_asked_for),
+        leak_checked_test(a_view_sees_limits_in_shadow),
         leak_checked_test(ids_are_of_names),
         leak_checked_test(only_what_is_asked_for_is_looked_at),
         leak_checked_test(looks_stay_of_one_pick),

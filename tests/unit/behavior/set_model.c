@@ -354,6 +354,10 @@ static bool take_shadow(struct model *m, const struct model_asker *asker, const 
 
     for (unsigned i = 0; i < m->limits_n; i++)
         shadow[i] = amounts[i] - part[i];
+    /* Not before the time of a reservation. */
+    for (unsigned i = 0; i < m->limits_n && at > m->now && is_nothing(m, part) && !last; i++)
+        if (shadow[i])
+            last = &m->limits[i];
     /* Nor what others wait for. */
     for (unsigned i = 0; i < m->limits_n && m->fair && !last; i++)
         for (unsigned w = 0; w < m->line_n && m->line[w] != asker && shadow[i]; w++)
@@ -415,7 +419,7 @@ int model_try(struct model *m, const uint64_t *amounts, struct model_asker *aske
     if (asker) {
         begin(m, amounts, asker, MODEL_HELD);
         asker->untaken = untaken;
-        asker->granted_at = is_nothing(m, amounts) ? m->now : model_instant(m);
+        asker->granted_at = is_nothing(m, asker->counted) ? m->now : model_instant(m);
         m->stats.held++;
     } else {
         m->stats.taken++;

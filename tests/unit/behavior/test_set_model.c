@@ -201,6 +201,15 @@ static void compare_limits(const struct picture *p)
 static bool asks_something(const struct model_asker *asker)
 {
     for (unsigned i = 0; i < run.model.limits_n; i++)
+        if (asker->amounts[i])
+            return true;
+    return false;
+}
+
+/* Whether a holder has taken anything. */
+static bool has_taken(const struct model_asker *asker)
+{
+    for (unsigned i = 0; i < run.model.limits_n; i++)
         if (model_part(asker, i))
             return true;
     return false;
@@ -390,7 +399,7 @@ static const struct model_asker *random_holder(void)
     for (unsigned i = 0; i < MODEL_ASKERS; i++) {
         const struct model_asker *a = &run.askers[(first + i) % MODEL_ASKERS];
 
-        if (a->real && a->phase == MODEL_HELD && !a->queued && asks_something(a) && a->w == world.w)
+        if (a->real && a->phase == MODEL_HELD && !a->queued && has_taken(a) && a->w == world.w)
             return a;
     }
     return NULL;

@@ -276,17 +276,22 @@ static void a_set_says_it_for_its_limits(void **state)
 
 /* ---- reload ---- */
 
-static void reload_as(const char *of_slots)
+static void reload_limits(const char *of_calls, const char *of_slots)
 {
     struct weir_options options = {.size = sizeof(options)};
     char text[512];
 
     snprintf(text, sizeof(text),
              "version: 1\nsets:\n  main: { limits: [ { type: call, key: calls, algorithm: gcra, "
-             "capacity: 4, window: 4s }, { type: resource, key: slots, capacity: 2%s } ] }\n",
-             of_slots);
+             "capacity: 4, window: 4s%s }, { type: resource, key: slots, capacity: 2%s } ] }\n",
+             of_calls, of_slots);
     options.text = text;
     assert_int_equal(weir_reload(world.w, &options, NULL), 0);
+}
+
+static void reload_as(const char *of_slots)
+{
+    reload_limits("", of_slots);
 }
 
 static void a_reload_turns_shadow_off_and_on(void **state)
@@ -314,6 +319,125 @@ static void a_reload_turns_shadow_off_and_on(void **state)
     close_set();
 }
 
+/* One limit goes on as two: what was taken of the first one alone goes back there. */
+static void a_limit_that_became_two_gets_back_what_it_gave(void **state)
+{
+    weir_acquisition *first, *waiter;
+
+    (void)state;
+    if (backend->is_shared)
+        skip(); /* as above */
+    open_set("", "", "");
+    first = granted(ask(0, 2));
+    waiter = pending(ask(0, 2));
+    reload_as(" }, { type: resource, key: slots, capacity: 1, shadow: true");
+    release(first);
+    assert_int_equal(weir_acquisition_result(waiter), 0);
+    assert_int_equal(limit_stats(1).held, 2);
+    assert_int_equal(limit_stats(2).held, 0);
+    release(waiter);
+    assert_int_equal(limit_stats(1).held, 0);
+    assert_int_equal(limit_stats(2).held, 0);
+    close_set();
+}
+
+/* Without shadow by the definition that has made the record, too. */
+static void what_was_not_taken_after_a_reload_is_not_counted_as_refunded(void **state)
+{
+    weir_acquisition *first, *waiter;
+    struct weir_limit_stats calls;
+
+    (void)state;
+    if (backend->is_shared)
+        skip(); /* as above */
+    open_set("", ", refund: true", "");
+    first = granted(ask(4, 2));
+    waiter = pending(ask(2, 1));
+    reload_limits(", refund: true, shadow: true", "");
+    release_used(first, "calls", 4);
+    assert_int_equal(weir_acquisition_result(waiter), 0);
+    calls = limit_stats(0);
+    assert_int_equal(calls.would_refuse, 1);
+    assert_int_equal(calls.granted, 4);
+    release_used(waiter, "calls", 1);
+    assert_int_equal(limit_stats(0).refunded, calls.refunded);
+    assert_int_equal(limit_stats(0).available, calls.available);
+    close_set();
+}
+
+/* A reservation moves the time of the set; a request that is not enforced is granted now. */
+static void a_reservation_does_not_delay_what_is_in_shadow(void **state)
+{
+    weir_acquisition *reserved, *other, *early;
+    uint64_t at = 0;
+
+    (void)state;
+    subject = NULL;
+    open_set("", ", enforce: 50%", "");
+    route = 0; /* number 5 */
+    other = granted(ask(4, 0));
+    assert_int_equal(reserve(ask(4, 0), &reserved, &at), 0);
+    assert_int_equal(at, weir_now(world.w) + 4 * SECOND);
+    route = 1; /* number 96 */
+    assert_int_equal(reserve(ask(1, 0), &early, &at), 0);
+    assert_int_equal(at, weir_now(world.w));
+    release_used(early, "calls", 1);
+    early = granted(ask(1, 0));
+    assert_int_equal(weir_acquisition_granted_ns(early, &at), 0);
+    assert_int_equal(at, weir_now(world.w));
+    assert_counts(0, 8, 2);
+    release(early);
+    release_used(reserved, "calls", 4);
+    release_used(other, "calls", 4);
+    close_set();
+}
+
+/* ---- what is told of a set ---- */
+
+static void check_remaining(const char *fields)
+{
+    struct weir_remaining remaining[2];
+    weir_acquisition *holder;
+
+    open_set(fields, ", shadow: true", "");
+    holder = granted(ask(4, 2));
+    assert_int_equal(weir_set_remaining(world.set, ask(1, 1), remaining, 2), 2);
+    assert_int_equal(remaining[0].available, 4);
+    assert_int_equal(remaining[0].more_after_ns, 0);
+    assert_int_equal(remaining[0].full_after_ns, 0);
+    assert_int_equal(remaining[1].available, 0);
+    release_used(holder, "calls", 4);
+    close_set();
+}
+
+static void what_remains_of_a_limit_that_refuses_nothing_is_all_of_it(void **state)
+{
+    (void)state;
+    with_each_kind(check_remaining);
+}
+
+static void a_holder_that_has_taken_nothing_is_listed(void **state)
+{
+    weir_acquisition *first, *second;
+    struct weir_holder holders[3];
+    uint64_t amounts[2];
+
+    (void)state;
+    subject = NULL;
+    open_set("", "", ", shadow: true");
+    first = granted(ask(0, 2));
+    second = granted(ask(0, 1));
+    assert_int_equal(stats().held, 2);
+    assert_int_equal(weir_set_holders(world.set, holders, 3), 2);
+    release(first);
+    assert_int_equal(weir_set_holders(world.set, holders, 3), 1);
+    assert_int_equal(weir_set_holder_amounts(world.set, &holders[0], amounts, 2), 2);
+    assert_int_equal(amounts[1], 0);
+    release(second);
+    assert_int_equal(weir_set_holders(world.set, holders, 3), 0);
+    close_set();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +450,11 @@ int main(int argc, char **argv)
         leak_checked_test(a_request_is_enforced_by_its_subject_or_route),
         leak_checked_test(a_set_says_it_for_its_limits),
         leak_checked_test(a_reload_turns_shadow_off_and_on),
+        leak_checked_test(a_limit_that_became_two_gets_back_what_it_gave),
+        leak_checked_test(what_was_not_taken_after_a_reload_is_not_counted_as_refunded),
+        leak_checked_test(a_reservation_does_not_delay_what_is_in_shadow),
+        leak_checked_test(what_remains_of_a_limit_that_refuses_nothing_is_all_of_it),
+        leak_checked_test(a_holder_that_has_taken_nothing_is_listed),
     };
 
     backend_choose(argc, argv);
