@@ -182,6 +182,8 @@ static void check_together(const char *fields)
     second = granted(ask(1, 1));
     assert_counts(0, 1, 0);
     assert_counts(1, 2, 1);
+    if (!subject)
+        assert_int_equal(available(0), 3); /* nor is it taken without being counted */
     release(first);
     release(second);
     assert_int_equal(held(), 0);
