@@ -522,9 +522,12 @@ static void model_open(void)
     world_set(fields);
 }
 
+/* Of one case. WEIR_OPERATIONS is the number of all steps. */
+enum { STEPS = 400 };
+
 static void run_model(bool shares, bool cancels)
 {
-    uint64_t seed = random_seed(), cases = random_operations(60);
+    uint64_t seed = random_seed(), cases = 1 + random_operations(60 * STEPS) / STEPS;
 
     printf("seed %" PRIu64 "\n", seed);
     for (uint64_t i = 0; i < cases; i++) {
@@ -533,7 +536,7 @@ static void run_model(bool shares, bool cancels)
         model.shares = shares;
         model.cancels = cancels;
         model_open();
-        for (unsigned step = 0; step < 400; step++) {
+        for (unsigned step = 0; step < STEPS; step++) {
             switch (below(5)) {
             case 0:
             case 1:
