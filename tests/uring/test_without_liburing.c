@@ -22,8 +22,7 @@ static void hear(void *unused, enum weir_log_level level, const char *message)
 static void test_attach(void **state)
 {
     static const struct weir_limit_spec limit = {
-        sizeof(limit), WEIR_LIMIT_RESOURCE, "db", NULL, 1, 0, NULL, 0,
-        WEIR_DEFAULT,  WEIR_DEFAULT,        0};
+        .size = sizeof(limit), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = 1};
     struct weir_options options = {.size = sizeof(options), .log = hear};
     struct weir_set_spec set = {
         .size = sizeof(set), .name = "set", .limits = &limit, .limits_n = 1};
