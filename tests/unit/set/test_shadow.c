@@ -53,7 +53,7 @@ static void with_each_kind(void (*check)(const char *fields))
     subject = NULL;
     check("");
     check("fair: per_limit, ");
-    subject = "somebody";
+    subject = "a client";
     check("subjects: { max: 10 }, ");
 }
 
