@@ -5,7 +5,7 @@
     test_plugin_check.py WEIR --variants FILE TEST [FILE TEST]...    (TEST `none`: nothing is found)
     test_plugin_check.py WEIR --own FILE...
 
-WEIR_SEED repeats a run, and WEIR_PERCENT says of how many of the variants. Two files are tested at a time.
+WEIR_SEED repeats a run, and WEIR_PERCENT says of how many of the files. Two files are tested at a time.
 """
 import concurrent.futures
 import json
@@ -44,7 +44,7 @@ def judge_variant(weir, path, expected):
 
 def main():
     weir, how, *rest = sys.argv[1:]
-    pairs = chosen(zip(rest[::2], rest[1::2])) if how == "--variants" else [(path, "none") for path in rest]
+    pairs = chosen(zip(rest[::2], rest[1::2]) if how == "--variants" else [(path, "none") for path in rest])
     failed = 0
     print(f"WEIR_SEED={SEED}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
