@@ -3,7 +3,7 @@
  * Waiters of a set that is moved to another server while they wait: they keep their order, and what
  * is held stays held.
  *
- *     engine_waiters PLUGIN URL
+ *     engine_waiters PLUGIN URL SESSION_MS
  *
  * Prints a line when all wait, and goes on when it reads one.
  */
@@ -46,9 +46,9 @@ int main(int argc, char **argv)
                                       .mode = WEIR_BACKEND_WAIT,
                                       .flags = WEIR_BACKEND_PATIENT,
                                       .timeout_ns = PATIENCE_NS};
-    require(argc == 3);
+    require(argc == 4);
     require(user_open(&user, argv[1], &reason,
-                      (const char *const[]){"url", argv[2], "session", "2000", NULL}) == 0);
+                      (const char *const[]){"url", argv[2], "session", argv[3], NULL}) == 0);
     set = user_open_set(&user, "waiters", 1, 0, 0);
     user_start(&user);
     require(user_acquire(&user, set, &args, &held) == 0);

@@ -261,6 +261,12 @@ class Queue(Calls):
         a.wait(2, 0, 0, 1)
         self.assertEqual(a.acquire(3, 0, 0, 1), [REFUSED, BUSY, 2, SECOND])  # it is short itself, by then
 
+    def test_a_refusal_behind_waiters_names_what_the_request_lacks_itself(self):
+        a = self.node("a", resource(1), resource(1))
+        a.acquire(0, 1, 1)
+        a.wait(1, 1, 0)
+        self.assertEqual(a.acquire(2, 0, 1), [REFUSED, BUSY, 1, -1])
+
     def test_a_request_of_zeros_is_granted_behind_a_queue(self):
         a = self.node("a", resource(1))
         a.acquire(0, 1)
