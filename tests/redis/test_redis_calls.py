@@ -126,6 +126,14 @@ class Tickets(Calls):
         a.release(1, 2, 0, how="undo")
         self.assertEqual(a.snapshot()[-1][0][0], 2)
 
+    def test_a_unit_of_a_shaper_that_leaves_now_is_not_refunded(self):
+        a = self.node("a", f"l,2,{2 * SECOND},2,2,1,0,1,0")  # a unit leaves each second
+        a.acquire(0, 2)
+        self.fake.advance(SECOND)
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, SECOND])
+        a.release(0, 1, 0)
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, SECOND])
+
     def test_what_is_impossible_is_refused_at_once(self):
         a = self.node("a", resource(3), bucket(5, SECOND))
         self.assertEqual(a.wait(0, 1, 6), [REFUSED, RANGE, 1, -1])
