@@ -302,6 +302,7 @@ static struct asker *free_asker(void)
 
     if (asker->keyed)
         release_both(asker);
+    settle(); /* a try before the hand-over finds the waiter still there */
     return asker;
 }
 
