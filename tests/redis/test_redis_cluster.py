@@ -197,11 +197,11 @@ def killed():
         key, replica = f"weir:{{crowd:{world.subjects[i]}}}", cluster.replicas[i]
         eventually(lambda: cluster.owner(key) is replica, "the replica takes over")
         before = world.look_after_grace(replica, key)
-        eventually(lambda: replica.call("HGET", WAITERS_KEY, "R") == replica.run_id(), "the long session goes on")
         for process in processes:
             expect(finish(process)["granted"] > 0, "a process got nothing")
         after = list(world.states())
         expect(after[i][GRANTED] > before[GRANTED], f"nothing was granted by the replica: {before} {after[i]}")
+        eventually(lambda: replica.call("HGET", WAITERS_KEY, "R") == replica.run_id(), "the long session goes on")
 
 
 def changed():
