@@ -250,7 +250,8 @@ static struct recipe random_change(struct world *world, const struct recipe *bef
         recipe.capacity = random_magnitude(random, less(2 * before->capacity, AMOUNT_MOST));
         if (random_chance(random, 50))
             recipe.window = random_magnitude(random, less(2 * before->window, WINDOW_MOST / 4));
-        recipe.burst = strchr("tg", recipe.letter) ? random_burst(random, &recipe) : recipe.capacity;
+        recipe.burst =
+            strchr("tg", recipe.letter) ? random_burst(random, &recipe) : recipe.capacity;
         recipe.delta = 0;
         recipe.initial = less(recipe.initial, recipe.burst);
         if (recipe.letter == 'f')

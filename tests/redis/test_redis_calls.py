@@ -917,6 +917,16 @@ class Revisions(Calls):
         self.assertEqual(a.take(6), [REFUSED, RANGE, 0, -1])
         self.assertEqual(a.take(5)[0], GRANTED)
 
+    def test_a_shorter_window_counts_as_the_ring_of_the_plugin(self):
+        a = self.node("a", "s,50,100,50,50,0,0,1,0")
+        for step in range(20):
+            self.fake.advance(min(step, 1))
+            a.take(1)
+        b = self.revised("b", 1, "s,50,10,50,50,0,0,1,0")
+        self.assertEqual(self.reads(b), [30])  # ten entries have room: the eleven oldest count as the last of them
+        self.fake.advance(1)
+        self.assertEqual(self.reads(b), [41])
+
     def test_waiters_that_can_be_granted_no_more_end_at_the_head(self):
         a, b = self.node("a", resource(4)), self.node("b", resource(4))
         a.acquire(0, 4)
