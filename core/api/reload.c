@@ -152,6 +152,8 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
         return 0;
     why = reload_obstacle(before);
     why = why ? why : reload_obstacle_in_plan(reload->w, plan);
+    if (before->backend == BACKEND_REMOTE && plan->backend == BACKEND_REMOTE)
+        why = remote_obstacle(before, plan);
     if (!why && reload_changes_clock(before, plan))
         why = "its times are by the other clock";
     if (!why && reload_changes_classes(before, plan))
@@ -433,8 +435,11 @@ static void reload_publish(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
-        if (set->after && set->before)
-            atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
+        if (!set->after || !set->before)
+            continue;
+        if (set->after->backend == BACKEND_REMOTE)
+            remote_take_over(set->after);
+        atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++)
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],

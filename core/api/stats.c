@@ -277,7 +277,7 @@ int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *r
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    return remote_leases_stats(set, (uint32_t)limit, ret);
+    return remote_leases_stats(set_newest(set), (uint32_t)limit, ret);
 }
 
 /* Returns the setting `window` of a limit, or 0. */
