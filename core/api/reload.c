@@ -48,13 +48,15 @@ static bool reload_config_is_same(const weir_set *set, const struct set_plan *pl
 }
 
 /* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
-static int reload_limits_are_same(weir *w, const weir_set *set, const struct set_plan *plan)
+static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan *plan)
 {
     struct limit *interned;
     bool is_same;
 
     if (set->limits.n != plan->limits_n || !plan->limits_n)
         return set->limits.n == plan->limits_n;
+    for (uint32_t i = 0; i < plan->limits_n && set_is_shared(set); i++)
+        plan->limits[i].held_max = set->limits.items[i].held_max; /* none of the definition */
     interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
     if (!interned)
         return -ENOMEM;
@@ -93,7 +95,8 @@ static const char *reload_obstacle(const weir_set *set)
     if (set->backend == BACKEND_REMOTE)
         return "an engine keeps it";
     if (set_is_shared(set))
-        return "processes share it";
+        return "processes share it; use `weir apply`, which changes it for all of them, and reload "
+               "that definition";
     return set->is_keyed ? "it has a state for each subject" : NULL;
 }
 
@@ -130,7 +133,7 @@ static bool reload_changes_classes(const weir_set *set, const struct set_plan *p
 }
 
 /* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
-static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
+static int reload_check_set(const struct reload *reload, struct set_plan *plan,
                             const weir_set *before)
 {
     const char *why;
@@ -145,6 +148,7 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
     if (!before->is_configured && !before->is_by_name)
         return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
                          error_text(plan->name).text);
+    before = set_newest(before);
     r = reload_limits_are_same(reload->w, before, plan);
     if (r < 0)
         return r;
@@ -219,7 +223,7 @@ static int reload_compare_sets(const struct reload *reload)
     int r = 0;
 
     for (size_t i = 0; i < reload->plan->sets_n && r >= 0; i++) {
-        const struct set_plan *plan = &reload->plan->sets[i];
+        struct set_plan *plan = &reload->plan->sets[i];
         struct reload_set *set = &reload->sets[i];
 
         set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
@@ -541,6 +545,15 @@ static void reload_watch_wall(const struct reload *reload)
                       set_name(reload->sets[i].after));
 }
 
+/* What other processes have changed is not new. */
+static void reload_follow_shared(const weir *w)
+{
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++)
+        (void)set_current(instance_set(w, i));
+}
+
 /* Reads, resolves and applies a configuration. */
 static int reload_run(weir *w, const struct weir_options *options, struct complaints *complaints,
                       struct weir_error *reterr)
@@ -555,6 +568,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
                           "there is no configuration to reload: the call names neither a file nor "
                           "a text, and the environment variable WEIR_CONFIG is not set, or ignored "
                           "since the process is privileged");
+    reload_follow_shared(w);
     instance_lock(w);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
     if (r == 0 && options->only)

@@ -111,6 +111,7 @@ uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set)
     struct txn txn;
 
     WEIR_INVARIANT(set_is_shared(set));
+    set = set_current(set);
     set_settle_heads(ctx, set);
     txn_begin(&txn, ctx, set);
     if (!waitq_length(&txn.version) || set_is_broken(set))
@@ -138,7 +139,7 @@ uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ti
     struct set_view view;
     uint32_t place;
 
-    set_snapshot(ctx, set, &view);
+    set_snapshot(ctx, set_current(set), &view);
     place = (ticket - waitq_departures_in(view.content[CONTENT_COUNT])) & WAITQ_COUNT_MASK;
     /* Departures from behind the waiter count, too, so the difference may be below 0. */
     if (place > WAITQ_COUNT_MASK / 2)

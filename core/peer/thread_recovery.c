@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
 #include "peer/peer.h"
-#include "shm/segment.h"
+#include "shm/segment_definition.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -46,7 +46,7 @@ static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint6
         if (set->region != recovery->region)
             continue;
         if (set_is_shared(set))
-            return recovery_find_key_set(set, head, storage);
+            return recovery_find_key_set(set_current(set), head, storage);
         if (set->head_unit == head)
             return set;
     }
@@ -167,10 +167,16 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
     }
 }
 
-/* Completes the deferred writes and announcements that the dead thread left. */
-static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
+/* Completes the deferred writes and announcements that the dead thread left, at the head that it
+ * worked on: perhaps that of an earlier definition. */
+static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set, uint64_t head)
 {
+    uint32_t number;
+
     WEIR_INVARIANT(set->head_unit);
+    if (set_is_shared(set) && !set->is_keyed && head <= UINT32_MAX && head != set->head_unit &&
+        segment_definition_of_unit(set->participant->segment, (uint32_t)head, &number))
+        version_help(set->region, (uint32_t)head);
     version_help(set->region, set->head_unit);
     if (set->inline_format == INLINE_DCAS && !set->is_keyed) /* a template changes no state */
         dcas_complete_all(ctx, set);
@@ -196,7 +202,7 @@ static int recovery_perform(const struct thread_recovery *recovery)
         return -ENOMEM;
     /* First of all: only a complete version says what the dead thread holds and waits for. */
     if (intent)
-        recovery_complete_writes(ctx, set);
+        recovery_complete_writes(ctx, set, intent);
     /* With the dead thread's own context: from the first operation on another set on, the context
      * no longer says which one lacks a grant or a notification. */
     if (intent && thread_ctx_for_set(ctx, set->number)->unit == recovery->dead_unit)

@@ -16,6 +16,13 @@ struct thread_ctx;
 /* Gives back `n` references; frees the instance with the last one. No locks are held. */
 void instance_unref(weir *w, uint64_t n);
 
+/* ---- api/redefine.c ---- */
+
+/* Makes the successor of a shared set that has moved, from the next definition in its segment.
+ * Returns 0, also if there is one; -ENOMEM; or -EUCLEAN, after the set was marked broken since the
+ * definition is damaged, or its plugins are others. Takes the lock of the instance. */
+int set_follow(weir_set *set);
+
 /* ---- wait/timer_dispatch.c ---- */
 
 /* Tells the thread, descriptor or completion queue that waits on a waiter that its word has become

@@ -61,8 +61,13 @@ static bool txn_is_valid(const struct txn *txn)
 {
     if (txn_is_unused(txn))
         return true;
-    /* Other flags are never set in a segment: no process shuts a set down for others. */
-    if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
+    /* No process shuts a set down for others. A key set has no other definition. */
+    if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+        return false;
+    if (version_flags(&txn->version) & CONTENT_CLOSED &&
+        (set_is_key_set(txn->set) || version_flags(&txn->version) & CONTENT_UNOPENED))
+        return false;
+    if (version_flags(&txn->version) > CONTENT_FLAGS_ALL)
         return false;
     if (txn->version.is_mismatch || !txn_is_complete(txn))
         return false;
@@ -139,7 +144,8 @@ static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_
     txn_init(txn, ctx, set);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     version_read(set->region, set->head_unit, &txn->version);
-    while (set->origin && txn->version.state_word == set->origin->unopened_word) {
+    while (set->origin && txn->version.state_word == set->origin->unopened_word &&
+           !set_is_broken(set)) {
         set_open(ctx, set);
         txn_init(txn, ctx, set);
         version_read(set->region, set->head_unit, &txn->version);
@@ -364,7 +370,10 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
     }
     ready = txn_grant_next(txn, next, !txn->set->reorders);
     if (!txn->granted_record && txn_is_impossible(txn, next, ready)) {
-        txn_end_impossible(txn, next);
+        if (txn->version.writes_n) /* its end is three writes */
+            txn->grant_again = true;
+        else
+            txn_end_impossible(txn, next);
         return;
     }
     if (!txn->granted_record) {

@@ -115,7 +115,8 @@ uint64_t txn_next_ready(const struct txn *txn);
  * definition of the set. */
 static inline bool txn_is_impossible(const struct txn *txn, uint32_t record, uint64_t ready)
 {
-    return ready == WEIR_NEVER && record && set_is_foreign(txn->set, set_record(txn->set, record));
+    return ready == WEIR_NEVER && record &&
+           set_may_be_impossible(txn->set, set_record(txn->set, record));
 }
 
 /* Returns true if the next waiter is ready, or can never be, or the deadline of one that others

@@ -29,6 +29,7 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct segment_header, peers_high),
         offsetof(struct segment_header, probed_ns),
         offsetof(struct segment_header, full_ns),
+        offsetof(struct segment_header, definition),
         offsetof(struct segment_header, head),
         offsetof(struct segment_header, announce_slots),
         offsetof(struct announce_slots, slots),
@@ -36,6 +37,11 @@ static uint64_t segment_abi_hash(void)
         sizeof(struct peer_slot),
         offsetof(struct peer_slot, predecessor),
         offsetof(struct peer_slot, doorbells),
+        sizeof(struct segment_definition),
+        offsetof(struct segment_definition, hash),
+        offsetof(struct segment_definition, checksum),
+        SEGMENT_DEFINITIONS_MAX,
+        SEGMENT_DEFINITION_BLOCKS,
         sizeof(struct segment_thread),
         offsetof(struct segment_thread, peer_key),
         sizeof(struct segment_keyed),
@@ -261,12 +267,16 @@ int segment_file_check_match(struct segment_file *file, const struct segment_sha
                              const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
+    int r;
 
     if (strcmp(identity->name, shape->name) != 0)
         return segment_error_damaged(file, "it belongs to another set");
-    if (identity->definition_hash != shape->definition_hash ||
-        identity->while_used != shape->while_used)
-        return segment_error_differs(file, file->definition, shape->definition);
+    r = segment_file_read_newest(file);
+    if (r < 0)
+        return r;
+    if (file->newest.hash != shape->definition_hash || identity->while_used != shape->while_used)
+        return segment_error_differs(file, file->newest.text, shape->definition);
+    file->segment->definition = file->newest.number;
     return segment_check_layout(file, layout);
 }
 
@@ -285,6 +295,28 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
     if (segment_layout_compute(&shape, ret) < 0)
         return segment_error_damaged(file, "its sizes are impossible");
     return segment_check_layout(file, ret);
+}
+
+/* The first definition is in the identity, and has been checked with it. */
+int segment_file_read_newest(struct segment_file *file)
+{
+    uint64_t number = atomic_load_explicit(&file->header.definition, memory_order_seq_cst);
+    struct segment_layout layout;
+    int r;
+
+    if (number == 0) {
+        file->newest.number = 0;
+        file->newest.hash = file->header.identity.definition_hash;
+        memcpy(file->newest.text, file->definition, sizeof(file->newest.text));
+        return 0;
+    }
+    r = segment_file_read_layout(file, &layout);
+    if (r < 0)
+        return r;
+    r = segment_definition_read(file->segment->fd, &layout, number, &file->newest);
+    if (r == -EUCLEAN)
+        return segment_error_damaged(file, "its newest definition is not whole");
+    return r < 0 ? segment_error(file, r, "cannot be read: %s", strerrordesc_np(-r)) : 0;
 }
 
 /* ---- reading for observers ---- */
@@ -323,7 +355,11 @@ static int segment_summarize(struct segment_file *file, struct segment_summary *
                  : segment_file_is_removed(file) ? SEGMENT_REMOVED
                                                  : SEGMENT_USABLE;
     ret->identity = file->header.identity;
-    memcpy(ret->definition, file->definition, sizeof(ret->definition));
+    if (r == 0)
+        r = segment_file_read_newest(file);
+    if (r < 0 && r != -ESTALE && r != -EXDEV)
+        return r;
+    memcpy(ret->definition, r < 0 ? file->definition : file->newest.text, sizeof(ret->definition));
     ret->real_size = file->real_size;
     ret->peers_n = 0;
     return segment_read_peers(file, ret);
