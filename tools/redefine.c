@@ -244,11 +244,12 @@ static char *change_setting(const char *title, const char *definition, const cha
     const char *equals = strchr(change, '='), *dot, *limit, *value, *end;
     char setting[64] = "capacity";
     char *changed = NULL;
+    bool is_whole;
     size_t room;
 
     dot = equals ? memchr(change, '.', (size_t)(equals - change)) : NULL;
-    if (!equals || equals == change || dot == change || equals[1] == '\0' ||
-        (dot && dot + 1 == equals)) {
+    is_whole = equals && equals != change && equals[1] != '\0';
+    if (!is_whole || (dot && (dot == change || dot + 1 == equals))) {
         fprintf(stderr, "%s: `%s` is not LIMIT[.SETTING]=VALUE\n", title, change);
         return NULL;
     }

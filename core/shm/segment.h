@@ -160,6 +160,13 @@ enum {
 int segment_remove(const char *directory, const char *name, uint32_t flags,
                    segment_in_use_fn *in_use, struct weir_error *reterr);
 
+/* A definition, copied from a segment. */
+struct definition_copy {
+    uint32_t number; /* 0: the first */
+    uint64_t hash;   /* of its meaning */
+    char text[SEGMENT_DEFINITION_MAX];
+};
+
 /* State of a segment, read without mapping it. */
 enum segment_state {
     SEGMENT_USABLE = 0,

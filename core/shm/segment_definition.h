@@ -12,13 +12,6 @@
 
 #include "shm/segment.h"
 
-/* A definition, copied from a segment. */
-struct definition_copy {
-    uint32_t number; /* 0: the first */
-    uint64_t hash;   /* of its meaning */
-    char text[SEGMENT_DEFINITION_MAX];
-};
-
 /* Reads the later definition `number`, any number. Returns 0; -EUCLEAN (there is none, or it is not
  * whole); or an error of the system. */
 int segment_definition_read(int fd, const struct segment_layout *layout, uint64_t number,

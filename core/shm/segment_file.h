@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "shm/segment.h"
-#include "shm/segment_definition.h"
 
 /* A segment's file: its place, a copy of its beginning, and the reason why it cannot be used, which
  * each function fills that returns a negative errno. */

@@ -8,6 +8,7 @@
 #include "shm/acq_record.h"
 #include "shm/definition_diff.h"
 #include "shm/key_table.h"
+#include "shm/segment_definition.h"
 #include "shm/segment_file.h"
 #include <errno.h>
 #include <stddef.h>
@@ -29,7 +30,6 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct segment_header, peers_high),
         offsetof(struct segment_header, probed_ns),
         offsetof(struct segment_header, full_ns),
-        offsetof(struct segment_header, definition),
         offsetof(struct segment_header, head),
         offsetof(struct segment_header, announce_slots),
         offsetof(struct announce_slots, slots),
@@ -37,11 +37,6 @@ static uint64_t segment_abi_hash(void)
         sizeof(struct peer_slot),
         offsetof(struct peer_slot, predecessor),
         offsetof(struct peer_slot, doorbells),
-        sizeof(struct segment_definition),
-        offsetof(struct segment_definition, hash),
-        offsetof(struct segment_definition, checksum),
-        SEGMENT_DEFINITIONS_MAX,
-        SEGMENT_DEFINITION_BLOCKS,
         sizeof(struct segment_thread),
         offsetof(struct segment_thread, peer_key),
         sizeof(struct segment_keyed),

@@ -2,7 +2,7 @@
 /*
  * A shared set gets another definition again and again, while four processes and their threads use
  * it without a pause: more units and fewer of a resource, another capacity of a rate, and invalid
- * ones in between. A ledger outside of the set logs what is held and what was granted.
+ * ones in between. A log outside of the set says what is held and what was granted.
  *
  *   - What is held never exceeds the capacity, from when no more than that is held.
  *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
@@ -199,7 +199,7 @@ static weir *begin(weir_pool **ret)
     return w;
 }
 
-/* Checks what is left once nobody uses the set: all of it, and nothing twice. */
+/* Checks what is left once no process uses the set: all of it, and nothing twice. */
 static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsigned kills)
 {
     weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
@@ -299,7 +299,7 @@ static void test_kills(uint64_t rounds)
             continue;
         kill(workers[i], SIGKILL);
         require(waitpid(workers[i], NULL, 0) == workers[i]);
-        /* What it held is in the ledger for ever. */
+        /* What it held stays counted outside of the set. */
         atomic_fetch_sub(&ledger->held, SLOTS_MAX);
         kills++;
         workers[i] = start_worker();
