@@ -174,7 +174,7 @@ static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set, uint
     uint32_t number;
 
     WEIR_INVARIANT(set->head_unit);
-    if (set_is_shared(set) && !set->is_keyed && head <= UINT32_MAX && head != set->head_unit &&
+    if (set_is_shared(set) && !set->is_keyed && head <= UINT32_MAX &&
         segment_definition_of_unit(set->participant->segment, (uint32_t)head, &number))
         version_help(set->region, (uint32_t)head);
     version_help(set->region, set->head_unit);
