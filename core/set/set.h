@@ -45,6 +45,7 @@ struct weir_set {
     bool while_used : 1;          /* lifetime: users */
     bool is_keyed : 1;            /* a template, which changes no state (keyed.h) */
     bool is_configured : 1;       /* defined by a configuration, and not by the program */
+    bool is_later : 1;            /* shared, with a definition that came later than its segment */
     bool is_by_name : 1;          /* empty: there was no configuration when it was opened */
     bool is_robust : 1;   /* its operations survive the death of another process at any step */
     unsigned backend : 2; /* enum backend */
@@ -278,7 +279,7 @@ static inline bool set_is_foreign(const weir_set *set, const struct acq_record *
 /* Returns whether a record may ask for more than this definition ever grants. */
 static inline bool set_may_be_impossible(const weir_set *set, const struct acq_record *r)
 {
-    return set_is_shared(set) || set_is_foreign(set, r);
+    return set->is_later || set_is_foreign(set, r);
 }
 
 /* Frees a record without changing the set: a decision without a grant, or a grant that leaves

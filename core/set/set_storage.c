@@ -71,7 +71,8 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     set->announce_slots = &segment_header(set->participant->segment)->announce_slots;
     if (set->w->clock.tsc)
         clock_tsc_disable(set->w->clock.tsc, TSC_SHARED);
-    if (set->participant->segment->definition && set_storage_raise_held(set) < 0)
+    set->is_later = set->participant->segment->definition != 0;
+    if (set->is_later && set_storage_raise_held(set) < 0)
         return error_set(reterr, -ENOMEM, "out of memory");
     return 0;
 }
@@ -92,6 +93,7 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
         number >= segment->layout.definitions_n)
         return error_set(reterr, -ENOSPC, "its segment has no room for another definition");
+    set->is_later = true;
     set->participant = before->participant;
     set->region = before->region;
     set->head_unit = segment_definition_unit(segment, number + 1);
