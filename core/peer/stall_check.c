@@ -118,6 +118,8 @@ uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set)
         return WEIR_FOREVER;
     if (set_end_overdue_waits(ctx, set, waitq_length(&txn.version), txn.now_ns))
         txn_begin(&txn, ctx, set);
+    if (version_flags(&txn.version) & CONTENT_MOVED) /* its waiters are those of another set */
+        return txn.now_ns + STALL_CHECK_NS;
     return stall_check_foresee(&txn);
 }
 

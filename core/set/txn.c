@@ -178,6 +178,13 @@ bool txn_is_current(const struct txn *txn)
     return version_is_current(txn->set->region, txn->set->head_unit, &txn->version);
 }
 
+/* Returns whether the records of the wait queue are as this version says: of a set that has moved
+ * they change with its successor. */
+static bool txn_is_queue_current(const struct txn *txn)
+{
+    return txn_is_current(txn) && !(version_flags(&txn->version) & CONTENT_MOVED);
+}
+
 bool txn_has_waiter(const struct txn *txn, uint32_t record)
 {
     const weir_set *set = txn->set;
@@ -185,7 +192,7 @@ bool txn_has_waiter(const struct txn *txn, uint32_t record)
 
     if (is_inflated && (!set_is_shared(set) || waitq_contains(set->region, &txn->version, record)))
         return true;
-    if (set_is_shared(set) && txn_is_current(txn))
+    if (set_is_shared(set) && txn_is_queue_current(txn))
         participant_mark_broken(set->participant);
     return false;
 }
@@ -278,7 +285,7 @@ static bool txn_is_waiting(const struct txn *txn, uint32_t record)
         return true;
     if (record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
         return !txn->set->reorders || txn_has_waiter(txn, record);
-    if (txn_is_current(txn))
+    if (txn_is_queue_current(txn))
         participant_mark_broken(txn->set->participant);
     return false;
 }
