@@ -59,6 +59,19 @@ static int show_changes(void *userdata, const struct weir_redefinition *redefini
     return 0;
 }
 
+/* Reports a result that is not fine. Returns whether it is. */
+static bool report(const char *title, const char *name, int result, const struct weir_error *error)
+{
+    if (result >= 0)
+        return true;
+    if (error->line != 0)
+        source_complain(title, error);
+    else
+        fprintf(stderr, "%s: set `%s`: %s\n", title, name,
+                error->message[0] != '\0' ? error->message : strerror(-result));
+    return false;
+}
+
 /* Checks or changes a set. `may_lack`: without a segment nothing is to be done. Returns false if it
  * cannot, which is reported. */
 static bool redefine(const char *title, const struct weir_options *options, const char *name,
@@ -68,15 +81,7 @@ static bool redefine(const char *title, const struct weir_options *options, cons
     int r = weir_segment_redefine(options, name, check ? WEIR_REDEFINE_CHECK : 0,
                                   check ? show_changes : NULL, NULL, &error);
 
-    if (r >= 0 || (r == -ENOENT && may_lack))
-        return true;
-    error.code = r;
-    if (error.line == 0)
-        fprintf(stderr, "%s: set `%s`: %s\n", title, name,
-                error.message[0] != '\0' ? error.message : strerror(-r));
-    else
-        source_complain(title, &error);
-    return false;
+    return (r == -ENOENT && may_lack) || report(title, name, r, &error);
 }
 
 /* ---- weir apply ---- */
@@ -202,18 +207,29 @@ static const char *scalar_end(const char *at)
     return at + (*at == '"');
 }
 
+/* A part of a text. */
+struct span {
+    const char *at;
+    size_t n;
+};
+
+static bool span_is(struct span a, const char *at, size_t n)
+{
+    return a.n == n && memcmp(a.at, at, n) == 0;
+}
+
 /* Finds the value of a field in a limit of a definition, which begins at `at`, behind its brace.
  * `*ret_end`: the end of the limit, or of the value. NULL: there is no such field. */
-static const char *find_field(const char *at, const char *name, const char **ret_end)
+static const char *find_field(const char *at, struct span name, const char **ret_end)
 {
     while (*at != '\0' && *at != '}') {
-        const char *key = at, *value;
-        size_t length = (size_t)(scalar_end(at) - at);
+        const char *key_end = scalar_end(at), *value = key_end + strspn(key_end, ": ");
 
-        value = key + length + strspn(key + length, ": ");
         *ret_end = scalar_end(value);
-        if (length == strlen(name) && memcmp(key, name, length) == 0)
+        if (span_is(name, at, (size_t)(key_end - at)))
             return value;
+        if (*ret_end == at)
+            break; /* not a definition */
         at = *ret_end + strspn(*ret_end, ", ");
     }
     *ret_end = at;
@@ -221,66 +237,90 @@ static const char *find_field(const char *at, const char *name, const char **ret
 }
 
 /* Finds the limit with a key. Returns where its fields begin, or NULL. */
-static const char *find_limit(const char *definition, const char *key, size_t length)
+static const char *find_limit(const char *definition, struct span key)
 {
     const char *at = strstr(definition, "limits: [");
 
     for (at = at ? at + strlen("limits: [") : NULL; at && *at == '{';) {
-        const char *end, *value = find_field(at + 1, "key", &end);
+        const char *end, *value = find_field(at + 1, (struct span){"key", 3}, &end);
         bool is_quoted = value && *value == '"';
 
-        if (value && (size_t)(end - value) == length + 2 * is_quoted &&
-            memcmp(value + is_quoted, key, length) == 0)
+        if (value && (size_t)(end - value) >= 2 * (size_t)is_quoted &&
+            span_is(key, value + is_quoted, (size_t)(end - value) - 2 * (size_t)is_quoted))
             return at + 1;
-        find_field(at + 1, "", &end);
+        find_field(at + 1, (struct span){"", 0}, &end);
         at = *end == '}' ? end + 1 + strspn(end + 1, ", ") : NULL;
     }
     return NULL;
 }
 
+/* Finds what a change is of: LIMIT, or else, as keys have dots as well, LIMIT.SETTING. Returns
+ * where the fields of the limit begin, or NULL. */
+static const char *find_target(const char *definition, struct span target, struct span *ret_setting)
+{
+    const char *limit = find_limit(definition, target);
+    const char *dot = memrchr(target.at, '.', target.n);
+
+    *ret_setting = (struct span){"capacity", strlen("capacity")};
+    if (limit || !dot)
+        return limit;
+    *ret_setting = (struct span){dot + 1, target.n - (size_t)(dot + 1 - target.at)};
+    return find_limit(definition, (struct span){target.at, (size_t)(dot - target.at)});
+}
+
+/* Returns the definition with another value of a setting; NULL: out of memory. */
+static char *put_setting(const char *definition, const char *limit, struct span setting,
+                         const char *new_value)
+{
+    const size_t room = strlen(definition) + setting.n + strlen(new_value) + strlen(", : ") + 1;
+    const char *end, *value = find_field(limit, setting, &end);
+    char *changed = malloc(room);
+
+    if (changed && value)
+        snprintf(changed, room, "%.*s%s%s", (int)(value - definition), definition, new_value, end);
+    else if (changed)
+        snprintf(changed, room, "%.*s, %.*s: %s%s", (int)(end - definition), definition,
+                 (int)setting.n, setting.at, new_value, end);
+    return changed;
+}
+
 /* Returns a definition with one setting changed, as LIMIT[.SETTING]=VALUE says; NULL, reported. */
 static char *change_setting(const char *title, const char *definition, const char *change)
 {
-    const char *equals = strchr(change, '='), *dot, *limit, *value, *end;
-    char setting[64] = "capacity";
-    char *changed = NULL;
-    bool is_whole;
-    size_t room;
+    const char *equals = strrchr(change, '='), *limit;
+    struct span setting;
+    char *changed;
 
-    dot = equals ? memchr(change, '.', (size_t)(equals - change)) : NULL;
-    is_whole = equals && equals != change && equals[1] != '\0';
-    if (!is_whole || (dot && (dot == change || dot + 1 == equals))) {
+    if (!equals || equals == change || equals[1] == '\0') {
         fprintf(stderr, "%s: `%s` is not LIMIT[.SETTING]=VALUE\n", title, change);
         return NULL;
     }
-    if (equals[1 + strcspn(equals + 1, "\",{}[]:\n")] != '\0') {
+    if (equals[1 + strcspn(equals + 1, "\",{}[]:#\n")] != '\0') {
         fprintf(stderr, "%s: `%s`: a value is a number, a duration or a word\n", title, change);
         return NULL;
     }
-    if (dot)
-        snprintf(setting, sizeof(setting), "%.*s", (int)(equals - dot - 1), dot + 1);
-    limit = find_limit(definition, change, (size_t)((dot ? dot : equals) - change));
+    limit = find_target(definition, (struct span){change, (size_t)(equals - change)}, &setting);
     if (!limit) {
-        fprintf(stderr, "%s: the set has no limit `%.*s`\n", title,
-                (int)((dot ? dot : equals) - change), change);
+        fprintf(stderr, "%s: the set has no limit for `%.*s`\n", title, (int)(equals - change),
+                change);
         return NULL;
     }
-    room = strlen(definition) + strlen(setting) + strlen(equals) + 8;
-    changed = malloc(room);
-    value = find_field(limit, setting, &end);
-    if (changed && value)
-        snprintf(changed, room, "%.*s%s%s", (int)(value - definition), definition, equals + 1, end);
-    else if (changed)
-        snprintf(changed, room, "%.*s, %s: %s%s", (int)(end - definition), definition, setting,
-                 equals + 1, end);
-    else
+    if (strspn(setting.at, "abcdefghijklmnopqrstuvwxyz0123456789_") < setting.n || !setting.n) {
+        fprintf(stderr, "%s: `%s`: `%.*s` is not the name of a setting\n", title, change,
+                (int)setting.n, setting.at);
+        return NULL;
+    }
+    changed = put_setting(definition, limit, setting, equals + 1);
+    if (!changed)
         fprintf(stderr, "%s: out of memory\n", title);
     return changed;
 }
 
 struct wanted {
     const char *name;
-    char *definition, *directory; /* owned; NULL: not found */
+    char *before, *directory; /* as they are found; owned; NULL: not found */
+    char *after;              /* owned */
+    bool is_dry, is_outdated; /* the second: another process has changed the definition meanwhile */
 };
 
 static int find_wanted(void *userdata, const struct weir_segment *segment)
@@ -289,42 +329,78 @@ static int find_wanted(void *userdata, const struct weir_segment *segment)
 
     if (segment->refusal || strcmp(segment->name, wanted->name) != 0)
         return 0;
-    wanted->definition = segment->definition ? strdup(segment->definition) : NULL;
+    wanted->before = segment->definition ? strdup(segment->definition) : NULL;
     wanted->directory =
         strndup(segment->path, (size_t)(strrchr(segment->path, '/') - segment->path));
     return 1;
 }
 
-static int set_settings(const char *title, const struct source *source, const char *name,
-                        char **changes, int n, bool is_dry)
+/* Puts the settings into the definition. Returns false if it cannot, which is reported. */
+static bool put_settings(const char *title, struct wanted *wanted, char **changes, int n)
+{
+    wanted->after = wanted->before ? strdup(wanted->before) : NULL;
+    if (!wanted->before)
+        fprintf(stderr, "%s: there is no shared set `%s` that can be used\n", title, wanted->name);
+    for (int i = 0; i < n && wanted->after; i++) {
+        char *changed = change_setting(title, wanted->after, changes[i]);
+
+        free(wanted->after);
+        wanted->after = changed;
+    }
+    return wanted->after != NULL;
+}
+
+/* A change that another process has made since the definition was read is not undone. */
+static int show_settings(void *userdata, const struct weir_redefinition *redefinition)
+{
+    struct wanted *wanted = userdata;
+
+    wanted->is_outdated = strcmp(redefinition->before, wanted->before) != 0;
+    return wanted->is_outdated || show_changes(NULL, redefinition);
+}
+
+static int set_settings_once(const char *title, const struct source *source, struct wanted *wanted,
+                             char **changes, int n)
 {
     struct weir_options options = source_options(source);
-    struct wanted wanted = {.name = name};
     struct weir_error error = {0};
-    int ending = ENDING_COMPLAINTS;
+    int ending = ENDING_COMPLAINTS, r;
 
-    if (weir_segments(&options, find_wanted, &wanted, &error) < 0) {
+    if (weir_segments(&options, find_wanted, wanted, &error) < 0) {
         source_complain(title, &error);
         return ENDING_SYSTEM;
     }
-    if (!wanted.definition)
-        fprintf(stderr, "%s: there is no shared set `%s` that can be used\n", title, name);
-    for (int i = 0; i < n && wanted.definition; i++) {
-        char *changed = change_setting(title, wanted.definition, changes[i]);
-
-        free(wanted.definition);
-        wanted.definition = changed;
-    }
-    if (wanted.definition) {
+    if (put_settings(title, wanted, changes, n)) {
         options.file = NULL;
-        options.text = wanted.definition;
+        options.text = wanted->after;
         options.text_name = "the new definition";
-        options.process_dir = wanted.directory;
-        ending = apply_names(title, &options, &name, 1, is_dry, false);
+        options.process_dir = wanted->directory;
+        r = weir_segment_redefine(&options, wanted->name, wanted->is_dry ? WEIR_REDEFINE_CHECK : 0,
+                                  show_settings, wanted, &error);
+        if (wanted->is_outdated || report(title, wanted->name, r, &error))
+            ending = ENDING_FINE;
     }
-    free(wanted.definition);
-    free(wanted.directory);
+    free(wanted->before);
+    free(wanted->after);
+    free(wanted->directory);
     return ending;
+}
+
+static int set_settings(const char *title, const struct source *source, const char *name,
+                        char **changes, int n, bool is_dry)
+{
+    enum { TRIES = 100 };
+    struct wanted wanted;
+    int ending = ENDING_COMPLAINTS;
+
+    for (int i = 0; i < TRIES; i++) {
+        wanted = (struct wanted){.name = name, .is_dry = is_dry};
+        ending = set_settings_once(title, source, &wanted, changes, n);
+        if (!wanted.is_outdated)
+            return ending;
+    }
+    fprintf(stderr, "%s: other processes keep changing set `%s`\n", title, name);
+    return ENDING_COMPLAINTS;
 }
 
 int run_set(int argc, char **argv)

@@ -30,6 +30,8 @@ static const char *redefine_limit_obstacle(const struct limit *from, const struc
         return "a state of another size";
     if (from->lease != to->lease)
         return "another lease";
+    if (from->shadow != to->shadow)
+        return "another `shadow` or `enforce`"; /* a record does not say which one granted it */
     if (to->algorithm && !to->algorithm->reconfigure && !limit_is_same(from, to))
         return "other settings, and its algorithm cannot take its state over";
     return NULL;
@@ -51,6 +53,8 @@ static int redefine_check(const weir_set *before, const struct set_plan *plan,
         why = "its times are by the other clock";
     else if (plan->limits_n != before->limits.n)
         why = "limits would come or go";
+    else if (reload_changes_classes(before, plan))
+        why = "its classes of requests would have other names, or be others";
     for (uint32_t i = 0; !why && i < plan->limits_n; i++) {
         const struct limit *limit = &before->limits.items[i];
         const char *what = redefine_limit_obstacle(limit, &plan->limits[i]);
@@ -181,30 +185,36 @@ static int follow_locked(weir_set *set, struct definition_copy *copy, struct wei
         return error_set(reterr, r, "its definition cannot be read: %s", strerrordesc_np(-r));
     r = follow_make(set, copy, &after, reterr);
     if (r == 0)
-        atomic_store_explicit(&set->successor, after, memory_order_seq_cst);
+        set_succeed(set, after);
     return r;
 }
 
-int set_follow(weir_set *set)
+/* Returns whether an error says nothing about the definition. */
+static bool follow_may_succeed_later(int r)
+{
+    return r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO;
+}
+
+int set_follow(weir_set *set, bool must)
 {
     struct definition_copy *copy = os_alloc(1, sizeof(*copy));
     struct weir_error error = {0};
-    int r;
+    int r = -ENOMEM;
 
     WEIR_INVARIANT(set_is_shared(set) && !set->is_keyed);
-    if (!copy)
-        return -ENOMEM;
-    pthread_mutex_lock(&set->w->lock);
-    r = follow_locked(set, copy, &error);
-    pthread_mutex_unlock(&set->w->lock);
+    if (copy) {
+        pthread_mutex_lock(&set->w->lock);
+        r = follow_locked(set, copy, &error);
+        pthread_mutex_unlock(&set->w->lock);
+    }
     os_free(copy);
-    if (r == 0 || r == -ENOMEM)
+    if (r == 0 || (!must && follow_may_succeed_later(r)))
         return r;
     if (!atomic_exchange_explicit(&set->participant->broken_reported, true, memory_order_seq_cst))
         log_write(&set->w->log, WEIR_LOG_ERROR,
                   "set `%s`: its definition was changed, and this process cannot follow: %s; it "
                   "grants nothing here any more",
-                  set_own_name(set), error.message);
+                  set_own_name(set), error.message[0] ? error.message : strerrordesc_np(-r));
     participant_mark_broken(set->participant);
     return -EUCLEAN;
 }
@@ -274,7 +284,7 @@ static int redefine_open(struct redefinition *redefinition)
     options.process_dir = redefinition->directory;
     r = weir_open(&redefinition->w, &options, redefinition->reterr);
     if (r < 0)
-        return r;
+        return r == -EEXIST ? -ESTALE : r; /* it was changed meanwhile */
     for (uint32_t i = 0; i < atomic_load_explicit(&redefinition->w->sets_n, memory_order_seq_cst);
          i++) {
         weir_set *set = instance_set(redefinition->w, i);
@@ -285,6 +295,27 @@ static int redefine_open(struct redefinition *redefinition)
     return redefinition->set ? 0
                              : error_set(redefinition->reterr, -EUCLEAN,
                                          "the segment's definition is of another set");
+}
+
+/* Completes what another process has begun: it may have been killed after the set had moved, and
+ * before the next definition had the state. Returns 0, -ESTALE (there is a newer definition), or
+ * an error of set_catch_up(). */
+static int redefine_complete(const struct redefinition *redefinition)
+{
+    struct thread_ctx *ctx;
+    int r = set_catch_up(redefinition->set, false);
+
+    if (r < 0)
+        return error_set(redefinition->reterr, r,
+                         "set `%s` has got a definition that this process "
+                         "cannot follow: %s",
+                         error_text(redefinition->name).text, strerrordesc_np(-r));
+    if (!set_successor(redefinition->set))
+        return 0;
+    ctx = thread_ctx_lock_spare(redefinition->set);
+    set_grant_waiters(ctx, set_newest(redefinition->set));
+    thread_ctx_return_slow(ctx);
+    return -ESTALE;
 }
 
 static void redefine_close(struct redefinition *redefinition)
@@ -320,10 +351,14 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
 {
     weir_set *before = redefinition->set, *after = NULL;
     struct thread_ctx *ctx;
-    int r;
+    int r = redefine_complete(redefinition);
 
-    if (set_catch_up(before) < 0 || set_successor(before))
-        return -ESTALE;
+    if (r < 0)
+        return r;
+    if (strlen(fingerprint->definition) >= SEGMENT_DEFINITION_MAX)
+        return error_set(redefinition->reterr, -ENOSPC,
+                         "the definition of set `%s` is longer than its segment has room for",
+                         error_text(redefinition->name).text);
     ctx = thread_ctx_lock_spare(before);
     pthread_mutex_lock(&before->w->lock);
     r = redefine_make(before, plan, &after, redefinition->reterr);
@@ -411,6 +446,8 @@ int weir_segment_redefine(const struct weir_options *options, const char *name, 
         return error_set(reterr, -EINVAL, "an argument is wrong: options, name or flags");
     for (int i = 0; i < TRIES && r == -ESTALE; i++) {
         r = redefine_open(&redefinition);
+        if (r == 0)
+            r = redefine_complete(&redefinition);
         if (r == 0)
             r = redefine_run(&redefinition);
         redefine_close(&redefinition);

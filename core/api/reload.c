@@ -122,8 +122,8 @@ static bool reload_changes_clock(const weir_set *set, const struct set_plan *pla
     return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
 }
 
-/* Returns whether waiters would be of other classes. Weights and ageing may change. */
-static bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
+/* Weights and ageing may change. */
+bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
 {
     const struct wait_classes *a = set->classes, *b = plan->classes;
 

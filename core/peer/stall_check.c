@@ -22,8 +22,9 @@ static bool stall_check_is_never_ready(const struct txn *txn, uint32_t record)
 }
 
 /* Returns true if the waiter is queued, or decided already; marks the set broken if it, or the next
- * one, can never be granted: in a set that is fair per limit others may be next for ever. Once
- * decided, the record may wait again, for another key of a keyed set. */
+ * one, can never be granted: in a set that is fair per limit others may be next for ever. By a
+ * later definition that may be so; then their waits end. Once decided, the record may wait again,
+ * for another key of a keyed set. */
 static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
                                       uint64_t next_ready)
 {
@@ -31,7 +32,7 @@ static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, ui
 
     if (set_record_word(txn->set, record) != word)
         return true;
-    if (is_stuck && txn_is_current(txn))
+    if (is_stuck && !txn->set->is_later && txn_is_queue_current(txn))
         participant_mark_broken(txn->set->participant);
     return txn_has_waiter(txn, record);
 }
@@ -44,8 +45,9 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 
     WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
+    set = set_current(set);
     txn_begin(&txn, ctx, set);
-    if (set_is_broken(set))
+    if (set_is_broken(set) || version_flags(&txn.version) & CONTENT_MOVED)
         return;
     next = txn_next(&txn, &ready);
     if (!stall_check_wait_is_sound(&txn, record, word, ready) || !next)

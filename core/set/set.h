@@ -220,12 +220,15 @@ static inline bool set_is_removed(const weir_set *set)
  * shared set as far as this process knows. */
 weir_set *set_newest(const weir_set *set);
 
-/* Makes the successors of a shared set that has moved, as its segment defines them, until there is
- * one that has not. Returns 0; -ENOMEM; or -EUCLEAN, after the set was marked broken. The lock of
- * the instance is not held. */
-int set_catch_up(const weir_set *set);
+/* Makes `after` the successor of a shared set. The lock of the instance is held. */
+void set_succeed(weir_set *before, weir_set *after);
 
-/* Returns the newest set after it was caught up with. If that cannot be, it is broken. */
+/* Makes the successors of a shared set that has moved, as its segment defines them, until there is
+ * one that has not. Returns 0; -EUCLEAN, after the set was marked broken; or -ENOMEM or another
+ * error of the system, which is -EUCLEAN too with `must`. The lock of the instance is not held. */
+int set_catch_up(const weir_set *set, bool must);
+
+/* Returns the newest set after it was caught up with, as far as that is possible now. */
 weir_set *set_current(const weir_set *set);
 
 /* Returns the flags of the first content of a successor. Fills in the words before the states, and

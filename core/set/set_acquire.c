@@ -270,7 +270,7 @@ static int set_acquire_check_circle(struct txn *txn, const uint64_t *amounts, st
 /* Returns why a set grants nothing, once its successor is known. */
 static int set_acquire_closed(weir_set *set)
 {
-    int r = set_is_shared(set) ? set_catch_up(set) : 0;
+    int r = set_is_shared(set) ? set_catch_up(set, false) : 0;
 
     if (r < 0)
         return r;

@@ -10,6 +10,7 @@
 #include "set/shadow.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
+#include "shm/nameless.h"
 #include "shm/participant.h"
 #include "shm/segment_definition.h"
 #include <errno.h>
@@ -49,9 +50,12 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set) || version_flags(&txn.version) & (flag | CONTENT_MOVED))
             return;
+        if (!version_is_inflated(&txn.version) &&
+            !inline_word_is_valid(set, txn.version.state_word))
+            return;
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
-        WEIR_INVARIANT(version_is_inflated(&txn.version) ||
+        WEIR_INVARIANT(set->is_robust || version_is_inflated(&txn.version) ||
                        version_reserve_block(set->region, set->head_unit) != 0);
         forecast_invalidate(&txn);
         version_set_flags(&txn.version, version_flags(&txn.version) | flag);
@@ -200,25 +204,23 @@ static bool set_is_moved(const weir_set *set)
            content_flags_in(count) & CONTENT_MOVED;
 }
 
-int set_catch_up(const weir_set *set)
+int set_catch_up(const weir_set *set, bool must)
 {
     weir_set *newest = set_newest(set);
     int r = 0;
 
     WEIR_INVARIANT(set_is_shared(set));
+    if (set->is_keyed || set_is_key_set(set) || instance_is_forked(set->w))
+        return 0;
     for (; r == 0 && !set_is_broken(newest) && set_is_moved(newest); newest = set_newest(newest))
-        r = set_follow(newest);
+        r = set_follow(newest, must);
     return set_is_broken(newest) ? -EUCLEAN : r;
 }
 
-/* A set that cannot be caught up with is as one that is damaged: what is asked of it cannot fail,
- * and the old definition must decide nothing any more. */
 weir_set *set_current(const weir_set *set)
 {
-    bool may_move = set_is_shared(set) && !set->is_keyed && !set_is_key_set(set);
-
-    if (may_move && !instance_is_forked(set->w) && set_catch_up(set) < 0)
-        participant_mark_broken(set->participant);
+    if (set_is_shared(set))
+        (void)set_catch_up(set, false);
     return set_newest(set);
 }
 
@@ -234,8 +236,8 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
         return -EUCLEAN;
     if (set_is_broken(before))
         return -EUCLEAN;
-    if (set_is_moved(before))
-        return -ESTALE;
+    if (set_is_moved(before) || nameless_segment_is(segment))
+        return -ESTALE; /* there is a newer definition, or a newer segment */
     memset(content, 0, n * sizeof(*content));
     set_fill_unopened(after, content);
     r = segment_definition_write(segment, number, text, hash, content, n);
@@ -257,16 +259,33 @@ int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, cons
     r = set_redefine_locked(ctx, before, after, text, hash);
     os_file_unlock(segment->fd);
     if (r == 0)
-        atomic_store_explicit(&before->successor, after, memory_order_seq_cst);
+        set_succeed(before, after);
     return r;
 }
 
 /* ---- what is asked of a set that has moved ---- */
 
+/* Returns the newest set for what cannot fail. If that is not known, the set is broken: the old
+ * definition must decide nothing any more. */
+static weir_set *moved_must_follow(const weir_set *set)
+{
+    if (set_is_shared(set))
+        (void)set_catch_up(set, true);
+    return set_newest(set);
+}
+
+/* Returns the newest set, or NULL: it is not known yet, and this call does without it. */
+static weir_set *moved_follow(const weir_set *set)
+{
+    weir_set *newest = set_current(set);
+
+    return newest == set ? NULL : newest;
+}
+
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    weir_set *newest = set_current(set);
+    weir_set *newest = moved_must_follow(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
     struct release_args args = *rel->args;
@@ -304,7 +323,7 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                        enum record_state state)
 {
-    weir_set *newest = set_current(set);
+    weir_set *newest = moved_must_follow(set);
     struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
     bool is_done = set_cancel_wait(own, newest, record, expected, state);
 
@@ -312,21 +331,29 @@ bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
     return is_done;
 }
 
+/* A process that cannot follow leaves the waiters to others, and to its next stall check. */
 void moved_grant_waiters(struct thread_ctx *ctx, weir_set *set)
 {
-    weir_set *newest = set_current(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    weir_set *newest = moved_follow(set);
+    struct thread_ctx *own;
 
+    if (!newest)
+        return;
+    own = moved_borrow_ctx(ctx, newest);
     set_grant_waiters(own, newest);
     moved_return_ctx(ctx, own);
 }
 
 uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 {
-    weir_set *newest = set_current(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t until = set_poll_head(own, newest, record);
+    weir_set *newest = moved_follow(set);
+    struct thread_ctx *own;
+    uint64_t until;
 
+    if (!newest)
+        return WEIR_FOREVER;
+    own = moved_borrow_ctx(ctx, newest);
+    until = set_poll_head(own, newest, record);
     moved_return_ctx(ctx, own);
     return until;
 }
@@ -334,10 +361,16 @@ uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                     enum forecast_walk walk, struct decision *ret)
 {
-    weir_set *newest = set_current(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t translated[WEIR_LIMITS_MAX];
+    weir_set *newest = moved_follow(set);
+    uint64_t translated[WEIR_LIMITS_MAX], now_ns;
+    struct thread_ctx *own;
 
+    if (!newest) { /* a lower bound */
+        now_ns = clock_now_ns(&set->w->clock);
+        *ret = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+        return;
+    }
+    own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, newcomer->amounts, set->limits.n * sizeof(*translated));
     if (!set_is_shared(set))
         successor_translate(newest, set, UINT32_MAX, translated);
@@ -350,10 +383,16 @@ void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer
 void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                 struct set_look *ret)
 {
-    weir_set *newest = set_current(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t translated[WEIR_LIMITS_MAX];
+    weir_set *newest = moved_follow(set);
+    uint64_t translated[WEIR_LIMITS_MAX], now_ns;
+    struct thread_ctx *own;
 
+    if (!newest) { /* as if it was empty */
+        now_ns = clock_now_ns(&set->w->clock);
+        *ret = (struct set_look){.now_ns = now_ns, .ready_ns = now_ns};
+        return;
+    }
+    own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
     if (!set_is_shared(set))
         successor_translate(newest, set, UINT32_MAX, translated);

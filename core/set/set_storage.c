@@ -99,8 +99,7 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     set->head_unit = segment_definition_unit(segment, number + 1);
     set->deflated_ns = before->deflated_ns;
     set->announce_slots = before->announce_slots;
-    set->origin->unopened_word =
-        INFLATED_BIT | block_ref_make(segment_definition_slot(segment, number + 1), 1);
+    set->origin->unopened_word = segment_definition_unopened(&segment->layout, number + 1);
     return 0;
 }
 

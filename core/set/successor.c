@@ -71,11 +71,22 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
 
 weir_set *set_newest(const weir_set *set)
 {
-    weir_set *next;
+    weir_set *next = set_successor(set);
 
-    while ((next = set_successor(set)) && next != set)
+    if (next && next != set && set_is_shared(set))
+        return atomic_load_explicit(&set->participant->newest, memory_order_acquire);
+    while (next && next != set) {
         set = next;
+        next = set_successor(set);
+    }
     return (weir_set *)(uintptr_t)set;
+}
+
+void set_succeed(weir_set *before, weir_set *after)
+{
+    WEIR_INVARIANT(set_is_shared(before) && !set_successor(before));
+    atomic_store_explicit(&before->participant->newest, after, memory_order_seq_cst);
+    atomic_store_explicit(&before->successor, after, memory_order_seq_cst);
 }
 
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,

@@ -178,9 +178,7 @@ bool txn_is_current(const struct txn *txn)
     return version_is_current(txn->set->region, txn->set->head_unit, &txn->version);
 }
 
-/* Returns whether the records of the wait queue are as this version says: of a set that has moved
- * they change with its successor. */
-static bool txn_is_queue_current(const struct txn *txn)
+bool txn_is_queue_current(const struct txn *txn)
 {
     return txn_is_current(txn) && !(version_flags(&txn->version) & CONTENT_MOVED);
 }

@@ -22,6 +22,7 @@ struct counters;
 struct segment;
 struct segment_shape;
 struct weir_error;
+struct weir_set;
 
 struct participant {
     const struct log_sink *log;
@@ -33,6 +34,8 @@ struct participant {
     uint64_t peer_id;             /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
     uint32_t peer_key; /* owner key that names the slot */
+    /* The last definition of the set that this process knows; NULL: the first one. */
+    _Atomic(struct weir_set *) newest;
 
     /* The next four: under the instance's lock. */
     uint32_t *free_records; /* of its runs, in no magazine */

@@ -43,7 +43,37 @@ int segment_definition_read(int fd, const struct segment_layout *layout, uint64_
     return definition.checksum == definition_checksum(ret->hash, ret->text) ? 0 : -EUCLEAN;
 }
 
-/* The block is that of this definition alone: its number is behind those of the threads. */
+/* The text changes only before the head has the state. So one that was read before, and is there
+ * after, is that of the head. */
+int segment_definition_read_opened(int fd, const struct segment_layout *layout, uint64_t number,
+                                   struct definition_copy *ret)
+{
+    uint64_t checksum = 0, word = 0;
+    size_t at;
+    int r = 0;
+
+    if (number == 0 || number > layout->definitions_n)
+        return 0;
+    at = segment_definition_at(layout, (uint32_t)number);
+    r = definition_pread(fd, at + offsetof(struct segment_definition, checksum), &checksum,
+                         sizeof(checksum));
+    if (r < 0 || !checksum) /* most often: a hole */
+        return r;
+    r = segment_definition_read(fd, layout, number, ret);
+    if (r < 0)
+        return r == -EUCLEAN ? 0 : r;
+    r = definition_pread(fd, at + offsetof(struct segment_definition, head.state_word), &word,
+                         sizeof(word));
+    if (r == 0)
+        r = definition_pread(fd, at + offsetof(struct segment_definition, checksum), &checksum,
+                             sizeof(checksum));
+    if (r < 0)
+        return r;
+    return checksum == definition_checksum(ret->hash, ret->text) &&
+           word != segment_definition_unopened(layout, (uint32_t)number);
+}
+
+/* The block is that of this definition alone. */
 int segment_definition_write(const struct segment *segment, uint32_t number, const char *text,
                              uint64_t hash, const uint64_t *content, uint32_t content_n)
 {
@@ -56,7 +86,7 @@ int segment_definition_write(const struct segment *segment, uint32_t number, con
     if (number > layout->definitions_n || length > SEGMENT_DEFINITION_MAX)
         return -ENOSPC;
     at = segment_definition_at(layout, number);
-    slot = segment_definition_slot(segment, number);
+    slot = segment_definition_slot(layout, number);
     WEIR_INVARIANT(segment_has_block(segment, slot));
     r = segment_fallocate(segment->fd, at, SEGMENT_PAGE + length);
     if (r == 0)
@@ -66,14 +96,16 @@ int segment_definition_write(const struct segment *segment, uint32_t number, con
         return r;
     SCHED_POINT();
     definition = (struct segment_definition *)(void *)(segment->base + at);
-    memcpy(segment->base + at + SEGMENT_PAGE, text, length);
-    definition->hash = hash;
-    definition->checksum = definition_checksum(hash, text);
-    SCHED_POINT();
     set_layout_init(
         &definition->head, layout->sizes.block_class, 0,
         (struct version_block *)(void *)(segment->base + (slot << layout->sizes.block_class)), slot,
         content, content_n);
+    SCHED_POINT();
+    memcpy(segment->base + at + SEGMENT_PAGE, text, length);
+    SCHED_POINT();
+    definition->hash = hash;
+    atomic_store_explicit(&definition->checksum, definition_checksum(hash, text),
+                          memory_order_release);
     SCHED_POINT();
     return 0;
 }

@@ -5,7 +5,12 @@
  *
  * A process that changes the definition holds the lock of the file, writes the next one, and then
  * commits the version that is MOVED. If it dies before, the next one writes that anew: no process
- * reads it. All others may come upon MOVED at any time, and read what follows.
+ * relies on it. All others may come upon MOVED at any time, and read what follows.
+ *
+ * A process that attaches needs the last definition that has the state. It begins to look at the
+ * one that the header names, which is that one or an earlier one: the process that opened the last
+ * one may have died before it said so. The head is written before the text. So if the text is whole
+ * the state word tells whether the head has the state, and if it has, the text is final.
  */
 #ifndef WEIR_CORE_SHM_SEGMENT_DEFINITION_H
 #define WEIR_CORE_SHM_SEGMENT_DEFINITION_H
@@ -16,6 +21,11 @@
  * whole); or an error of the system. */
 int segment_definition_read(int fd, const struct segment_layout *layout, uint64_t number,
                             struct definition_copy *ret);
+
+/* Reads the later definition `number`, any number, if its head has the state, or had it. Returns 1;
+ * 0 (there is none that has); or an error of the system. */
+int segment_definition_read_opened(int fd, const struct segment_layout *layout, uint64_t number,
+                                   struct definition_copy *ret);
 
 /* Writes the later definition `number`, with the first content of its head. The caller holds the
  * lock of the file, and no process has come upon that definition. Returns 0; -ENOSPC (also: the
@@ -37,10 +47,18 @@ static inline uint32_t segment_definition_unit(const struct segment *segment, ui
     return (uint32_t)(segment_definition_at(&segment->layout, number) / REGION_UNIT_SIZE);
 }
 
-/* Returns the slot of the first version block of a later definition. */
-static inline uint64_t segment_definition_slot(const struct segment *segment, uint32_t number)
+/* Returns the slot of the first version block of a later definition: behind those of the threads.
+ */
+static inline uint64_t segment_definition_slot(const struct segment_layout *layout, uint32_t number)
 {
-    return segment_block_slot(segment, segment->layout.sizes.threads_n + number);
+    return (layout->blocks_at >> layout->sizes.block_class) + layout->sizes.threads_n + number;
+}
+
+/* Returns the state word of the head of a later definition until that has the state. */
+static inline uint64_t segment_definition_unopened(const struct segment_layout *layout,
+                                                   uint32_t number)
+{
+    return INFLATED_BIT | block_ref_make(segment_definition_slot(layout, number), 1);
 }
 
 static inline struct set_head *segment_definition_head(const struct segment *segment,

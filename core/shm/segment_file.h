@@ -22,6 +22,7 @@ struct segment_file {
     struct segment_header header;
     char definition[SEGMENT_DEFINITION_MAX]; /* the first, NUL-terminated */
     struct definition_copy newest;           /* once segment_file_read_newest() has read it */
+    struct definition_copy next;             /* memory for that */
 };
 
 /* Fills the error and returns the code. Needs at least one argument after the format. */

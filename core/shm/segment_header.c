@@ -227,11 +227,12 @@ static int segment_error_differs(struct segment_file *file, const char *there, c
     size_t at = 0;
 
     if (diff.text[0] != '\0')
-        return error_set(&file->error, -EEXIST,
-                         "the segment has another definition of the set: %s; define it alike, or "
-                         "remove it with `weir rm` once it is not in use (segment `%s` in `%s`)",
-                         diff.text, error_text(file->segment->file_name).text,
-                         error_text(file->directory).text);
+        return error_set(
+            &file->error, -EEXIST,
+            "the segment has another definition of the set: %s; define it alike, "
+            "change it there with `weir apply`, or remove it with `weir rm` once it is "
+            "not in use (segment `%s` in `%s`)",
+            diff.text, error_text(file->segment->file_name).text, error_text(file->directory).text);
     while (there[at] != '\0' && there[at] == here[at])
         at++;
     return error_set(&file->error, -EEXIST,
@@ -292,23 +293,37 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
     return segment_check_layout(file, ret);
 }
 
-/* The first definition is in the identity, and has been checked with it. */
-int segment_file_read_newest(struct segment_file *file)
+/* Reads the definition that the header names. The first one is in the identity, and has been
+ * checked with it. */
+static int segment_read_named(struct segment_file *file, const struct segment_layout *layout)
 {
     uint64_t number = atomic_load_explicit(&file->header.definition, memory_order_seq_cst);
-    struct segment_layout layout;
-    int r;
 
-    if (number == 0) {
-        file->newest.number = 0;
-        file->newest.hash = file->header.identity.definition_hash;
-        memcpy(file->newest.text, file->definition, sizeof(file->newest.text));
-        return 0;
-    }
-    r = segment_file_read_layout(file, &layout);
+    if (number)
+        return segment_definition_read(file->segment->fd, layout, number, &file->newest);
+    file->newest.number = 0;
+    file->newest.hash = file->header.identity.definition_hash;
+    memcpy(file->newest.text, file->definition, sizeof(file->newest.text));
+    return 0;
+}
+
+/* Goes on from there to the last one that has the state. */
+int segment_file_read_newest(struct segment_file *file)
+{
+    struct segment_layout layout;
+    int r = segment_file_read_layout(file, &layout);
+
     if (r < 0)
         return r;
-    r = segment_definition_read(file->segment->fd, &layout, number, &file->newest);
+    r = segment_read_named(file, &layout);
+    if (r == 0)
+        r = segment_definition_read_opened(file->segment->fd, &layout,
+                                           file->newest.number + UINT64_C(1), &file->next);
+    while (r > 0) {
+        file->newest = file->next;
+        r = segment_definition_read_opened(file->segment->fd, &layout,
+                                           file->newest.number + UINT64_C(1), &file->next);
+    }
     if (r == -EUCLEAN)
         return segment_error_damaged(file, "its newest definition is not whole");
     return r < 0 ? segment_error(file, r, "cannot be read: %s", strerrordesc_np(-r)) : 0;

@@ -73,7 +73,7 @@ struct segment_header {
     _Atomic uint64_t peers_high, threads_high, runs_high;
     _Atomic uint64_t probed_ns;  /* when a process last probed all that it does not watch */
     _Atomic uint64_t full_ns;    /* when a process last found all slots in use by living ones */
-    _Atomic uint64_t definition; /* number of the newest one that has the state; 0: the first */
+    _Atomic uint64_t definition; /* number of one that has the state, or had it; 0: the first */
 
     _Alignas(64) struct set_head head;
     _Alignas(64) _Atomic uint64_t deflated_ns; /* time of the last deflation (inline_state.h) */
@@ -88,7 +88,7 @@ struct segment_header {
 struct segment_definition {
     struct set_head head;       /* first: its unit is that of the whole */
     _Alignas(64) uint64_t hash; /* of its meaning, as segment_identity.definition_hash */
-    uint64_t checksum;          /* of the hash, and of the text with its NUL */
+    _Atomic uint64_t checksum;  /* of the hash, and of the text with its NUL; stored last */
 };
 
 #define SEGMENT_DEFINITION_STRIDE (SEGMENT_PAGE + SEGMENT_DEFINITION_MAX)

@@ -156,7 +156,7 @@ static int wall_watch_look(weir *w, uint32_t first, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         weir_set *set = wall_watch_find(w, first + i);
 
-        if (set && !set->is_keyed && try_now_has_queue(set))
+        if (set && !set->is_keyed && try_now_has_queue(set_current(set)))
             decided += timer_look_at_head(set);
     }
     return decided;
