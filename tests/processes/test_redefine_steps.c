@@ -115,6 +115,7 @@ static void check_newcomer(unsigned capacity)
 struct stepped {
     uint64_t n;
     int signal;
+    bool follows;                                           /* a change, before it */
     void (*deed)(weir_pool *pool, weir_acquisition **held); /* NULL: it changes the definition */
     struct shared_pipe ready, go;
 };
@@ -134,6 +135,15 @@ static void change(void *argument)
     stepping_end();
 }
 
+static void do_try(weir_pool *pool, weir_acquisition **held)
+{
+    weir_acquisition *another = NULL;
+
+    (void)held;
+    require(try_one(pool, &another) == 0);
+    require(weir_release(&another) == 0);
+}
+
 static void use(void *argument)
 {
     struct stepped *stepped = argument;
@@ -144,6 +154,8 @@ static void use(void *argument)
     require(try_one(pool, &held) == 0);
     shared_tell(&stepped->ready);
     shared_hear(&stepped->go);
+    if (stepped->follows)
+        do_try(pool, &held);
     stepping_begin(stepped->n, stepped->signal, STEPS_OF_CALLER);
     stepped->deed(pool, &held);
     stepping_end();
@@ -220,7 +232,7 @@ static void each_step(const char *what, int signal,
         for (is_inline = i; round(&stepped); stepped.n += stride)
             assert_true(stepped.n < STEPS_MAX);
         print_message("%s, %s: %lu steps\n", what, i ? "inline" : "inflated", stepped.n - 1);
-        assert_true(stepped.n > 10);
+        assert_true(stepped.n > 2);
         shared_pipe_close(&stepped.ready);
         shared_pipe_close(&stepped.go);
     }
@@ -368,15 +380,6 @@ static bool die_at_half_done(struct stepped *stepped)
     return sent;
 }
 
-static void do_try(weir_pool *pool, weir_acquisition **held)
-{
-    weir_acquisition *another = NULL;
-
-    (void)held;
-    require(try_one(pool, &another) == 0);
-    require(weir_release(&another) == 0);
-}
-
 static void do_release(weir_pool *pool, weir_acquisition **held)
 {
     (void)pool;
@@ -394,6 +397,56 @@ static void do_submit(weir_pool *pool, weir_acquisition **held)
     require(weir_release(&waiting) == 0);
 }
 
+/* What the dead one had begun is done by a process that knows only the first definition. */
+static bool die_around_a_change(struct stepped *stepped, bool after)
+{
+    weir *w;
+    weir_pool *pool;
+    bool sent;
+    pid_t pid;
+
+    shared_begin();
+    w = shared_open(text_of(BEFORE));
+    pool = shared_pool(w, "s");
+    stepped->follows = after;
+    pid = shared_fork(use, stepped);
+    shared_hear(&stepped->ready);
+    if (after)
+        require(apply(AFTER, NULL, NULL) == 1);
+    shared_tell(&stepped->go);
+    sent = was_sent(pid);
+    if (!after)
+        require(apply(AFTER, NULL, NULL) == 1);
+    check_all(pool, AFTER);
+    leave(w, pool);
+    check_newcomer(AFTER);
+    shared_end();
+    return sent;
+}
+
+static bool die_before_a_change(struct stepped *stepped)
+{
+    return die_around_a_change(stepped, false);
+}
+
+static bool die_after_a_change(struct stepped *stepped)
+{
+    return die_around_a_change(stepped, true);
+}
+
+static void a_user_dies_before_a_change(void **state)
+{
+    (void)state;
+    each_step("death at a try, then a change", SIGKILL, do_try, die_before_a_change);
+}
+
+static void a_user_dies_after_a_change(void **state)
+{
+    (void)state;
+    each_step("a change, then death at a try", SIGKILL, do_try, die_after_a_change);
+    each_step("a change, then death at a release", SIGKILL, do_release, die_after_a_change);
+}
+
 static void a_user_dies_at_a_change(void **state)
 {
     (void)state;
@@ -409,6 +462,8 @@ int main(void)
         cmocka_unit_test(users_go_on_after_a_death),
         cmocka_unit_test(users_go_on_beside_a_stopped_process),
         cmocka_unit_test(a_user_dies_at_a_change),
+        cmocka_unit_test(a_user_dies_before_a_change),
+        cmocka_unit_test(a_user_dies_after_a_change),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

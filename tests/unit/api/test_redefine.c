@@ -445,6 +445,34 @@ static void want_of_memory_is_no_damage(void **state)
     }
 }
 
+/* Then the change can be made again. */
+static void each_call_of_a_change_fails(void **state)
+{
+    bool has_failed = true;
+
+    (void)state;
+    for (uint64_t n = 1; has_failed; n++) {
+        struct user a = user_open(slots(2));
+        weir_acquisition *held = have(&a, 2), *waiting = wait_for(&a, 2);
+        int r;
+
+        fake_os_fail_at(n);
+        r = apply(slots(4));
+        has_failed = fake_os_has_failed();
+        fake_os_fail_kind_at(0, 0, 0);
+        if (r < 0 && (error.code != r || !error.message[0]))
+            fail_msg("call %lu: %d, %d: %s", n, r, error.code, error.message);
+        assert_true(apply(slots(4)) >= 0);
+        expect_result(waiting, 0);
+        assert_int_equal(weir_release(&held), 0);
+        assert_int_equal(weir_release(&waiting), 0);
+        held = have(&a, 4);
+        assert_int_equal(weir_release(&held), 0);
+        user_close(&a);
+        assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
+    }
+}
+
 /* The next definition of the segment is damaged in one way after the other. */
 static void damage_next(struct segment *segment, int way)
 {
@@ -542,6 +570,7 @@ int main(void)
         place_test(a_change_is_shown_and_declined),
         place_test(a_segment_that_is_removed_meanwhile),
         place_test(want_of_memory_is_no_damage),
+        place_test(each_call_of_a_change_fails),
         place_test(a_damaged_definition_breaks_the_set),
         place_test(a_hostile_header_is_refused),
         place_test(a_set_that_leads_nowhere_is_broken),
