@@ -26,8 +26,6 @@ static const char *redefine_limit_obstacle(const struct limit *from, const struc
         return "another type";
     if (from->algorithm != to->algorithm)
         return "another algorithm";
-    if (from->state_words != to->state_words)
-        return "a state of another size";
     if (from->lease != to->lease)
         return "another lease";
     if (from->shadow != to->shadow)
@@ -208,6 +206,8 @@ int set_follow(weir_set *set, bool must)
         pthread_mutex_unlock(&set->w->lock);
     }
     os_free(copy);
+    if (r == 0 && !instance_is_closed(set->w))
+        reload_watch_wall(set_successor(set));
     if (r == 0 || (!must && follow_may_succeed_later(r)))
         return r;
     if (!atomic_exchange_explicit(&set->participant->broken_reported, true, memory_order_seq_cst))

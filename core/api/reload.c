@@ -534,15 +534,14 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
     return held->is_cut ? -ENOMEM : r;
 }
 
-/* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
- * they are looked at when they are ready by what is known now; each later request tries again. */
-static void reload_watch_wall(const struct reload *reload)
+/* If it cannot be watched they are looked at when they are ready by what is known now; each later
+ * request tries again. */
+void reload_watch_wall(const weir_set *after)
 {
-    for (size_t i = 0; i < reload->plan->sets_n; i++)
-        if (reload->sets[i].after && wall_watch_subscribe(reload->sets[i].after) < 0)
-            log_write(&reload->w->log, WEIR_LOG_WARNING,
-                      "%s: steps of the wall clock are not noticed before the next request",
-                      set_name(reload->sets[i].after));
+    if (wall_watch_subscribe(after) < 0)
+        log_write(&after->w->log, WEIR_LOG_WARNING,
+                  "%s: steps of the wall clock are not noticed before the next request",
+                  set_name(after));
 }
 
 /* What other processes have changed is not new. */
@@ -577,7 +576,9 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
         r = reload_apply(&reload);
     instance_unlock(w);
     if (r == 0) {
-        reload_watch_wall(&reload);
+        for (size_t i = 0; i < plan.sets_n; i++)
+            if (reload.sets[i].after)
+                reload_watch_wall(reload.sets[i].after);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);

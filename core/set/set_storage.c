@@ -85,9 +85,9 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     const struct segment *segment = before->participant->segment;
     uint32_t number;
 
+    /* What was announced by a detectable CAS is told by a word that only sets with it have. */
     if (set->block_class != before->block_class || set->record_units != before->record_units ||
-        set->inline_format != before->inline_format ||
-        set_content_max(set) != set_content_max(before))
+        (set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
         return error_set(reterr, -EOPNOTSUPP,
                          "the state of the set would have another size or form");
     if (!segment_definition_of_unit(segment, before->head_unit, &number) ||

@@ -48,7 +48,7 @@ struct segment_layout {
     size_t thread_stride, definitions_at, blocks_at, records_at, size;
     size_t keyed_at, key_sets_at, keys_at; /* 0: the set is not keyed */
     struct segment_sizes sizes;
-    uint32_t definitions_n; /* capacity in later definitions */
+    uint64_t definitions_n; /* capacity in later definitions */
     uint64_t blocks_n;
 };
 

@@ -79,7 +79,7 @@ static inline bool segment_definition_of_unit(const struct segment *segment, uin
     if (unit == segment_set_head_unit())
         return true;
     if (!segment_index_of_unit(unit, segment->layout.definitions_at, SEGMENT_DEFINITION_STRIDE,
-                               segment->layout.definitions_n, &i))
+                               (uint32_t)segment->layout.definitions_n, &i))
         return false;
     *ret = i + 1;
     return true;

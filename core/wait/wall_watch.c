@@ -138,6 +138,8 @@ static weir_set *wall_watch_find(weir *w, uint32_t id)
     n = is_key_set ? w->key_sets_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     if ((id & ~KEY_SET_ID_BIT) < n)
         set = instance_set(w, id);
+    if (set && set_is_shared(set)) /* its definitions have one id */
+        set = set_newest(set);
     /* What this process has asked for nothing has no waiter of this process. */
     if (set && (!set->limits.clock_needs ||
                 !atomic_load_explicit(&instance_set(w, set->number)->spare_prepared,

@@ -91,17 +91,16 @@ enum {
  * and those that never can end with -ERANGE. Processes notice at their next call, and need nothing
  * for that but memory and the same plugins; one that lacks them says so to its log, and its calls
  * on the set return -EUCLEAN. Processes that open the set later need the new definition. The keys,
- * types and algorithms of the limits, their number and the sizes of their states, leases, shadow and
- * enforce, classes of requests, lifetime and clock stay as they are, and a set with subjects has no
- * other definition. What each process decides for itself (timeout, max_wait, strict, config) is not
- * touched.
+ * types and algorithms of the limits, their number, leases, shadow and enforce, classes of
+ * requests, lifetime and clock stay as they are, and a set with subjects has no other definition.
+ * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
- * argument lives as long as the call, which may call it again if another process has changed the set
- * meanwhile. If the process is killed, the set has the old definition or the new one; what was begun
- * is completed by the next call of any process. Each change takes 8 KiB of the segment, more with a
- * text of more than 4 KiB, and the memory of a state, until that is removed; and some hundred bytes
- * of each process that uses it.
+ * argument lives as long as the call, which may call it again if another process has changed the
+ * set meanwhile. If the process is killed, the set has the old definition or the new one; what was
+ * begun is completed by the next call of any process. Each change takes 8 KiB of the segment, more
+ * with a text of more than 4 KiB, and the memory of a state, until that is removed; and some
+ * hundred bytes of each process that uses it.
  *
  * Any thread. Returns 1 (changed), or with WEIR_REDEFINE_CHECK that it could be; 0 (the set has
  * this definition); -ENOENT (there is no such segment, or the configuration does not define the

@@ -196,7 +196,7 @@ static struct user user_begin(void)
     require(weir_try_acquire(user.pool, shared_ask(&memory, "slot", BEFORE - 1, 0), &user.held,
                              NULL) == 0);
     require(weir_submit(user.pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), &user.waiting,
-                        NULL) == 0);
+                        NULL) == 1);
     user.fd.fd = weir_acquisition_fd(user.waiting);
     return user;
 }
@@ -393,7 +393,7 @@ static void do_submit(weir_pool *pool, weir_acquisition **held)
 
     (void)held;
     require(weir_submit(pool, shared_ask(&memory, "slot", AFTER, WEIR_FOREVER), &waiting, NULL) ==
-            0);
+            1);
     require(weir_release(&waiting) == 0);
 }
 

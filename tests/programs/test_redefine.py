@@ -160,7 +160,7 @@ class Redefine(unittest.TestCase):
                             ("slot.s=3", "no limit for `slot.s`"),
                             ("slots.=3", "is not the name of a setting"),
                             ("slots.a: 1, capacity=3", "is not the name of a setting"),
-                            ("slots." + "x" * 100 + "=3", "x" * 100),
+                            ("slots." + "x" * 100 + "=3", "x" * 90 + "…"),
                             ("slots.key=b", "another key"),
                             ("slots=none", "none")):
             with self.subTest(change=change):
@@ -195,7 +195,12 @@ class Redefine(unittest.TestCase):
 
     def test_where_sets_are(self):
         path = self.make()
-        self.expect(3, "apply", "--process-dir", os.path.join(self.directory, "missing", "x"), path)
+        # No directory: no set of the file is there.
+        self.expect(0, "apply", "--process-dir", os.path.join(self.directory, "missing"), path)
+        self.assertIn("no shared set `db`", self.expect(
+            1, "apply", "--process-dir", os.path.join(self.directory, "missing"), path, "db")[1])
+        self.expect(3, "apply", "--process-dir", path, path)
+        self.expect(3, "set", "--process-dir", path, "db", "slots=3")
 
 
 if __name__ == "__main__":

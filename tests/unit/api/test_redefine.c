@@ -122,7 +122,7 @@ static weir_acquisition *wait_for(const struct user *user, uint64_t n)
 {
     weir_acquisition *acquisition = NULL;
 
-    assert_int_equal(weir_submit(user->pool, ask(n), &acquisition, NULL), 0);
+    assert_int_equal(weir_submit(user->pool, ask(n), &acquisition, NULL), 1);
     return acquisition;
 }
 
@@ -422,11 +422,10 @@ static void want_of_memory_is_no_damage(void **state)
     for (uint64_t n = 1;; n++) {
         struct user a = user_open(slots(2));
         struct weir_set_stats stats = {.size = sizeof(stats)};
-        weir_acquisition *one = NULL;
+        weir_acquisition *one = NULL, *held = have(&a, 1);
         bool has_failed;
         int r;
 
-        have(&a, 1);
         assert_int_equal(apply(slots(5)), 1);
         fake_os_fail_kind_from(n, FAKE_MEMORY | FAKE_FILE, 0);
         (void)weir_set_stats(set_of_user(&a), &stats, NULL, 0);
@@ -437,6 +436,8 @@ static void want_of_memory_is_no_damage(void **state)
             fail_msg("call %lu: %d", n, r);
         if (r < 0)
             assert_int_equal(weir_try_acquire(a.pool, ask(4), &one, NULL), 0);
+        assert_int_equal(weir_release(&one), 0);
+        assert_int_equal(weir_release(&held), 0);
         assert_int_equal(logged_n, 0);
         user_close(&a);
         assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
