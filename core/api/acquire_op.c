@@ -113,8 +113,6 @@ static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpos
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 
-/* Prepares an operation on any pool and request. A function of its own, so that the common case
- * needs few registers. */
 /* Returns why amounts were resolved by a definition that is not the last one: -ESTALE, or an error
  * of set_catch_up(); 0: they were not. */
 static int acquire_op_follow(const struct acquire_op *op)
@@ -126,6 +124,8 @@ static int acquire_op_follow(const struct acquire_op *op)
     return r;
 }
 
+/* Prepares an operation on any pool and request. A function of its own, so that the common case
+ * needs few registers. */
 WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool,
                                           enum purpose purpose)
 {

@@ -178,10 +178,11 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
  *
  * A shared set has the definitions that are in its segment, one after the other: each has its head
  * and text there, and so each process makes the same successor. Its limits have the same names,
- * types and algorithms, and its versions blocks of the same size. So all sets of one process have one number, one participant
- * and the same thread contexts, and amounts are the same for all. The process that changes the
- * definition writes it before it commits the version that is MOVED; all others make a successor
- * when they come upon that. A process that cannot marks the set broken for itself.
+ * types and algorithms, and its versions blocks of the same size. So all sets of one process have
+ * one number, one participant and the same thread contexts, and amounts are the same for all. The
+ * process that changes the definition writes it before it commits the version that is MOVED; all
+ * others make a successor when they come upon that. A process that cannot marks the set broken for
+ * itself.
  *
  * Records stay where they are, and are those of the definition by which they were asked for: it
  * says how many amounts they have. The functions below turn amounts into those of a successor.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A shared set gets another definition again and again, while four processes and their threads use
- * it without a pause: more units and fewer of a resource, another capacity of a rate, and invalid
- * ones in between. A log outside of the set says what is held and what was granted.
+ * it without a pause: more units and fewer of a resource, another capacity of a rate, another size
+ * of the state, and invalid ones in between. A log outside of the set says what is held and what was granted.
  *
  *   - What is held never exceeds the capacity, from when no more than that is held.
  *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
@@ -46,8 +46,9 @@ static const char *definition_text(unsigned slots, unsigned calls, char ret[512]
              "version: 1\nsets: { jobs: { backend: process, limits: ["
              " { type: resource, key: slots, capacity: %u },"
              " { type: call, key: calls, algorithm: fixed_window, capacity: %u, window: 365d,"
-             " refund: false } ] } }\n",
-             slots, calls);
+             " refund: false },"
+             " { type: call, key: pace, algorithm: gcra, capacity: %u, window: 1s } ] } }\n",
+             slots, calls, calls % 2 ? 999983 : 1000000);
     return ret;
 }
 
@@ -203,11 +204,11 @@ static weir *begin(weir_pool **ret)
 static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsigned kills)
 {
     weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
-    struct weir_limit_stats limits[2];
+    struct weir_limit_stats limits[3];
     struct weir_set_stats stats = {.size = sizeof(stats)};
     uint64_t used;
 
-    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 2) == 2);
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
     require(limits[0].capacity == slots && limits[1].capacity == calls);
     used = calls - limits[1].available;
     if (kills == 0)
@@ -229,10 +230,10 @@ static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsign
 static void set_bound(weir_pool *pool, uint64_t epoch, unsigned slots)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
-    struct weir_limit_stats limits[2];
+    struct weir_limit_stats limits[3];
 
     do
-        require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 2) == 2);
+        require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
     while (limits[0].held > slots);
     require(limits[0].capacity == slots);
     atomic_store(&ledger->bound, epoch << 8 | slots);
