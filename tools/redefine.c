@@ -150,15 +150,20 @@ static const struct option redefine_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+static int stop_at_first(void *userdata, const struct weir_segment *segment)
+{
+    (void)userdata;
+    (void)segment;
+    return 1;
+}
+
 /* Returns whether the directory of segments can be read; if not, that is reported. */
 static bool can_look(const char *title, const struct source *source)
 {
     struct weir_options options = source_options(source);
     struct weir_error error = {0};
-    uint32_t none;
-    int r = weir_segment_users(&options, "", &none, 0, &error);
 
-    if (r >= 0 || r == -ENOENT || r == -EINVAL)
+    if (weir_segments(&options, stop_at_first, NULL, &error) >= 0)
         return true;
     source_complain(title, &error);
     return false;

@@ -247,7 +247,7 @@ static int redefine_found(void *userdata, const struct weir_segment *segment)
     if (segment->refusal && redefinition->reterr)
         *redefinition->reterr = *segment->refusal;
     if (segment->refusal)
-        return 1;
+        return 0; /* one that was removed in use may be listed besides */
     redefinition->definition = segment->definition ? os_strdup(segment->definition) : NULL;
     redefinition->directory = os_strdup(segment->path);
     slash = redefinition->directory ? strrchr(redefinition->directory, '/') : NULL;

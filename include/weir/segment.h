@@ -108,8 +108,8 @@ enum {
  * would change that has to stay as it is); -EBUSY (other processes keep
  * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
  * definition, of which it has at most 16384, or the file system has none); -EINVAL, -ENOEXEC,
- * -EUCLEAN, -ENOMEM or another error of weir_open or weir_segments; then `reterr`, if not NULL,
- * says why.
+ * -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of struct weir_segment
+ * (it is not usable); then `reterr`, if not NULL, says why.
  * [any thread, changes]
  */
 WEIR_PUBLIC int

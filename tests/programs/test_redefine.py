@@ -160,7 +160,7 @@ class Redefine(unittest.TestCase):
                             ("slot.s=3", "no limit for `slot.s`"),
                             ("slots.=3", "is not the name of a setting"),
                             ("slots.a: 1, capacity=3", "is not the name of a setting"),
-                            ("slots." + "x" * 100 + "=3", "x" * 90 + "…"),
+                            ("slots." + "x" * 100 + "=3", "`" + "x" * 60),
                             ("slots.key=b", "another key"),
                             ("slots=none", "none")):
             with self.subTest(change=change):

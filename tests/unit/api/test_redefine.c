@@ -247,8 +247,8 @@ static void what_is_held_stays(void **state)
 /* As the segment says, before and after its last user has gone. */
 static void a_newcomer_needs_the_last_definition(void **state)
 {
-    struct weir_options options = options_for(slots(2));
     struct user a = user_open(slots(2)), b;
+    struct weir_options options;
     weir *w = NULL;
 
     (void)state;
@@ -257,6 +257,7 @@ static void a_newcomer_needs_the_last_definition(void **state)
     b = user_open(slots(8));
     user_close(&a);
     user_close(&b);
+    options = options_for(slots(2));
     assert_int_equal(weir_open(&w, &options, &error), -EEXIST);
     assert_non_null(strstr(error.message, "is 8 there, 2 here"));
     assert_non_null(strstr(error.message, "weir apply"));
@@ -291,7 +292,7 @@ static int note_length(void *userdata, const struct weir_segment *segment)
 /* A set of many limits with long keys, the definition of which almost fills its place. */
 static const char *long_set(unsigned key_n, unsigned capacity)
 {
-    enum { LIMITS = 40 };
+    enum { LIMITS = 60 };
     static char text[65536];
     size_t n = (size_t)snprintf(text, sizeof(text),
                                 "version: 1\nsets: { s: { backend: process, limits: [");
@@ -403,14 +404,23 @@ static int take_the_name(void *userdata, const struct weir_redefinition *redefin
 static void a_segment_that_is_removed_meanwhile(void **state)
 {
     const struct weir_options options = options_for(slots(3));
-    struct user a = user_open(slots(2));
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct user a = user_open(slots(2)), b;
+    struct weir_limit_stats limit;
     int called = 0;
 
     (void)state;
     assert_int_equal(weir_segment_redefine(&options, "s", 0, take_the_name, &called, &error),
-                     -ENOENT);
+                     -EIDRM);
     assert_int_equal(called, 1);
+    b = user_open(slots(2));
+    assert_int_equal(apply(slots(3)), 1);
+    assert_int_equal(weir_set_stats(set_of_user(&a), &stats, &limit, 1), 1);
+    assert_int_equal(limit.capacity, 2);
+    assert_int_equal(weir_set_stats(set_of_user(&b), &stats, &limit, 1), 1);
+    assert_int_equal(limit.capacity, 3);
     user_close(&a);
+    user_close(&b);
 }
 
 /* ---- an instance that cannot follow ---- */
