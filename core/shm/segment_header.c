@@ -276,7 +276,8 @@ int segment_file_check_match(struct segment_file *file, const struct segment_sha
     return segment_check_layout(file, layout);
 }
 
-int segment_file_read_layout(struct segment_file *file, struct segment_layout *ret)
+/* Computes the layout of a usable segment from its identity. Returns 0 or -EUCLEAN. */
+static int segment_own_layout(struct segment_file *file, struct segment_layout *ret)
 {
     const struct segment_identity *identity = &file->header.identity;
     const struct segment_shape shape = {
@@ -284,13 +285,17 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
         .definition = file->definition,
         .sizes = identity->sizes,
     };
-    int r = segment_file_check_usable(file);
 
-    if (r < 0)
-        return r;
     if (segment_layout_compute(&shape, ret) < 0)
         return segment_error_damaged(file, "its sizes are impossible");
     return segment_check_layout(file, ret);
+}
+
+int segment_file_read_layout(struct segment_file *file, struct segment_layout *ret)
+{
+    int r = segment_file_check_usable(file);
+
+    return r == 0 ? segment_own_layout(file, ret) : r;
 }
 
 /* Reads the definition that the header names. The first one is in the identity, and has been
@@ -311,7 +316,7 @@ static int segment_read_named(struct segment_file *file, const struct segment_la
 int segment_file_read_newest(struct segment_file *file)
 {
     struct segment_layout layout;
-    int r = segment_file_read_layout(file, &layout);
+    int r = segment_own_layout(file, &layout);
 
     if (r < 0)
         return r;
