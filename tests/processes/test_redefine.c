@@ -2,7 +2,8 @@
 /*
  * A shared set gets another definition again and again, while four processes and their threads use
  * it without a pause: more units and fewer of a resource, another capacity of a rate, another size
- * of the state, and invalid ones in between. A log outside of the set says what is held and what was granted.
+ * of the state, and invalid ones in between. A log outside of the set says what is held and what
+ * was granted.
  *
  *   - What is held never exceeds the capacity, from when no more than that is held.
  *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
