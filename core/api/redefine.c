@@ -215,6 +215,7 @@ int set_follow(weir_set *set, bool must)
                   "set `%s`: its definition was changed, and this process cannot follow: %s; it "
                   "grants nothing here any more",
                   set_own_name(set), error.message[0] ? error.message : strerrordesc_np(-r));
+    atomic_store_explicit(&set->participant->is_outdated, true, memory_order_seq_cst);
     participant_mark_broken(set->participant);
     return -EUCLEAN;
 }

@@ -342,7 +342,9 @@ void participant_close(struct participant *participant)
 {
     if (!participant)
         return;
-    participant_release_slots(participant->segment, participant->slot, participant->peer_id, false);
+    if (!atomic_load_explicit(&participant->is_outdated, memory_order_seq_cst))
+        participant_release_slots(participant->segment, participant->slot, participant->peer_id,
+                                  false);
     if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users);
     for (uint32_t run = 0; run < participant_proxies_end(participant); run++)

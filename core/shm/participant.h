@@ -30,6 +30,9 @@ struct participant {
     struct region region;
     _Atomic bool broken;          /* the segment is damaged; never reset */
     _Atomic bool broken_reported; /* the program has been told so */
+    /* It is broken for this process alone, since that cannot follow a change: then its slot stays
+     * after a close, and peers clean up once the process has ended. */
+    _Atomic bool is_outdated;
     uint32_t slot;                /* index of its peer slot */
     uint64_t peer_id;             /* value of that slot */
     const _Atomic uint64_t *peer_id_at;

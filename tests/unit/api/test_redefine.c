@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Definitions of shared sets that change while instances use them: what stays, what is refused, and
  * what becomes of an instance that cannot follow. Two instances are two participants. */
+#include "lib/child.h"
 #include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
@@ -14,6 +15,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 #include <weir/segment.h>
 #include <weir/weir.h>
 
@@ -524,6 +526,61 @@ static void a_damaged_definition_breaks_the_set(void **state)
     }
 }
 
+/* Holds two units until it is told to give them back, and then leaves in good order. */
+static _Noreturn void hold_and_leave(int ready, int go)
+{
+    const struct weir_options options = options_for(slots(2));
+    weir_acquisition *held = NULL;
+    weir_pool *pool = NULL;
+    weir *w = NULL;
+    char byte = 0;
+
+    if (weir_open(&w, &options, NULL) < 0 || weir_pool_open(&pool, w, "s", 0, NULL) < 0 ||
+        weir_try_acquire(pool, ask(2), &held, NULL) < 0)
+        _exit(1);
+    if (write(ready, &byte, 1) != 1 || read(go, &byte, 1) != 1)
+        _exit(2);
+    weir_release(&held);
+    weir_pool_close(pool);
+    weir_close(w);
+    _exit(0);
+}
+
+/* Also if it closes the set: it has not returned it. */
+static void what_cannot_follow_holds_until_its_end(void **state)
+{
+    struct user a = user_open(slots(2));
+    struct segment *segment = set_of_user(&a)->participant->segment;
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    uint64_t end = clock_now() + 20000 * MS;
+    weir_acquisition *all = NULL;
+    int ready[2], go[2];
+    char byte = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_true(pipe(ready) == 0 && pipe(go) == 0);
+    pid = child_fork();
+    if (pid == 0)
+        hold_and_leave(ready[1], go[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(apply(slots(3)), 1);
+    assert_int_equal(weir_set_stats(set_of_user(&a), &stats, NULL, 0), 1);
+    damage_next(segment, 0);
+    assert_int_equal(write(go[1], &byte, 1), 1);
+    assert_true(child_exited(child_wait(pid), 0));
+    damage_next(segment, 0);
+    while (weir_try_acquire(a.pool, ask(3), &all, NULL) < 0 && clock_now() < end)
+        pause_ns(MS);
+    assert_non_null(all);
+    assert_int_equal(weir_release(&all), 0);
+    user_close(&a);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(go[i]);
+    }
+}
+
 /* Numbers that lead nowhere. */
 static void a_hostile_header_is_refused(void **state)
 {
@@ -583,6 +640,7 @@ int main(void)
         place_test(want_of_memory_is_no_damage),
         place_test(each_call_of_a_change_fails),
         place_test(a_damaged_definition_breaks_the_set),
+        place_test(what_cannot_follow_holds_until_its_end),
         place_test(a_hostile_header_is_refused),
         place_test(a_set_that_leads_nowhere_is_broken),
     };
