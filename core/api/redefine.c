@@ -356,10 +356,6 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
 
     if (r < 0)
         return r;
-    if (strlen(fingerprint->definition) >= SEGMENT_DEFINITION_MAX)
-        return error_set(redefinition->reterr, -ENOSPC,
-                         "the definition of set `%s` is longer than its segment has room for",
-                         error_text(redefinition->name).text);
     ctx = thread_ctx_lock_spare(before);
     pthread_mutex_lock(&before->w->lock);
     r = redefine_make(before, plan, &after, redefinition->reterr);

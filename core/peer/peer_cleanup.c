@@ -45,7 +45,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
                 atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst), peer_key))
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
-        if (r == -ENOMEM || r == -EUCLEAN)
+        if (r < 0 && r != -EALREADY)
             return false;
         SCHED_POINT();
     }

@@ -83,7 +83,8 @@ int segment_definition_write(const struct segment *segment, uint32_t number, con
     uint64_t slot;
     int r;
 
-    if (number > layout->definitions_n || length > SEGMENT_DEFINITION_MAX)
+    WEIR_INVARIANT(length <= SEGMENT_DEFINITION_MAX); /* fingerprint_new() */
+    if (number > layout->definitions_n)
         return -ENOSPC;
     at = segment_definition_at(layout, number);
     slot = segment_definition_slot(layout, number);

@@ -325,8 +325,8 @@ static void a_long_definition_has_no_room(void **state)
     }
     assert_in_range(length, SEGMENT_DEFINITION_MAX - 100, SEGMENT_DEFINITION_MAX - 1);
     assert_int_equal(apply_flags(long_set(key_n, 3), WEIR_REDEFINE_CHECK), 1);
-    assert_int_equal(apply_flags(long_set(key_n, 30000), WEIR_REDEFINE_CHECK), -ENOSPC);
-    assert_int_equal(apply(long_set(key_n, 30000)), -ENOSPC);
+    assert_int_equal(apply_flags(long_set(key_n, 30000), WEIR_REDEFINE_CHECK), -E2BIG);
+    assert_int_equal(apply(long_set(key_n, 30000)), -E2BIG);
     assert_int_equal(apply(long_set(key_n, 3)), 1);
 }
 
