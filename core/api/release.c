@@ -22,8 +22,10 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 
-static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
-                                     bool unused)
+/* Releases a grant. `changes_set`: the set is to end it even if nothing goes back. Returns 0 or
+ * -EPROTO. Compiled into its callers. */
+WEIR_ALWAYS_INLINE int acquisition_give_back(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                             bool unused, bool changes_set)
 {
     weir_set *set = acquisition->set;
     struct counters *counters = thread_ctx_counters(ctx, set->number);
@@ -32,11 +34,9 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
                                       .return_all = unused,
                                       .outcome = acquisition->outcome,
                                       .latency_ns = acquisition_latency_ns(acquisition)};
-    bool changes_set = set_successor(set) != NULL, update_missing = false, is_lost = false;
+    bool update_missing = false;
 
     WEIR_INVARIANT(acquisition->record);
-    if (set->limits.counts_holds && !unused && !request_is_empty(set, args.amounts))
-        acquisition_count_hold(ctx, acquisition);
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!args.amounts[i])
             continue;
@@ -44,8 +44,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         changes_set |= unused || set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
                        args.used[i] != args.amounts[i];
     }
-    if (changes_set || set->ops->wants_releases) {
-        is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
+    if (changes_set) {
         set->ops->release(ctx, set, acquisition->record,
                           record_load(&set_record(set, acquisition->record)->word), true, &args);
     } else { /* freeing the record suffices */
@@ -56,7 +55,31 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
     if (update_missing)
         counter_add(&counters->missing_update, 1);
-    return is_lost ? -EOWNERDEAD : update_missing ? -EPROTO : 0;
+    return update_missing ? -EPROTO : 0;
+}
+
+/* As acquisition_release_grant(), where the set heeds releases. */
+WEIR_NOINLINE int acquisition_release_heeded(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                             bool unused)
+{
+    const weir_set *set = acquisition->set;
+    bool is_wanted = set->ops->wants_releases || set_successor(set);
+    bool is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
+    int r;
+
+    if (set->limits.counts_holds && !unused &&
+        !request_is_empty(set, acquisition_amounts(acquisition)))
+        acquisition_count_hold(ctx, acquisition);
+    r = acquisition_give_back(ctx, acquisition, unused, is_wanted);
+    return is_lost ? -EOWNERDEAD : r;
+}
+
+static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                     bool unused)
+{
+    if (acquisition->set->limits.heeds_releases)
+        return acquisition_release_heeded(ctx, acquisition, unused);
+    return acquisition_give_back(ctx, acquisition, unused, set_successor(acquisition->set) != NULL);
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
@@ -213,9 +236,11 @@ static inline void acquisition_finish(struct thread_ctx *ctx, weir_acquisition *
     WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
     if (acquisition->is_timed)
         timer_thread_forget(acquisition->set->w, acquisition->waiter);
-    if (acquisition->lost_fd >= 0)
-        (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
-    acquisition_close_fds(acquisition);
+    if ((acquisition->fd & acquisition->lost_fd) >= 0) { /* not both are -1 */
+        if (acquisition->lost_fd >= 0)
+            (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
+        acquisition_close_fds(acquisition);
+    }
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);
 }

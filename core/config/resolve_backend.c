@@ -91,7 +91,6 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
             "how many others a subject uses");
 }
 
-/* Complains of what an engine does not do. */
 /* Complains of a limit, or set, that is not enforced: engines know only those that are. */
 static void resolve_engine_shadow(struct resolver *resolver, const struct config_value *shadow,
                                   const struct config_value *enforce)
@@ -102,6 +101,7 @@ static void resolve_engine_shadow(struct resolver *resolver, const struct config
                  "enforces its limits for all requests");
 }
 
+/* Complains of what an engine does not do. */
 static void resolve_engine_check(struct resolver *resolver, const struct ast_set *ast)
 {
     const struct ast_subjects *subjects = &ast->subjects;

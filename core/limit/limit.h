@@ -121,11 +121,12 @@ struct limits {
     /* Several rates or calls, where a late grant may let another request in earlier than
      * forecast. */
     bool has_anomalies : 1;
-    bool has_lease : 1;    /* the only limit has a lease (lease.h) */
-    bool reads_wall : 1;   /* any algorithm that wants the wall-clock offset */
-    bool has_shadow : 1;   /* any limit with `shadow` (set/shadow.h); there is no fast path */
-    bool counts_holds : 1; /* how long acquisitions are held is counted; there is no fast path */
-    uint8_t clock_needs;   /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
+    bool has_lease : 1;      /* the only limit has a lease (lease.h) */
+    bool reads_wall : 1;     /* any algorithm that wants the wall-clock offset */
+    bool has_shadow : 1;     /* any limit with `shadow` (set/shadow.h); there is no fast path */
+    bool counts_holds : 1;   /* how long acquisitions are held is counted; there is no fast path */
+    bool heeds_releases : 1; /* that, or set_ops.wants_releases */
+    uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
      */
     _Atomic uint8_t fault;
