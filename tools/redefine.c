@@ -241,36 +241,60 @@ static const char *find_field(const char *at, struct span name, const char **ret
     return NULL;
 }
 
-/* Finds the limit with a key. Returns where its fields begin, or NULL. */
-static const char *find_limit(const char *definition, struct span key)
+/* The limits with a key. */
+struct found {
+    struct span key;
+    const char *fields;     /* of the first one; NULL: there is none */
+    unsigned first, second; /* which ones, from 1; 0: there is none */
+};
+
+static bool limit_has_key(const char *fields, struct span key)
 {
-    const char *at = strstr(definition, "limits: [");
+    const char *end, *value = find_field(fields, (struct span){"key", 3}, &end);
+    size_t is_quoted = value && *value == '"';
 
-    for (at = at ? at + strlen("limits: [") : NULL; at && *at == '{';) {
-        const char *end, *value = find_field(at + 1, (struct span){"key", 3}, &end);
-        bool is_quoted = value && *value == '"';
+    return value && (size_t)(end - value) >= 2 * is_quoted &&
+           span_is(key, value + is_quoted, (size_t)(end - value) - 2 * is_quoted);
+}
 
-        if (value && (size_t)(end - value) >= 2 * (size_t)is_quoted &&
-            span_is(key, value + is_quoted, (size_t)(end - value) - 2 * (size_t)is_quoted))
-            return at + 1;
+static struct found find_limit(const char *definition, struct span key)
+{
+    const char *at = strstr(definition, "limits: ["), *end;
+    struct found found = {.key = key};
+
+    at = at ? at + strlen("limits: [") : NULL;
+    for (unsigned i = 1; at && *at == '{' && !found.second; i++) {
+        if (limit_has_key(at + 1, key) && found.first) {
+            found.second = i;
+        } else if (limit_has_key(at + 1, key)) {
+            found.first = i;
+            found.fields = at + 1;
+        }
         find_field(at + 1, (struct span){"", 0}, &end);
         at = *end == '}' ? end + 1 + strspn(end + 1, ", ") : NULL;
     }
-    return NULL;
+    return found;
 }
 
 /* Finds what a change is of: LIMIT, or else, as keys have dots as well, LIMIT.SETTING. Returns
- * where the fields of the limit begin, or NULL. */
-static const char *find_target(const char *definition, struct span target, struct span *ret_setting)
+ * where the fields of the limit begin, or NULL, reported. */
+static const char *find_target(const char *title, const char *definition, struct span target,
+                               struct span *ret_setting)
 {
-    const char *limit = find_limit(definition, target);
+    struct found found = find_limit(definition, target);
     const char *dot = memrchr(target.at, '.', target.n);
 
     *ret_setting = (struct span){"capacity", strlen("capacity")};
-    if (limit || !dot)
-        return limit;
-    *ret_setting = (struct span){dot + 1, target.n - (size_t)(dot + 1 - target.at)};
-    return find_limit(definition, (struct span){target.at, (size_t)(dot - target.at)});
+    if (!found.first && dot) {
+        *ret_setting = (struct span){dot + 1, target.n - (size_t)(dot + 1 - target.at)};
+        found = find_limit(definition, (struct span){target.at, (size_t)(dot - target.at)});
+    }
+    if (!found.first)
+        fprintf(stderr, "%s: the set has no limit for `%.*s`\n", title, (int)target.n, target.at);
+    else if (found.second)
+        fprintf(stderr, "%s: limits %u and %u have the key `%.*s`; use `weir apply`\n", title,
+                found.first, found.second, (int)found.key.n, found.key.at);
+    return found.second ? NULL : found.fields;
 }
 
 /* Returns the definition with another value of a setting; NULL: out of memory. */
@@ -304,12 +328,10 @@ static char *change_setting(const char *title, const char *definition, const cha
         fprintf(stderr, "%s: `%s`: a value is a number, a duration or a word\n", title, change);
         return NULL;
     }
-    limit = find_target(definition, (struct span){change, (size_t)(equals - change)}, &setting);
-    if (!limit) {
-        fprintf(stderr, "%s: the set has no limit for `%.*s`\n", title, (int)(equals - change),
-                change);
+    limit =
+        find_target(title, definition, (struct span){change, (size_t)(equals - change)}, &setting);
+    if (!limit)
         return NULL;
-    }
     if (strspn(setting.at, "abcdefghijklmnopqrstuvwxyz0123456789_") < setting.n || !setting.n) {
         fprintf(stderr, "%s: `%s`: `%.*s` is not the name of a setting\n", title, change,
                 (int)setting.n, setting.at);
@@ -326,6 +348,7 @@ struct wanted {
     char *before, *directory; /* as they are found; owned; NULL: not found */
     char *after;              /* owned */
     bool is_dry, is_outdated; /* the second: another process has changed the definition meanwhile */
+    bool has_no_memory;
 };
 
 static int find_wanted(void *userdata, const struct weir_segment *segment)
@@ -337,6 +360,7 @@ static int find_wanted(void *userdata, const struct weir_segment *segment)
     wanted->before = segment->definition ? strdup(segment->definition) : NULL;
     wanted->directory =
         strndup(segment->path, (size_t)(strrchr(segment->path, '/') - segment->path));
+    wanted->has_no_memory = (segment->definition && !wanted->before) || !wanted->directory;
     return 1;
 }
 
@@ -344,6 +368,10 @@ static int find_wanted(void *userdata, const struct weir_segment *segment)
 static bool put_settings(const char *title, struct wanted *wanted, char **changes, int n)
 {
     wanted->after = wanted->before ? strdup(wanted->before) : NULL;
+    if (wanted->has_no_memory || (wanted->before && !wanted->after)) {
+        fprintf(stderr, "%s: out of memory\n", title);
+        return false;
+    }
     if (!wanted->before)
         fprintf(stderr, "%s: there is no shared set `%s` that can be used\n", title, wanted->name);
     for (int i = 0; i < n && wanted->after; i++) {

@@ -168,9 +168,10 @@ static int follow_make(weir_set *set, const struct definition_copy *copy, weir_s
     return r;
 }
 
-static int follow_locked(weir_set *set, struct definition_copy *copy, struct weir_error *reterr)
+static int follow_locked(weir_set *set, struct weir_error *reterr)
 {
     const struct segment *segment = set->participant->segment;
+    struct definition_copy *copy = set->participant->following;
     weir_set *after = NULL;
     uint32_t number;
     int r = -EUCLEAN;
@@ -195,21 +196,19 @@ static bool follow_may_succeed_later(int r)
 
 int set_follow(weir_set *set, bool must)
 {
-    struct definition_copy *copy = os_alloc(1, sizeof(*copy));
     struct weir_error error = {0};
-    int r = -ENOMEM;
+    int r;
 
     WEIR_INVARIANT(set_is_shared(set) && !set->is_keyed);
-    if (copy) {
-        pthread_mutex_lock(&set->w->lock);
-        r = follow_locked(set, copy, &error);
-        pthread_mutex_unlock(&set->w->lock);
-    }
-    os_free(copy);
+    pthread_mutex_lock(&set->w->lock);
+    r = follow_locked(set, &error);
+    pthread_mutex_unlock(&set->w->lock);
     if (r == 0 && !instance_is_closed(set->w))
         reload_watch_wall(set_successor(set));
-    if (r == 0 || (!must && follow_may_succeed_later(r)))
-        return r;
+    if (r == 0)
+        return 0;
+    if (!must && follow_may_succeed_later(r))
+        return -ENOMEM;
     if (!atomic_exchange_explicit(&set->participant->broken_reported, true, memory_order_seq_cst))
         log_write(&set->w->log, WEIR_LOG_ERROR,
                   "set `%s`: its definition was changed, and this process cannot follow: %s; it "
@@ -259,6 +258,19 @@ static int redefine_found(void *userdata, const struct weir_segment *segment)
     return 1;
 }
 
+/* Returns whether the segment has another definition by now than the one that was found. */
+static bool redefine_is_outdated(const struct redefinition *redefinition)
+{
+    struct redefinition now = {.name = redefinition->name};
+    bool is_outdated;
+
+    (void)weir_segments(redefinition->options, redefine_found, &now, NULL);
+    is_outdated = !now.definition || strcmp(now.definition, redefinition->definition) != 0;
+    os_free(now.definition);
+    os_free(now.directory);
+    return is_outdated;
+}
+
 /* Opens the set by the definition that its segment has. */
 static int redefine_open(struct redefinition *redefinition)
 {
@@ -285,7 +297,7 @@ static int redefine_open(struct redefinition *redefinition)
     options.process_dir = redefinition->directory;
     r = weir_open(&redefinition->w, &options, redefinition->reterr);
     if (r < 0)
-        return r == -EEXIST ? -ESTALE : r; /* it was changed meanwhile */
+        return r == -EEXIST && redefine_is_outdated(redefinition) ? -ESTALE : r;
     for (uint32_t i = 0; i < atomic_load_explicit(&redefinition->w->sets_n, memory_order_seq_cst);
          i++) {
         weir_set *set = instance_set(redefinition->w, i);

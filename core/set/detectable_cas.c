@@ -89,7 +89,7 @@ int dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
             return 0;
         if (version_flags(&txn.version) & CONTENT_MOVED) {
             r = set_catch_up(set, false);
-            set = set_newest(set);
+            set = r == 0 ? moved_newest(set) : set;
         } else if (!version_is_inflated(&txn.version)) {
             set_inflate(ctx, set, txn.version.state_word);
         } else {

@@ -182,7 +182,8 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
  * one number, one participant and the same thread contexts, and amounts are the same for all. The
  * process that changes the definition writes it before it commits the version that is MOVED; all
  * others make a successor when they come upon that. A process that cannot marks the set broken for
- * itself.
+ * itself, and its records stay as they are until it ends. Want of memory passes: it does so only
+ * where nothing may fail.
  *
  * Records stay where they are, and are those of the definition by which they were asked for: it
  * says how many amounts they have. The functions below turn amounts into those of a successor.
@@ -225,15 +226,20 @@ weir_set *set_newest(const weir_set *set);
 void set_succeed(weir_set *before, weir_set *after);
 
 /* Makes the successors of a shared set that has moved, as its segment defines them, until there is
- * one that has not. Returns 0; -EUCLEAN, after the set was marked broken; or -ENOMEM or another
- * error of the system, which is -EUCLEAN too with `must`. The lock of the instance is not held. */
+ * one that has not. Returns 0; -EUCLEAN, after the set was marked broken; or -ENOMEM (also if a
+ * file cannot be read now), which is -EUCLEAN too with `must`. The lock of the instance is not
+ * held. */
 int set_catch_up(const weir_set *set, bool must);
 
 /* Returns the newest set after it was caught up with, as far as that is possible now. */
 weir_set *set_current(const weir_set *set);
 
-/* Returns the flags of the first content of a successor. Fills in the words before the states, and
- * those behind them. */
+/* Returns the newest set, after one that has moved was caught up with. If a shared one has no
+ * successor, marks it broken: what may be tried again would be tried for ever. */
+weir_set *moved_newest(const weir_set *set);
+
+/* Fills in the first content of a successor, before it has the state: the words before the states,
+ * and those behind them. */
 void set_fill_unopened(const weir_set *set, uint64_t *content);
 
 /*

@@ -121,7 +121,9 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     set_close_state(ctx, before, CONTENT_MOVED);
     content = to->saved_states; /* opening the predecessor may have moved them */
     txn_begin(&txn, ctx, before);
-    WEIR_INVARIANT(set_is_broken(before) || version_flags(&txn.version) & CONTENT_MOVED);
+    if (set_is_broken(before))
+        return; /* no algorithm may see its states */
+    WEIR_INVARIANT(version_flags(&txn.version) & CONTENT_MOVED);
     version_set_flags(&txn.version, 0);
     memcpy(content, txn.version.content, CONTENT_STATES * sizeof(*content));
     if (set->inline_format == INLINE_DCAS) /* announcements before the change are told by them */
@@ -217,6 +219,15 @@ int set_catch_up(const weir_set *set, bool must)
     return set_is_broken(newest) ? -EUCLEAN : r;
 }
 
+weir_set *moved_newest(const weir_set *set)
+{
+    weir_set *newest = set_newest(set);
+
+    if (newest == set && set_is_shared(set)) /* no process takes the flag back */
+        participant_mark_broken(set->participant);
+    return newest;
+}
+
 weir_set *set_current(const weir_set *set)
 {
     if (set_is_shared(set))
@@ -271,7 +282,7 @@ static weir_set *moved_must_follow(const weir_set *set)
 {
     if (set_is_shared(set))
         (void)set_catch_up(set, true);
-    return set_newest(set);
+    return moved_newest(set);
 }
 
 /* Returns the newest set, or NULL: it is not known yet, and this call does without it. */

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 
 struct counters;
+struct definition_copy;
 struct segment;
 struct segment_shape;
 struct weir_error;
@@ -40,8 +41,9 @@ struct participant {
     /* The last definition of the set that this process knows; NULL: the first one. */
     _Atomic(struct weir_set *) newest;
 
-    /* The next four: under the instance's lock. */
-    uint32_t *free_records; /* of its runs, in no magazine */
+    /* The next five: under the instance's lock. */
+    struct definition_copy *following; /* room for the definition that is followed */
+    uint32_t *free_records;            /* of its runs, in no magazine */
     uint32_t free_n, free_capacity;
     uint64_t own_threads[SEGMENT_THREADS_MAX / 64]; /* bits: thread contexts claimed */
 

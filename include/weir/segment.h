@@ -89,8 +89,10 @@ enum {
  * The definition changes at one instant for all processes: what is held stays held, levels and
  * counts of limits are carried over, waiters keep their places, those that can go on are granted,
  * and those that never can end with -ERANGE. Processes notice at their next call, and need nothing
- * for that but memory and the same plugins; one that lacks them says so to its log, and its calls
- * on the set return -EUCLEAN. Processes that open the set later need the new definition. The keys,
+ * for that but memory and the same plugins. One that lacks the plugins says so to its log, and its
+ * calls on the set return -EUCLEAN; what it holds comes back when it ends. Want of memory or of
+ * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
+ * plugins. Processes that open the set later need the new definition. The keys,
  * types and algorithms of the limits, their number, leases, shadow and enforce, classes of
  * requests, lifetime and clock stay as they are, and a set with subjects has no other definition.
  * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
@@ -104,8 +106,8 @@ enum {
  *
  * Any thread. Returns 1 (changed), or with WEIR_REDEFINE_CHECK that it could be; 0 (the set has
  * this definition); -ENOENT (there is no such segment, or the configuration does not define the
- * set); -ECANCELED (`differs` returned another value); -EOPNOTSUPP (something
- * would change that has to stay as it is); -EBUSY (other processes keep
+ * set); -ECANCELED (`differs` returned another value); -EOPNOTSUPP (something would change that has
+ * to stay as it is); -EEXIST (its plugins are of other versions here); -EBUSY (other processes keep
  * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
  * definition, of which it has at most 16384, or the file system has none); -EINVAL, -ENOEXEC,
  * -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of struct weir_segment

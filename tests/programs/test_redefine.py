@@ -171,6 +171,19 @@ class Redefine(unittest.TestCase):
         self.expect(2, "set")
         self.assertIn("no shared set `nobody`", self.expect(1, "set", "nobody", "k=1")[1])
 
+    def test_a_key_of_two_limits(self):
+        path = self.write("version: 1\nsets: { db: { backend: process, limits: ["
+                          "{ type: resource, key: a, capacity: 1 }, "
+                          "{ type: resource, key: slots, capacity: 4 }, "
+                          "{ type: resource, key: slots, capacity: 2, shadow: true } ] } }\n")
+        self.expect(0, "exec", "-f", path, "-s", "db", "--", "true")
+        for change in "slots=3", "slots.capacity=3":
+            _, err = self.expect(1, "set", "db", change)
+            self.assertIn("limits 2 and 3 have the key `slots`; use `weir apply`", err)
+        self.expect(0, "set", "db", "a=2")
+        limits = json.loads(self.expect(0, "stat", "--json", "db")[0])["sets"][0]["limits"]
+        self.assertEqual([limit["capacity"] for limit in limits], [2, 4, 2])
+
     def test_changes_at_one_time(self):
         """Each of two that change different limits of one set finds what the other has changed."""
         self.make()

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Definitions of shared sets that change while instances use them: what stays, what is refused, and
  * what becomes of an instance that cannot follow. Two instances are two participants. */
+#include "base/hash.h"
 #include "lib/child.h"
 #include "lib/clock.h"
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
+#include "lib/random.h"
+#include "lib/require.h"
 #include "lib/tmpdir.h"
 #include "set/set.h"
 #include "shm/participant.h"
@@ -367,6 +370,27 @@ static void what_has_to_stay_is_refused(void **state)
     user_close(&a);
 }
 
+/* The definition is the same text, but means plugins of other versions. */
+static void other_plugins_are_told_at_once(void **state)
+{
+    struct user a = user_open(slots(2));
+    struct segment_definition *next;
+    const char *text;
+
+    (void)state;
+    assert_int_equal(apply(slots(3)), 1);
+    next = (struct segment_definition *)(void *)segment_definition_head(
+        set_of_user(&a)->participant->segment, 1);
+    text = (const char *)next + SEGMENT_PAGE;
+    next->hash ^= 1;
+    atomic_store(&next->checksum,
+                 fnv1a_bytes(fnv1a_bytes(FNV1A_INIT, &next->hash, sizeof(next->hash)), text,
+                             strlen(text) + 1));
+    assert_int_equal(apply(slots(4)), -EEXIST);
+    assert_non_null(strstr(error.message, "with other plugins of these names"));
+    user_close(&a);
+}
+
 /* An operator declines. */
 static int decline(void *userdata, const struct weir_redefinition *redefinition)
 {
@@ -444,7 +468,7 @@ static void want_of_memory_is_no_damage(void **state)
         r = weir_try_acquire(a.pool, ask(4), &one, NULL);
         has_failed = fake_os_has_failed();
         fake_os_fail_kind_at(0, 0, 0);
-        if (r < 0 && r != -ENOMEM && r != -EIO)
+        if (r < 0 && r != -ENOMEM)
             fail_msg("call %lu: %d", n, r);
         if (r < 0)
             assert_int_equal(weir_try_acquire(a.pool, ask(4), &one, NULL), 0);
@@ -527,10 +551,10 @@ static void a_damaged_definition_breaks_the_set(void **state)
 }
 
 /* Holds two units until it is told to give them back, and then leaves in good order. */
-static _Noreturn void hold_and_leave(int ready, int go)
+static _Noreturn void hold_and_leave(int ready, int go, bool asks)
 {
     const struct weir_options options = options_for(slots(2));
-    weir_acquisition *held = NULL;
+    weir_acquisition *held = NULL, *none = NULL;
     weir_pool *pool = NULL;
     weir *w = NULL;
     char byte = 0;
@@ -540,14 +564,18 @@ static _Noreturn void hold_and_leave(int ready, int go)
         _exit(1);
     if (write(ready, &byte, 1) != 1 || read(go, &byte, 1) != 1)
         _exit(2);
+    if (asks && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
+        _exit(3);
     weir_release(&held);
+    if (asks && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
+        _exit(4);
     weir_pool_close(pool);
     weir_close(w);
     _exit(0);
 }
 
-/* Also if it closes the set: it has not returned it. */
-static void what_cannot_follow_holds_until_its_end(void **state)
+/* Also if it closes the set: it has not returned it. `asks`: it finds that out by a request. */
+static void cannot_follow(bool asks)
 {
     struct user a = user_open(slots(2));
     struct segment *segment = set_of_user(&a)->participant->segment;
@@ -558,11 +586,10 @@ static void what_cannot_follow_holds_until_its_end(void **state)
     char byte = 0;
     pid_t pid;
 
-    (void)state;
     assert_true(pipe(ready) == 0 && pipe(go) == 0);
     pid = child_fork();
     if (pid == 0)
-        hold_and_leave(ready[1], go[0]);
+        hold_and_leave(ready[1], go[0], asks);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(apply(slots(3)), 1);
     assert_int_equal(weir_set_stats(set_of_user(&a), &stats, NULL, 0), 1);
@@ -580,6 +607,262 @@ static void what_cannot_follow_holds_until_its_end(void **state)
         close(go[i]);
     }
 }
+
+static void what_cannot_follow_holds_until_its_end(void **state)
+{
+    (void)state;
+    cannot_follow(false);
+}
+
+static void what_asks_before_it_releases_holds_too(void **state)
+{
+    (void)state;
+    cannot_follow(true);
+}
+
+/* ---- what an instance that cannot follow leaves behind ---- */
+
+/* A child that holds or waits, and the pipes by which it is led. */
+struct lost_child {
+    pid_t pid;
+    int ready[2], go[2];
+};
+
+static void child_tells_and_waits(const struct lost_child *child)
+{
+    char byte = 0;
+
+    if (write(child->ready[1], &byte, 1) != 1 || read(child->go[0], &byte, 1) != 1)
+        _exit(2);
+}
+
+static void child_submit(weir_queue *queue, const struct user *user, uint64_t n)
+{
+    if (weir_queue_submit(queue, user->pool, ask(n), 1, NULL, NULL) != 0)
+        _exit(3);
+}
+
+static weir_acquisition *child_reap(weir_queue *queue)
+{
+    struct weir_completion done;
+
+    if (weir_queue_reap(queue, &done, 1) != 1 || done.result != 0)
+        _exit(4);
+    return done.acquisition;
+}
+
+/* No call reads a file from now on, so a definition cannot be followed. Leaves in good order. */
+static _Noreturn void hold_by_queue_and_leave(const struct lost_child *child)
+{
+    struct user user = user_open(slots(2));
+    weir_acquisition *first, *second, *none = NULL;
+    weir_queue *queue;
+
+    if (weir_queue_open(&queue, user.w, 4) < 0)
+        _exit(5);
+    child_submit(queue, &user, 1);
+    first = child_reap(queue);
+    child_submit(queue, &user, 1);
+    second = child_reap(queue);
+    fake_os_fail_kind_from(1, FAKE_FILE, 0);
+    child_tells_and_waits(child);
+    weir_release(&first);
+    if (weir_try_acquire(user.pool, ask(2), &none, NULL) != -EUCLEAN)
+        _exit(6);
+    weir_release(&second);
+    if (weir_try_acquire(user.pool, ask(2), &none, NULL) != -EUCLEAN)
+        _exit(7);
+    weir_queue_close(queue);
+    user_close(&user);
+    _exit(0);
+}
+
+static _Noreturn void wait_by_queue_and_leave(const struct lost_child *child)
+{
+    struct user user = user_open(slots(4));
+    struct weir_completion done;
+    weir_queue *queue;
+
+    if (weir_queue_open(&queue, user.w, 4) < 0)
+        _exit(5);
+    child_submit(queue, &user, 2);
+    child_submit(queue, &user, 1);
+    if (weir_queue_reap(queue, &done, 1) != 0)
+        _exit(6);
+    fake_os_fail_kind_from(1, FAKE_FILE, 0);
+    child_tells_and_waits(child);
+    weir_queue_close(queue);
+    user_close(&user);
+    child_tells_and_waits(child);
+    _exit(0);
+}
+
+static void lost_child_start(struct lost_child *child, void (*run)(const struct lost_child *child))
+{
+    char byte = 0;
+
+    assert_true(pipe(child->ready) == 0 && pipe(child->go) == 0);
+    child->pid = child_fork();
+    if (child->pid == 0)
+        run(child);
+    assert_int_equal(read(child->ready[0], &byte, 1), 1);
+}
+
+static void lost_child_go_on(const struct lost_child *child)
+{
+    char byte = 0;
+
+    assert_int_equal(write(child->go[1], &byte, 1), 1);
+}
+
+static void lost_child_end(struct lost_child *child)
+{
+    lost_child_go_on(child);
+    assert_true(child_exited(child_wait(child->pid), 0));
+    for (int i = 0; i < 2; i++) {
+        close(child->ready[i]);
+        close(child->go[i]);
+    }
+}
+
+/* Its records are not used for what it asks for meanwhile. */
+static void what_was_held_comes_back(void **state)
+{
+    struct user a = user_open(slots(2));
+    uint64_t end = clock_now() + 20000 * MS;
+    weir_acquisition *all = NULL;
+    struct lost_child child;
+
+    (void)state;
+    lost_child_start(&child, hold_by_queue_and_leave);
+    assert_int_equal(apply(slots(3)), 1);
+    lost_child_end(&child);
+    while (weir_try_acquire(a.pool, ask(3), &all, NULL) < 0 && clock_now() < end)
+        pause_ns(MS);
+    assert_non_null(all);
+    assert_int_equal(weir_release(&all), 0);
+    user_close(&a);
+    assert_int_equal(logged_n, 0);
+}
+
+/* What it waited for may be granted, and comes back; then those behind it are granted. */
+static void waiters_that_were_left_break_no_set(void **state)
+{
+    struct user a = user_open(slots(4)), b = user_open(slots(4));
+    weir_acquisition *held = have(&a, 3), *behind;
+    struct lost_child child;
+    char byte = 0;
+
+    (void)state;
+    lost_child_start(&child, wait_by_queue_and_leave);
+    behind = wait_for(&b, 3);
+    assert_int_equal(apply(slots(3)), 1);
+    lost_child_go_on(&child);
+    assert_int_equal(read(child.ready[0], &byte, 1), 1);
+    pass_stall_checks();
+    assert_int_equal(weir_release(&held), 0);
+    lost_child_end(&child);
+    expect_result(behind, 0);
+    assert_int_equal(weir_release(&behind), 0);
+    user_close(&a);
+    user_close(&b);
+    assert_int_equal(logged_n, 0);
+}
+
+/* ---- limits of one key ---- */
+
+/* Limits of one key, some in shadow, that hold different numbers of units. */
+struct doubled {
+    unsigned n, capacities[4];
+    bool shadow[4];
+};
+
+static const char *doubled_text(const struct doubled *doubled)
+{
+    char fields[512];
+    size_t n = (size_t)snprintf(fields, sizeof(fields), "limits: [");
+
+    for (unsigned i = 0; i < doubled->n; i++)
+        n += (size_t)snprintf(fields + n, sizeof(fields) - n,
+                              "%s { type: resource, key: slot, capacity: %u%s }", i ? "," : "",
+                              doubled->capacities[i], doubled->shadow[i] ? ", shadow: true" : "");
+    snprintf(fields + n, sizeof(fields) - n, " ]");
+    return set_of(fields);
+}
+
+static void doubled_draw(struct doubled *doubled, uint64_t *random)
+{
+    for (unsigned i = 0; i < doubled->n; i++)
+        doubled->capacities[i] = (unsigned)random_from(random, 1, 5);
+}
+
+static void doubled_look(const struct user *user, const struct doubled *doubled, uint64_t ret[4])
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[4];
+
+    assert_int_equal(weir_set_stats(set_of_user(user), &stats, limits, 4), doubled->n);
+    for (unsigned i = 0; i < doubled->n; i++) {
+        assert_int_equal(limits[i].capacity, doubled->capacities[i]);
+        ret[i] = limits[i].held;
+    }
+}
+
+/* A change moves no units from one limit to another. */
+static void doubled_change(const struct user *user, struct doubled *doubled, uint64_t *random)
+{
+    uint64_t before[4], after[4];
+
+    doubled_look(user, doubled, before);
+    doubled_draw(doubled, random);
+    assert_true(apply(doubled_text(doubled)) >= 0);
+    doubled_look(user, doubled, after);
+    assert_memory_equal(before, after, doubled->n * sizeof(*before));
+}
+
+static void doubled_case(uint64_t random)
+{
+    enum { STEPS = 40, HELD_MAX = 8 };
+    struct doubled doubled = {.n = (unsigned)random_from(&random, 2, 4)};
+    weir_acquisition *held[HELD_MAX];
+    unsigned held_n = 0;
+    uint64_t left[4];
+    struct user user;
+
+    doubled_draw(&doubled, &random);
+    for (unsigned i = 0; i < doubled.n; i++)
+        doubled.shadow[i] = random_chance(&random, 50);
+    user = user_open(doubled_text(&doubled));
+    for (int i = 0; i < STEPS; i++) {
+        unsigned choice = (unsigned)random_below(&random, 4);
+
+        if (choice == 0)
+            doubled_change(&user, &doubled, &random);
+        else if (choice == 1 && held_n)
+            assert_int_equal(weir_release(&held[--held_n]), 0);
+        else if (held_n < HELD_MAX)
+            held_n += weir_try_acquire(user.pool, ask(random_from(&random, 1, 2)), &held[held_n],
+                                       NULL) == 0;
+    }
+    while (held_n)
+        assert_int_equal(weir_release(&held[--held_n]), 0);
+    doubled_look(&user, &doubled, left);
+    for (unsigned i = 0; i < doubled.n; i++)
+        assert_int_equal(left[i], 0);
+    user_close(&user);
+    assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
+}
+
+static void limits_of_one_key_keep_their_states(void **state)
+{
+    const uint64_t cases = effort_from("WEIR_ROUNDS", 40);
+
+    (void)state;
+    for (uint64_t i = 0; i < cases; i++)
+        doubled_case(random_case(test_seed, i));
+}
+
+/* ---- hostile numbers ---- */
 
 /* Numbers that lead nowhere. */
 static void a_hostile_header_is_refused(void **state)
@@ -635,15 +918,21 @@ int main(void)
         place_test(a_stale_header_is_no_obstacle),
         place_test(a_long_definition_has_no_room),
         place_test(what_has_to_stay_is_refused),
+        place_test(other_plugins_are_told_at_once),
         place_test(a_change_is_shown_and_declined),
         place_test(a_segment_that_is_removed_meanwhile),
         place_test(want_of_memory_is_no_damage),
         place_test(each_call_of_a_change_fails),
         place_test(a_damaged_definition_breaks_the_set),
         place_test(what_cannot_follow_holds_until_its_end),
+        place_test(what_asks_before_it_releases_holds_too),
+        place_test(what_was_held_comes_back),
+        place_test(waiters_that_were_left_break_no_set),
+        place_test(limits_of_one_key_keep_their_states),
         place_test(a_hostile_header_is_refused),
         place_test(a_set_that_leads_nowhere_is_broken),
     };
 
+    seed_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
