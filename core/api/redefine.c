@@ -24,14 +24,14 @@ static const char *redefine_limit_obstacle(const struct limit *from, const struc
         return "another key";
     if (from->type != to->type)
         return "another type";
-    if (from->algorithm != to->algorithm)
-        return "another algorithm";
+    if (from->type == WEIR_LIMIT_RESOURCE && !limit_can_carry(from, to))
+        return from->algorithm == to->algorithm
+                   ? "other settings, and its algorithm cannot take its state over"
+                   : "another algorithm"; /* what is held is in a state that only that one knows */
     if (from->lease != to->lease)
         return "another lease";
     if (from->shadow != to->shadow)
         return "another `shadow` or `enforce`"; /* a record does not say which one granted it */
-    if (to->algorithm && !to->algorithm->reconfigure && !limit_is_same(from, to))
-        return "other settings, and its algorithm cannot take its state over";
     return NULL;
 }
 

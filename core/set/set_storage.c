@@ -148,6 +148,9 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     return r;
 }
 
+/* Of a set that may get another definition: so that the state of another algorithm fits, too. */
+#define REDEFINED_BLOCK_CLASS 10
+
 int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
                      struct weir_error *reterr)
 {
@@ -161,6 +164,8 @@ int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)
         return error_set(reterr, -ENOMEM, "out of memory");
+    if (set->is_robust && !storage->keys_max && set->block_class < REDEFINED_BLOCK_CLASS)
+        set->block_class = REDEFINED_BLOCK_CLASS;
     WEIR_INVARIANT(block_capacity(set->block_class) >= set_content_max(set));
     WEIR_INVARIANT(set->inline_format == INLINE_NONE || set->limits.state_words == 1);
     return set_storage_init(set, storage, reterr);

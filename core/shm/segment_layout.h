@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         8u
+#define SEGMENT_LAYOUT         9u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -89,6 +89,7 @@ struct segment_definition {
     struct set_head head;       /* first: its unit is that of the whole */
     _Alignas(64) uint64_t hash; /* of its meaning, as segment_identity.definition_hash */
     _Atomic uint64_t checksum;  /* of the hash, and of the text with its NUL; stored last */
+    _Atomic uint64_t opened_ns; /* 0, or no grant by it is older; see segment_definition.h */
 };
 
 #define SEGMENT_DEFINITION_STRIDE (SEGMENT_PAGE + SEGMENT_DEFINITION_MAX)

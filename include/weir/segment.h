@@ -92,8 +92,9 @@ enum {
  * for that but memory and the same plugins. One that lacks the plugins says so to its log, and its
  * calls on the set return -EUCLEAN; what it holds comes back when it ends. Want of memory or of
  * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
- * plugins. Processes that open the set later need the new definition. The keys,
- * types and algorithms of the limits, their number, leases, shadow and enforce, classes of
+ * plugins. Processes that open the set later need the new definition. A rate or call that gets
+ * another algorithm begins anew, and what it granted before gives nothing back. The keys and types
+ * of the limits, algorithms of resources, their number, leases, shadow and enforce, classes of
  * requests, lifetime and clock stay as they are, and a set with subjects has no other definition.
  * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
  *
