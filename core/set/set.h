@@ -195,6 +195,7 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
 struct origin_limit {
     uint8_t from;    /* the predecessor's limit with its key; ORIGIN_NONE: there was none */
     bool is_carried; /* it goes on with the state of that one */
+    uint32_t began;  /* shared: head unit of the definition where its state began; 0: not known */
 };
 
 struct set_origin {
@@ -263,6 +264,9 @@ bool limit_is_same(const struct limit *a, const struct limit *b);
 
 /* Returns whether a limit can go on with the state of another one. */
 bool limit_can_carry(const struct limit *from, const struct limit *to);
+
+/* Notes of a shared successor, which has its place, what limits begin anew. */
+void successor_set_began(weir_set *set);
 
 /* Returns whether limit `i` of a shared set began anew after a grant: what that took of it is gone
  * with the state. */

@@ -53,6 +53,11 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
         if (!version_is_inflated(&txn.version) &&
             !inline_word_is_valid(set, txn.version.state_word))
             return;
+        if (set_is_shared(set) && !version_is_inflated(&txn.version)) {
+            /* The word may come back, by grants that are later than the clock was read. */
+            set_inflate(ctx, set, txn.version.state_word);
+            continue;
+        }
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
         WEIR_INVARIANT(set->is_robust || version_is_inflated(&txn.version) ||
@@ -139,7 +144,8 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
         content[DCAS_BITS_AT] = txn.version.content[DCAS_BITS_AT];
     if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
-    content[CONTENT_LAST_NS] += successor_begins_anew(set); /* after all grants before it */
+    if (successor_begins_anew(set) && content[CONTENT_LAST_NS] < CLOCK_MAX_NS)
+        content[CONTENT_LAST_NS]++; /* after all grants before it */
     at.now_ns = content[CONTENT_LAST_NS];
     successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
     if (set->classes)

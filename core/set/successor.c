@@ -55,12 +55,21 @@ static void origin_connect(struct set_origin *origin, const struct limits *limit
 /* Connects all limits of a shared set with those of the same places: releases go by these. */
 static void origin_connect_shared(struct set_origin *origin, const struct limits *limits)
 {
-    const struct limit *before = origin->predecessor->limits.items;
+    const weir_set *before = origin->predecessor;
 
-    WEIR_INVARIANT(limits->n == origin->predecessor->limits.n);
+    WEIR_INVARIANT(limits->n == before->limits.n);
     for (uint32_t i = 0; i < limits->n; i++)
         origin->limits[i] = (struct origin_limit){
-            .from = (uint8_t)i, .is_carried = limit_can_carry(&before[i], &limits->items[i])};
+            .from = (uint8_t)i,
+            .is_carried = limit_can_carry(&before->limits.items[i], &limits->items[i]),
+            .began = before->origin ? before->origin->limits[i].began : 0};
+}
+
+void successor_set_began(weir_set *set)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (!set->origin->limits[i].is_carried)
+            set->origin->limits[i].began = set->head_unit;
 }
 
 /* Limits of one key are told apart by what they are, then by their order. One that can carry no
@@ -126,10 +135,9 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
 
 bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns)
 {
-    while (set->origin && set->origin->limits[i].is_carried)
-        set = set->origin->predecessor;
-    return set->origin &&
-           granted_ns < segment_definition_opened_ns(set->participant->segment, set->head_unit);
+    uint32_t began = set->origin ? set->origin->limits[i].began : 0;
+
+    return began && granted_ns < segment_definition_opened_ns(set->participant->segment, began);
 }
 
 const weir_set *set_ancestor(const weir_set *set, uint32_t id)

@@ -92,8 +92,8 @@ static inline bool segment_definition_of_unit(const struct segment *segment, uin
     return true;
 }
 
-/* Says from which time on grants are by the definition with its head at this unit. If a limit
- * begins anew there, all grants before it are older. */
+/* Says from which time on limits take by the definition with its head at this unit. If a limit
+ * begins anew there, all that was taken of it before is older. */
 static inline void segment_definition_note_opened(const struct segment *segment, uint32_t unit,
                                                   uint64_t opened_ns)
 {

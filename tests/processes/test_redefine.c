@@ -278,7 +278,7 @@ static void redefine_and_kill(unsigned slots, uint64_t delay_us)
 
     require(pid >= 0);
     if (pid == 0)
-        _exit(redefine(slots, CALLS_MAX) < 0);
+        _exit(redefine(slots, CALLS_MAX - slots) < 0);
     usleep((useconds_t)delay_us);
     kill(pid, SIGKILL);
     require(waitpid(pid, NULL, 0) == pid);
