@@ -431,14 +431,17 @@ static uint64_t half_done_step(void)
     bool found = false;
 
     for (; !found; stepped.n++) {
+        weir_acquisition *held = NULL; /* as of the process that will come upon the change */
         weir *w;
         weir_pool *pool;
 
         shared_begin();
         w = shared_open(text_of(BEFORE));
         pool = shared_pool(w, "s");
+        require(try_one(pool, &held) == 0);
         require(was_sent(shared_fork(change, &stepped)));
         found = is_half_done(pool);
+        require(weir_release(&held) == 0);
         leave(w, pool);
         shared_end();
     }
