@@ -22,6 +22,23 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 
+/* Releases what a HELD record holds, and makes it FREE. Returns false if it was revoked. */
+static bool acquisition_release_record(struct thread_ctx *ctx, const weir_acquisition *acquisition,
+                                       const struct release_args *args)
+{
+    weir_set *set = acquisition->set;
+    uint64_t word = record_load(&set_record(set, acquisition->record)->word);
+
+    if (!set->limits.revokes) { /* no other thread ends what is held */
+        set->ops->release(ctx, set, acquisition->record, word, true, args);
+        return true;
+    }
+    if (record_state(word) == RECORD_HELD &&
+        set->ops->release(ctx, set, acquisition->record, word, false, args))
+        return true;
+    return acquisition_state(acquisition) != RECORD_REVOKED; /* or it is damaged */
+}
+
 static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
                                      bool unused)
 {
@@ -35,8 +52,6 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     bool changes_set = set_successor(set) != NULL, update_missing = false, is_lost = false;
 
     WEIR_INVARIANT(acquisition->record);
-    if (set->limits.counts_holds && !unused && !request_is_empty(set, args.amounts))
-        acquisition_count_hold(ctx, acquisition);
     for (uint32_t i = 0; i < set->limits.n; i++) {
         if (!args.amounts[i])
             continue;
@@ -46,14 +61,16 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
     }
     if (changes_set || set->ops->wants_releases) {
         is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
-        set->ops->release(ctx, set, acquisition->record,
-                          record_load(&set_record(set, acquisition->record)->word), true, &args);
+        if (!acquisition_release_record(ctx, acquisition, &args))
+            return -EOWNERDEAD;
     } else { /* freeing the record suffices */
         set_free_record(set, acquisition->record);
         counter_add(&counters->released, 1);
         counter_add(&counters->canceled, unused);
     }
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
+    if (set->limits.counts_holds && !unused && !request_is_empty(set, args.amounts))
+        acquisition_count_hold(ctx, acquisition);
     if (update_missing)
         counter_add(&counters->missing_update, 1);
     return is_lost ? -EOWNERDEAD : update_missing ? -EPROTO : 0;
@@ -105,9 +122,9 @@ static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *ac
 /* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */
 static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    if (acquisition_state(acquisition) != RECORD_HELD)
+    if (acquisition_state(acquisition) != RECORD_HELD ||
+        acquisition_release_grant(ctx, acquisition, true) == -EOWNERDEAD)
         return -EALREADY;
-    acquisition_release_grant(ctx, acquisition, true);
     return 0;
 }
 
@@ -175,17 +192,22 @@ int weir_cancel(weir_acquisition *acquisition)
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     enum record_state state = acquisition_state(acquisition);
+    int r;
 
     WEIR_INVARIANT(acquisition->record);
     if (state == RECORD_WAITING) {
         acquisition_cancel_wait(ctx, acquisition);
         state = acquisition_state(acquisition);
     }
-    if (state == RECORD_HELD)
-        return acquisition_release_grant(ctx, acquisition, acquisition_is_unused(acquisition));
+    if (state == RECORD_HELD) {
+        r = acquisition_release_grant(ctx, acquisition, acquisition_is_unused(acquisition));
+        if (r != -EOWNERDEAD || acquisition_state(acquisition) != RECORD_REVOKED)
+            return r;
+        state = RECORD_REVOKED;
+    }
     if (state != RECORD_FREE)
         set_free_ended_record(acquisition->set, acquisition->record);
-    return 0;
+    return state == RECORD_REVOKED ? -EOWNERDEAD : 0;
 }
 
 /* Warns of each limit that lacks its update. The log callback may call weir. */

@@ -13,6 +13,7 @@
 #include "os/os.h"
 #include "remote/remote.h"
 #include "state/version.h"
+#include "wait/hold_watch.h"
 #include <errno.h>
 #include <string.h>
 
@@ -594,6 +595,8 @@ int weir_reload(weir *w, const struct weir_options *options, struct weir_error *
         complaints.userdata = &held;
     }
     r = reload_run(w, options, &complaints, &error);
+    if (r >= 0)
+        hold_watch_look_now(w);
     if (r < 0 && !complaints.first.complaints) {
         complaint_add(&complaints, r, (struct mark){0, 0}, "%s",
                       error.code ? error.message : strerrordesc_np(-r));

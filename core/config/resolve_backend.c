@@ -91,7 +91,6 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
             "how many others a subject uses");
 }
 
-/* Complains of what an engine does not do. */
 /* Complains of a limit, or set, that is not enforced: engines know only those that are. */
 static void resolve_engine_shadow(struct resolver *resolver, const struct config_value *shadow,
                                   const struct config_value *enforce)
@@ -102,6 +101,7 @@ static void resolve_engine_shadow(struct resolver *resolver, const struct config
                  "enforces its limits for all requests");
 }
 
+/* Complains of what an engine does not do. */
 static void resolve_engine_check(struct resolver *resolver, const struct ast_set *ast)
 {
     const struct ast_subjects *subjects = &ast->subjects;
@@ -115,6 +115,10 @@ static void resolve_engine_check(struct resolver *resolver, const struct ast_set
     resolve_engine_shadow(resolver, &ast->shadow, &ast->enforce);
     for (size_t i = 0; i < ast->limits_n; i++) {
         resolve_engine_shadow(resolver, &ast->limits[i].shadow, &ast->limits[i].enforce);
+        if (value_is_given(&ast->limits[i].max_hold))
+            complain(resolver->complaints, ast->limits[i].max_hold.mark,
+                     "`max_hold` is for the backends thread and process: what is held at an engine "
+                     "goes back when the session of its holder ends");
         if (ast->limits[i].lease.text)
             complain(resolver->complaints, ast->limits[i].lease.mark,
                      "`lease` as a number is for the backends thread and process: of an engine "

@@ -27,15 +27,15 @@ enum release_result {
     RELEASE_AGAIN /* the key has changed: find it again */
 };
 
-/* Frees the record. Of several threads that try, one succeeds; false: another one did. */
+/* Ends the record. Of several threads that try, one succeeds; false: another one did. */
 static bool keyed_claim_record(struct keyed_release_op *rel)
 {
     struct acq_record *r = record_at(rel->set->region, rel->record);
 
     WEIR_INVARIANT(rel->set->is_robust || record_state(rel->word) == RECORD_HELD);
     if (!rel->record_freed)
-        rel->record_freed =
-            shm_cas_seq_cst(&r->word, rel->word, record_next_word(rel->word, RECORD_FREE));
+        rel->record_freed = shm_cas_seq_cst(
+            &r->word, rel->word, record_next_word(rel->word, release_end_state(&rel->args)));
     return rel->record_freed;
 }
 
@@ -71,11 +71,11 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
     struct release_op op = {.args = &rel->args,
                             .record = rel->record,
                             .record_word = rel->word,
-                            .is_owner = rel->rest != 0,
+                            .is_owner = rel->rest != 0 && !set->limits.revokes,
                             .record_freed = rel->record_freed,
                             .rest = rel->rest};
 
-    if (!set->is_robust && !set_release_uses_algorithm(set, &rel->args)) {
+    if (!set->is_robust && !set->limits.revokes && !set_release_uses_algorithm(set, &rel->args)) {
         enum try_result r = try_now_release(rel->slot.ctx, set, &op);
 
         rel->record_freed = op.record_freed;
@@ -203,7 +203,7 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
         shadow_release_args(template, record, args, &taken);
         rel.args = taken.args;
     }
-    WEIR_INVARIANT(!rest || set_is_shared(template));
+    WEIR_INVARIANT(!rest || set_exchanges_records(template));
     if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
         set_count_return(ctx, template, &rel.args);
 }

@@ -177,13 +177,18 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
         successor_translate(newest, set, set->id, amounts);
     successor_translate(newest, set, r ? (uint32_t)record_load(&r->owner) : set->id, used);
     if (!rel->record_freed) {
-        struct deferred_write write = {.is_exclusive = rel->is_owner,
-                                       .expected = rel->record_word,
-                                       .desired = record_next_word(rel->record_word, RECORD_FREE)};
+        struct deferred_write write = {
+            .is_exclusive = rel->is_owner,
+            .expected = rel->record_word,
+            .desired = record_next_word(rel->record_word, release_end_state(&args))};
 
         if (!try_now_apply_write(set, r, &write))
             return TRY_REFUSED;
         rel->record_freed = true;
+        if (rel->rest) /* no other thread knows of it yet */
+            shm_store_release(
+                &set_record(set, rel->rest)->word,
+                record_next_word(record_load(&set_record(set, rel->rest)->word), RECORD_HELD));
     }
     if (!newest->head_unit)
         return TRY_DONE;

@@ -139,7 +139,7 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
     return is_changed;
 }
 
-/* Makes the record FREE with the version, unless it is FREE already, and the one with the rest
+/* Ends the record with the version, unless it is FREE already, and makes the one with the rest
  * HELD. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
@@ -148,7 +148,8 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
     if (rel->record_freed)
         return;
     WEIR_INVARIANT(rel->record && (txn->set->is_robust || record_state(word) == RECORD_HELD));
-    version_defer_state(&txn->version, rel->record, word, RECORD_FREE, rel->is_owner);
+    version_defer_state(&txn->version, rel->record, word, release_end_state(rel->args),
+                        rel->is_owner);
     if (rel->rest)
         version_defer_state(&txn->version, rel->rest,
                             record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD, true);
@@ -188,11 +189,20 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     return txn_commit(txn) ? TRY_DONE : TRY_SLOW;
 }
 
+/* Returns whether the record has to change with a version: together with another one, or perhaps at
+ * one time with a revocation. */
+static bool set_release_needs_version(const weir_set *set, const struct release_op *rel)
+{
+    return rel->rest || (set->limits.revokes && !rel->record_freed);
+}
+
 /* Releases in the state word if the set is inline or can be deflated, else on the slow path.
  * Results as set_release_once(). */
 static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
-    if (rel->rest && !version_is_inflated(&txn->version)) {
+    bool needs_version = set_release_needs_version(txn->set, rel);
+
+    if (needs_version && !version_is_inflated(&txn->version)) {
         set_inflate(txn->ctx, txn->set, txn->version.state_word); /* a state word has no writes */
         return TRY_SLOW;
     }
@@ -200,7 +210,7 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS &&
         version_is_inflated(&txn->version))
         dcas_complete(txn->set, &txn->version, rel->record);
-    else if (!rel->rest && set_become_inline(txn))
+    else if (!needs_version && set_become_inline(txn))
         return try_now_release(txn->ctx, txn->set, rel);
     return set_release_once(txn, rel);
 }
@@ -306,7 +316,7 @@ static bool set_release_taken(struct thread_ctx *ctx, weir_set *set, uint32_t re
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
     /* A limit that holds nothing by this definition may hold something by the one that granted. */
-    r = set_successor(set) ? TRY_SLOW : try_now_release(ctx, set, &rel);
+    r = set_successor(set) || set->limits.revokes ? TRY_SLOW : try_now_release(ctx, set, &rel);
     if (r == TRY_SLOW)
         r = set_release_inflated(ctx, set, &rel);
     if (r == TRY_REFUSED)
@@ -350,14 +360,14 @@ static void set_return_taken(struct thread_ctx *ctx, weir_set *set, uint32_t rec
 {
     struct release_op rel = {.args = args,
                              .record = set_is_shared(set) ? 0 : record,
-                             .is_owner = true,
+                             .is_owner = !set->limits.revokes,
                              .record_freed = !rest,
                              .use_algorithm = true,
                              .rest = rest};
     int r = TRY_SLOW;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
-    WEIR_INVARIANT(!rest || set_is_shared(set));
+    WEIR_INVARIANT(!rest || set_exchanges_records(set));
     if (rest) {
         rel.record = record;
         rel.record_word = record_load(&set_record(set, record)->word);
@@ -365,9 +375,9 @@ static void set_return_taken(struct thread_ctx *ctx, weir_set *set, uint32_t rec
         r = try_now_release(ctx, set, &rel);
     }
     if (r == TRY_SLOW)
-        set_release_inflated(ctx, set, &rel);
+        r = set_release_inflated(ctx, set, &rel);
     set_end_if_faulty(ctx, set);
-    if (!set_is_broken(set))
+    if (r != TRY_REFUSED && !set_is_broken(set))
         set_count_return(ctx, set, args);
 }
 

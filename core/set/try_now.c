@@ -73,7 +73,8 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
                               .record = record,
                               .is_owner = mode == MODE_PROBE || mode == MODE_TRY,
                               .is_dated =
-                                  record && (set->limits.counts_holds || events_are_on(set->w))};
+                                  record && (set->limits.counts_holds || set->limits.has_max_hold ||
+                                             events_are_on(set->w))};
     enum try_result result = try_now_dispatch(ctx, set, &grant);
     int r = ACQUIRE_RETRY;
 

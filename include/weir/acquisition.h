@@ -248,12 +248,13 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
  * Returns an eventfd that becomes readable once what was granted is not held any more. That is,
- * once the session with the engine that keeps the set has ended: weir_acquisition_result and
- * weir_release say -EOWNERDEAD from then on. It is readable at once if that has happened already,
- * and never because of weir_release. Ownership is as with weir_acquisition_fd; the acquisition may
- * have both. Returns the descriptor; -EOPNOTSUPP (no engine keeps the set, or it was granted
- * without one: it is held until it is released), -EINVAL (it is not granted, or `acquisition` is
- * NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
+ * once the session with the engine that keeps the set has ended, or the acquisition is revoked
+ * (`max_hold_action: revoke`): weir_acquisition_result and weir_release say -EOWNERDEAD from then
+ * on. It is readable at once if the session has ended already, and never because of weir_release.
+ * Ownership is as with weir_acquisition_fd; the acquisition may have both. Returns the descriptor;
+ * -EOPNOTSUPP (the set neither revokes nor is kept by an engine, or it was granted without one: it
+ * is held until it is released), -EOWNERDEAD (it was revoked before), -EINVAL (it is not granted,
+ * or `acquisition` is NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_lost_fd(weir_acquisition *acquisition);
@@ -288,8 +289,9 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -ECANCELED    canceled
  *   -ENOBUFS      of a completion queue: the wait queue was full
  *   -EHOSTUNREACH the engine that keeps the set could not be asked (on_failure: closed)
- *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
- *                 (weir_acquisition_lost_fd tells an event loop)
+ *   -EOWNERDEAD   it was granted, and is not held any more: the session with its engine has ended,
+ *                 or it was held longer than `max_hold` and revoked (weir_acquisition_lost_fd tells
+ *                 an event loop)
  *   -EEXIST, -EACCES, -ESHUTDOWN, -ESTALE, -ECHILD, -EUCLEAN  as weir_acquire
  * [one thread, reads]
  */
@@ -366,10 +368,9 @@ WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint
  * weir_acquisition_result nor the fd has reported is undone, with refunds as acquisition.h says at
  * its top. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
  * usage counts as the full request, and everything was released; the log names the key, once for
- * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (an engine
- * granted it, and it was not held to the end: the session ended before); -ECHILD (memory was freed,
- * the parent's limits are untouched).
- * [one thread, changes]
+ * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (it was not
+ * held to the end: the session with its engine ended before, or it was revoked); -ECHILD (memory
+ * was freed, the parent's limits are untouched). [one thread, changes]
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
@@ -416,10 +417,9 @@ WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition,
  * Tells the fencing token of what an engine has granted: a number that grows with every grant of
  * the set. The resource itself refuses what comes with a smaller token than it has seen, and so
  * keeps out a process that was stopped, lost its session, and goes on. See M. Kleppmann, "How to do
- * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended; `*ret` is untouched);
- * -EOPNOTSUPP (no engine keeps the set, or it was granted without one); -EINVAL (it is not granted,
- * or an argument is NULL), -ECHILD.
- * [one thread, reads]
+ * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended, or it was revoked;
+ * `*ret` is untouched); -EOPNOTSUPP (no engine keeps the set, or it was granted without one);
+ * -EINVAL (it is not granted, or an argument is NULL), -ECHILD. [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret);
 
