@@ -161,6 +161,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *                long; `within` is not granted, or not of a set of the pool, or of another subject;
  *                or `pool` or `ret` is NULL
  *   -ECANCELED   the token of the request was canceled, before the call or while it waited
+ *   -EOWNERDEAD  it was granted while it waited, and revoked (`max_hold_action`) before the thread
+ *                woke up
  *   -ESHUTDOWN   the instance is closing or closed; or, while it waited, the set was removed
  *   -ESTALE      the set or pool was removed (weir_reload)
  *   -ECHILD      the instance was opened before fork, by the parent
@@ -322,8 +324,8 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
  * above it makes a rate warn once, and is charged at release if the limit says `overuse: charge`.
  * Returns 0; -EINVAL (a resource, a limit left out of the request, or not granted); -ERANGE (a
  * call, above its amount, or other than 1 where the amount was 1); -ENOENT (unknown key, and
- * strict; else it warns once and returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD.
- * A refused update changes nothing.
+ * strict; else it warns once and returns 0); -EOWNERDEAD (it was revoked); -EUCLEAN (the segment of
+ * the set is damaged); -ECHILD. A refused update changes nothing.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
@@ -335,8 +337,8 @@ WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint
  * algorithm that adapts to this are told at the release, by the last report; all others do not
  * care. Without a release they are told that it was canceled, if the grant was undone, or dropped,
  * if the process ended. Returns 0; -EINVAL (another outcome, not granted, or `acquisition` is
- * NULL), -EBUSY (a completion queue has yet to hand out its completion), -EUCLEAN (the segment of
- * the set is damaged), -ECHILD.
+ * NULL), -EOWNERDEAD (it was revoked), -EBUSY (a completion queue has yet to hand out its
+ * completion), -EUCLEAN (the segment of the set is damaged), -ECHILD.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns);
@@ -351,13 +353,14 @@ WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, ui
  * left to update or to release.
  *
  * After a weir_update no more can be returned than was left unused by it. The grant cannot be
- * canceled any more. In weir_set_holders a resource of a shared set gets another id.
+ * canceled any more. In weir_set_holders a resource of a shared set, or of one that revokes, gets
+ * another id.
  *
  * Returns 0; -ERANGE (more than it has, or than was left unused), -EINVAL (it is not granted, or an
  * argument is NULL), -ENOENT (unknown key, and strict; else it warns once and returns 0), -EBUSY (a
- * completion queue has yet to hand out its completion), -ENOMEM (a resource of a shared set: no
- * memory or room for another record), -EUCLEAN (the segment of the set is damaged), -ECHILD. An
- * error other than -EUCLEAN has changed nothing.
+ * completion queue has yet to hand out its completion), -EOWNERDEAD (it was revoked), -ENOMEM (a
+ * resource of a shared set, or of one that revokes: no memory or room for another record), -EUCLEAN
+ * (the segment of the set is damaged), -ECHILD. An error other than -EUCLEAN has changed nothing.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n);
@@ -408,7 +411,8 @@ WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, con
  * Tells when the acquisition was granted. Stores in `*ret_ns` the time of the instance's clock, ns,
  * as of which it counts so. Of a reservation that is the reserved time. It may be up to 10 ms early
  * if nothing but a counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it
- * is not granted, or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
+ * is not granted, or an argument is NULL), -EOWNERDEAD (it was revoked), -EUCLEAN (the segment of
+ * the set is damaged), -ECHILD.
  * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
@@ -419,7 +423,8 @@ WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition,
  * keeps out a process that was stopped, lost its session, and goes on. See M. Kleppmann, "How to do
  * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended, or it was revoked;
  * `*ret` is untouched); -EOPNOTSUPP (no engine keeps the set, or it was granted without one);
- * -EINVAL (it is not granted, or an argument is NULL), -ECHILD. [one thread, reads]
+ * -EINVAL (it is not granted, or an argument is NULL), -ECHILD.
+ * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret);
 
