@@ -390,6 +390,32 @@ static void completions_say_what_was_revoked(void **state)
     with_each_kind(check_queue);
 }
 
+/* A program that injects a clock may reap and never tick. */
+static void a_reap_looks_as_well(void **state)
+{
+    struct weir_completion out;
+    weir_acquisition *first;
+    weir_queue *queue;
+    uint64_t due;
+
+    (void)state;
+    open_set("", REVOKES);
+    assert_int_equal(weir_queue_open(&queue, world.w, 8), 0);
+    first = granted(slots(2));
+    assert_int_equal(weir_queue_submit(queue, world.pool, slots(2), 1, NULL, NULL), 0);
+    assert_int_equal(weir_queue_reap(queue, &out, 1), 0);
+    assert_int_equal(weir_due_at(world.w, &due), 0);
+    assert_int_equal(due, world_start + 30 * SECOND);
+    world.now = due;
+    assert_int_equal(weir_queue_reap(queue, &out, 1), 1);
+    assert_int_equal(out.result, 0);
+    assert_counts(1, 1);
+    release_expecting(first, -EOWNERDEAD);
+    release(out.acquisition);
+    weir_queue_close(queue);
+    world_close();
+}
+
 /* By another instance, as another process: its clock is the only one that goes on. */
 static void any_process_revokes(void **state)
 {
@@ -601,6 +627,7 @@ int main(int argc, char **argv)
         leak_checked_test(what_is_left_of_an_acquisition_is_revoked),
         leak_checked_test(a_grant_that_was_not_seen_is_revoked),
         leak_checked_test(completions_say_what_was_revoked),
+        leak_checked_test(a_reap_looks_as_well),
         leak_checked_test(any_process_revokes),
         leak_checked_test(only_what_can_be_revoked_has_a_descriptor_for_it),
         leak_checked_test(a_holder_says_that_it_is_overheld),
