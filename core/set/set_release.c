@@ -371,6 +371,8 @@ static void set_return_taken(struct thread_ctx *ctx, weir_set *set, uint32_t rec
     if (rest) {
         rel.record = record;
         rel.record_word = record_load(&set_record(set, record)->word);
+        if (record_state(rel.record_word) != RECORD_HELD)
+            return; /* it was revoked */
     } else {
         r = try_now_release(ctx, set, &rel);
     }

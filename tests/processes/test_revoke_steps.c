@@ -124,7 +124,7 @@ static bool revoke_it(void)
 static bool was_revoked;
 static int result; /* of what the holder did */
 
-static void revoke(void)
+static void revoke_now(void)
 {
     was_revoked = revoke_it();
 }
@@ -197,7 +197,7 @@ static bool meet(uint64_t n, void (*first)(void), void (*second)(void), bool wit
         require(was_revoked == (result == -EOWNERDEAD));
     } else { /* a part was returned: before the revocation, which found another word, or not */
         require(was_revoked == (result == -EOWNERDEAD));
-        require(shared_held(pool, 0) == (was_revoked ? 0 : 1) + (with_waiter ? 2 : 0));
+        require(shared_held(pool, 0) == (was_revoked ? 0u : 1u) + (with_waiter ? 2u : 0u));
         require(weir_release(&held) == (was_revoked ? -EOWNERDEAD : 0));
     }
     if (with_waiter) {
@@ -226,25 +226,25 @@ static void meet_at_each_step(void (*first)(void), void (*second)(void))
 static void a_revocation_at_each_step_of_a_release(void **state)
 {
     (void)state;
-    meet_at_each_step(release_it, revoke);
+    meet_at_each_step(release_it, revoke_now);
 }
 
 static void a_release_at_each_step_of_a_revocation(void **state)
 {
     (void)state;
-    meet_at_each_step(revoke, release_it);
+    meet_at_each_step(revoke_now, release_it);
 }
 
 static void a_revocation_at_each_step_of_a_return(void **state)
 {
     (void)state;
-    meet_at_each_step(return_one, revoke);
+    meet_at_each_step(return_one, revoke_now);
 }
 
 static void a_return_at_each_step_of_a_revocation(void **state)
 {
     (void)state;
-    meet_at_each_step(revoke, return_one);
+    meet_at_each_step(revoke_now, return_one);
 }
 
 /* ---- processes that die over it ---- */

@@ -95,6 +95,10 @@ static void compare(void)
     struct weir_limit_stats limit = limit_stats(0);
     uint64_t due = WEIR_FOREVER, next;
 
+    if (limit.held != model.held || set.waiting != model.line_n)
+        fprintf(stderr, "held %u, not %u; %u wait, not %u; max_hold %u, revokes %d\n",
+                (unsigned)limit.held, (unsigned)model.held, (unsigned)set.waiting, model.line_n,
+                (unsigned)model.max_hold, model.revokes);
     require(limit.held == model.held && set.waiting == model.line_n);
     require(set.overheld == model.told && set.revoked == model.revoked);
     require(set.granted == model.granted && set.released == model.released);
