@@ -22,14 +22,17 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 
-/* Releases what a HELD record holds, and makes it FREE. Returns false if it was revoked. */
-static bool acquisition_release_record(struct thread_ctx *ctx, const weir_acquisition *acquisition,
-                                       const struct release_args *args)
+/* Releases what a HELD record holds, and makes it FREE. `may_be_revoked`: by another thread. Returns
+ * false if it was. */
+WEIR_ALWAYS_INLINE bool acquisition_release_record(struct thread_ctx *ctx,
+                                                   const weir_acquisition *acquisition,
+                                                   const struct release_args *args,
+                                                   bool may_be_revoked)
 {
     weir_set *set = acquisition->set;
     uint64_t word = record_load(&set_record(set, acquisition->record)->word);
 
-    if (!set->limits.revokes) { /* no other thread ends what is held */
+    if (!may_be_revoked) {
         set->ops->release(ctx, set, acquisition->record, word, true, args);
         return true;
     }
@@ -39,8 +42,10 @@ static bool acquisition_release_record(struct thread_ctx *ctx, const weir_acquis
     return acquisition_state(acquisition) != RECORD_REVOKED; /* or it is damaged */
 }
 
-static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
-                                     bool unused)
+/* Releases a grant. `changes_set`: the set is to end it even if nothing goes back. Returns 0,
+ * -EPROTO, or -EOWNERDEAD if it was revoked. Compiled into its callers. */
+WEIR_ALWAYS_INLINE int acquisition_give_back(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                             bool unused, bool changes_set, bool may_be_revoked)
 {
     weir_set *set = acquisition->set;
     struct counters *counters = thread_ctx_counters(ctx, set->number);
@@ -49,7 +54,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
                                       .return_all = unused,
                                       .outcome = acquisition->outcome,
                                       .latency_ns = acquisition_latency_ns(acquisition)};
-    bool changes_set = set_successor(set) != NULL, update_missing = false, is_lost = false;
+    bool update_missing = false;
 
     WEIR_INVARIANT(acquisition->record);
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -59,9 +64,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         changes_set |= unused || set->limits.items[i].type == WEIR_LIMIT_RESOURCE ||
                        args.used[i] != args.amounts[i];
     }
-    if (changes_set || set->ops->wants_releases) {
-        is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
-        if (!acquisition_release_record(ctx, acquisition, &args))
+    if (changes_set) {
+        if (!acquisition_release_record(ctx, acquisition, &args, may_be_revoked))
             return -EOWNERDEAD;
     } else { /* freeing the record suffices */
         set_free_record(set, acquisition->record);
@@ -69,11 +73,33 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
         counter_add(&counters->canceled, unused);
     }
     WEIR_INVARIANT(set_is_shared(set) || acquisition_record_is(acquisition, RECORD_FREE));
-    if (set->limits.counts_holds && !unused && !request_is_empty(set, args.amounts))
-        acquisition_count_hold(ctx, acquisition);
     if (update_missing)
         counter_add(&counters->missing_update, 1);
-    return is_lost ? -EOWNERDEAD : update_missing ? -EPROTO : 0;
+    return update_missing ? -EPROTO : 0;
+}
+
+/* As acquisition_release_grant(), where the set heeds releases. */
+WEIR_NOINLINE int acquisition_release_heeded(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                             bool unused)
+{
+    const weir_set *set = acquisition->set;
+    bool is_wanted = set->ops->wants_releases || set_successor(set);
+    bool is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
+    int r = acquisition_give_back(ctx, acquisition, unused, is_wanted, set->limits.revokes);
+
+    if (r != -EOWNERDEAD && set->limits.counts_holds && !unused &&
+        !request_is_empty(set, acquisition_amounts(acquisition)))
+        acquisition_count_hold(ctx, acquisition);
+    return is_lost ? -EOWNERDEAD : r;
+}
+
+static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                     bool unused)
+{
+    if (acquisition->set->limits.heeds_releases)
+        return acquisition_release_heeded(ctx, acquisition, unused);
+    return acquisition_give_back(ctx, acquisition, unused, set_successor(acquisition->set) != NULL,
+                                 false);
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
@@ -235,9 +261,11 @@ static inline void acquisition_finish(struct thread_ctx *ctx, weir_acquisition *
     WEIR_INVARIANT(!acquisition->is_timed || acquisition->waiter);
     if (acquisition->is_timed)
         timer_thread_forget(acquisition->set->w, acquisition->waiter);
-    if (acquisition->lost_fd >= 0)
-        (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
-    acquisition_close_fds(acquisition);
+    if ((acquisition->fd & acquisition->lost_fd) >= 0) { /* not both are -1 */
+        if (acquisition->lost_fd >= 0)
+            (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
+        acquisition_close_fds(acquisition);
+    }
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);
 }

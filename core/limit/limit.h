@@ -124,14 +124,15 @@ struct limits {
     /* Several rates or calls, where a late grant may let another request in earlier than
      * forecast. */
     bool has_anomalies : 1;
-    bool has_lease : 1;    /* the only limit has a lease (lease.h) */
-    bool reads_wall : 1;   /* any algorithm that wants the wall-clock offset */
-    bool has_shadow : 1;   /* any limit with `shadow` (set/shadow.h); there is no fast path */
-    bool counts_holds : 1; /* how long acquisitions are held is counted; there is no fast path */
-    bool has_max_hold : 1; /* any limit with `max_hold` (set/max_hold.h); there is no fast path */
-    bool revokes : 1;      /* any limit with `max_hold_action: revoke` */
-    uint8_t clock_needs;   /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
-    uint64_t max_hold_ns;  /* the shortest `max_hold`, if there is one */
+    bool has_lease : 1;      /* the only limit has a lease (lease.h) */
+    bool reads_wall : 1;     /* any algorithm that wants the wall-clock offset */
+    bool has_shadow : 1;     /* any limit with `shadow` (set/shadow.h); there is no fast path */
+    bool counts_holds : 1;   /* how long acquisitions are held is counted; there is no fast path */
+    bool has_max_hold : 1;   /* any limit with `max_hold` (set/max_hold.h); there is no fast path */
+    bool revokes : 1;        /* any limit with `max_hold_action: revoke` */
+    bool heeds_releases : 1; /* counts_holds, revokes, or set_ops.wants_releases */
+    uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
+    uint64_t max_hold_ns;    /* the shortest `max_hold`, if there is one */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
      */
     _Atomic uint8_t fault;

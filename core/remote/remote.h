@@ -109,6 +109,9 @@ const char *remote_engine_name(const weir_set *set);
 uint64_t remote_subjects_max(const weir_set *set);
 /* Returns whether the engine, the leases and what becomes of requests without it are as planned. */
 bool remote_is_planned(const weir_set *set, const struct set_plan *plan);
+/* As set_ops.open and set_ops.close. */
+int remote_set_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+void remote_set_close(weir_set *set);
 /* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno: -EHOSTUNREACH if
  * the instance asks no engine. */
 int remote_engine_start(struct remote_engine *engine);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ENGINE_NS 1000 /* that an engine counts in */
+
 __extension__ typedef __int128 i128;
 
 static void *room(void *items, size_t n, size_t *capacity, size_t size)
@@ -71,6 +73,49 @@ static struct point *points(size_t n)
     if (!all)
         abort();
     return all;
+}
+
+static bool is_of(const struct event *e, unsigned limits)
+{
+    for (unsigned i = 0; i < HISTORY_LIMITS; i++)
+        if (limits >> i & 1 && e->amounts[i])
+            return true;
+    return false;
+}
+
+/* Returns the latest `amount` of the points up to an instant, less a unit of the engine's clock. */
+static uint64_t latest_up_to(const struct point *points, size_t n, uint64_t at)
+{
+    size_t low = 0, high = n;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (points[middle].at <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && points[low - 1].amount > ENGINE_NS ? points[low - 1].amount - ENGINE_NS : 0;
+}
+
+void history_date_by_replies(struct history *history, unsigned limits)
+{
+    struct point *known = points(history->events_n);
+    size_t n = 0;
+
+    for (size_t i = 0; i < history->events_n; i++)
+        if (is_of(&history->events[i], limits))
+            known[n++] = (struct point){history->events[i].hi, history->events[i].lo};
+    qsort(known, n, sizeof(*known), compare_points);
+    for (size_t i = 1; i < n; i++)
+        if (known[i].amount < known[i - 1].amount)
+            known[i].amount = known[i - 1].amount;
+    for (size_t i = 0; i < history->events_n; i++)
+        history->events[i].lo = latest_up_to(known, n, history->events[i].lo);
+    for (size_t i = 0; i < history->refunds_n; i++)
+        history->refunds[i].lo = latest_up_to(known, n, history->refunds[i].lo);
+    free(known);
 }
 
 static struct point *grants(const struct history *history, unsigned limit, enum which which)

@@ -36,6 +36,10 @@ void history_add_refund(struct history *history, const struct refund *refund);
 /* Moves everything of `from`, which is empty afterwards. */
 void history_merge(struct history *history, struct history *from);
 void history_free(struct history *history);
+/* For limits that a process decides by the last reply of an engine: what a request is decided by is
+ * as late as the latest grant of one of these limits (bits) that was known before, or later. So
+ * that is the earliest instant of each event. */
+void history_date_by_replies(struct history *history, unsigned limits);
 
 /* In any span [a, b]: granted <= burst + capacity * (b - a) / window + refunded. */
 bool history_keeps_rate(const struct history *history, unsigned limit, uint64_t burst,

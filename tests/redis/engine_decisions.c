@@ -20,6 +20,7 @@
 #define SNAPSHOT   "*11\r\n" /* so begins a reply to weir_snapshot, and no other one here */
 #define CAPACITY   3
 #define SLOT_WORDS 2
+#define IDLE_MS    200 /* far longer than a decision is taken by the server */
 #define OTHER_RUN  "00000000000000000000000000000000000000ff"
 
 /* ---- the gate ---- */
@@ -460,6 +461,41 @@ static void test_half_a_snapshot(void)
     first.backend->set_close(set);
 }
 
+static uint64_t calls_of(redisContext *server)
+{
+    static const char word[] = "cmdstat_fcall:calls=";
+    redisReply *reply = redisCommand(server, "INFO commandstats");
+    const char *at = reply ? strstr(reply->str, word) : NULL;
+    require(at);
+    uint64_t ret = strtoull(at + strlen(word), NULL, 10);
+    freeReplyObject(reply);
+    return ret;
+}
+
+/* What comes after idleness is decided by an instant of then: the server takes the first commit,
+ * unless the machine is busy. It would not take one by the instant of the last reply. */
+static void test_after_idleness(const char *path)
+{
+    static const uint64_t one[] = {1, 0};
+    void *set = open_set(&second, "idle", CAPACITY);
+    redisContext *server = redisConnectUnix(path);
+    uint64_t end = now_ns() + PATIENCE_NS, calls;
+    require(server && !server->err);
+    user_release(&second, set, acquire(&second, set, one[0], one[1]), one);
+    do {
+        require(now_ns() < end);
+        await_held(&second, set, 0);
+        poll(NULL, 0, IDLE_MS);
+        calls = calls_of(server);
+        uint64_t hold = acquire(&second, set, one[0], one[1]);
+        calls = calls_of(server) - calls;
+        user_release(&second, set, hold, one);
+    } while (calls != 1);
+    await_held(&second, set, 0);
+    second.backend->set_close(set);
+    redisFree(server);
+}
+
 /* What is held when another server takes over, its text may not have taken: it counts as used, or
  * the refund would make units. The set is in a grace then. */
 static void test_asserted_is_used(const char *path)
@@ -492,6 +528,7 @@ int main(int argc, char **argv)
     test_refused_for_nothing();
     test_refused_for_a_canceled_waiter();
     test_half_a_snapshot();
+    test_after_idleness(argv[2]);
     user_close(&second);
     test_asserted_is_used(argv[2]);
     user_close(&first);

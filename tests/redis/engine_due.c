@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The thread of the backend for Redis looks at the sessions that are due, however many there are:
- * shown by counts of how often it wakes up, and of how often it looks at a session.
+ * shown by counts of how often it wakes up, and of how often it looks at a session. And what is to
+ * wake it while it is awake does so.
  *
  *     engine_due PLUGIN SOCKET    the plugin is linked in, with two functions that are counted
  */
+#include "../../plugins/backends/redis/redis_calls.h"
 #include "engine_user.h"
 
 #include <stdio.h>
@@ -15,15 +17,15 @@
 #define BEATS      4 /* heartbeats of a session */
 #define LOOKS_MAX  4 /* for each time that the thread wakes up */
 
-struct redis_session;
-struct redis_server;
-
 uint64_t __real_redis_session_tick(struct redis_session *session, uint64_t now);
 uint64_t __wrap_redis_session_tick(struct redis_session *session, uint64_t now);
 uint64_t __real_redis_server_tick(struct redis_server *server, uint64_t now);
 uint64_t __wrap_redis_server_tick(struct redis_server *server, uint64_t now);
 
 static _Atomic uint64_t looks, wakes;
+static struct redis_connection *connection;
+static int tells;                /* owner: the connection's lock. It is told to wake up once more */
+static _Atomic uint64_t told_at; /* as many times as it had been awake then; 0: not yet */
 extern const struct weir_plugin_table weir_plugins_v1;
 
 uint64_t __wrap_redis_session_tick(struct redis_session *session, uint64_t now)
@@ -35,7 +37,13 @@ uint64_t __wrap_redis_session_tick(struct redis_session *session, uint64_t now)
 /* There is one server: it is looked at each time. */
 uint64_t __wrap_redis_server_tick(struct redis_server *server, uint64_t now)
 {
-    atomic_fetch_add(&wakes, 1);
+    uint64_t woke = atomic_fetch_add(&wakes, 1) + 1;
+    connection = server->connection;
+    if (tells) {
+        tells = 0;
+        redis_calls_wake_by(connection, now + MS);
+        atomic_store(&told_at, woke);
+    }
     return __real_redis_server_tick(server, now);
 }
 
@@ -48,18 +56,28 @@ static int ask(struct user *user, void *set, enum weir_backend_mode mode, const 
     return user_acquire(user, set, &args, &verdict);
 }
 
-int main(int argc, char **argv)
+static void *begin(struct user *user, const char *url, const char *ms, const char *name)
+{
+    struct weir_reason reason = {0};
+    require(user_open_plugin(
+                user, weir_plugins_v1.plugins[0], &reason,
+                (const char *const[]){"url", url, "session", ms, "timeout", ms, NULL}) == 0);
+    user_start(user);
+    return user_open_set(user, name, 1, 1000, 1);
+}
+
+static void end(struct user *user, void *set)
+{
+    user->backend->set_close(set);
+    user_close(user);
+}
+
+static void test_many_sessions(const char *url)
 {
     static const uint64_t held[] = {1, 0}, unit[] = {0, 1}, all[] = {0, 1000};
     struct user user = {0};
-    struct weir_reason reason = {0};
-    char url[256], subject[32];
-    require(argc == 3);
-    snprintf(url, sizeof(url), "unix://%s", argv[2]);
-    require(user_open_plugin(&user, weir_plugins_v1.plugins[0], &reason,
-                             (const char *const[]){"url", url, "session", "1000", NULL}) == 0);
-    user_start(&user);
-    void *set = user_open_set(&user, "due", 1, 1000, 1);
+    char subject[32];
+    void *set = begin(&user, url, "1000", "due");
     for (int i = 0; i < SUBJECTS; i++) {
         snprintf(subject, sizeof(subject), "s%d", i);
         require(ask(&user, set, WEIR_BACKEND_WAIT, subject, held) == 0);
@@ -77,7 +95,34 @@ int main(int argc, char **argv)
     printf("%llu times awake, %llu looks at sessions\n", (unsigned long long)woke,
            (unsigned long long)looked);
     require(looked <= LOOKS_MAX * woke + beats * SUBJECTS);
-    user.backend->set_close(set);
-    user_close(&user);
+    end(&user, set);
+}
+
+/* All else that it sleeps for is an hour away. */
+static void test_told_while_awake(const char *url)
+{
+    static const uint64_t unit[] = {1, 0};
+    struct user user = {0};
+    void *set = begin(&user, url, "14400000", "awake");
+    uint64_t end_ns = now_ns() + PATIENCE_NS;
+    (void)ask(&user, set, WEIR_BACKEND_TRY, "one", unit); /* the server is young: a grace */
+    pthread_mutex_lock(&connection->lock);
+    tells = 1;
+    redis_calls_wake_by(connection, 0);
+    pthread_mutex_unlock(&connection->lock);
+    while (!atomic_load(&told_at) || atomic_load(&wakes) == atomic_load(&told_at)) {
+        require(now_ns() < end_ns);
+        sched_yield();
+    }
+    end(&user, set);
+}
+
+int main(int argc, char **argv)
+{
+    char url[256];
+    require(argc == 3);
+    snprintf(url, sizeof(url), "unix://%s", argv[2]);
+    test_many_sessions(url);
+    test_told_while_awake(url);
     return 0;
 }

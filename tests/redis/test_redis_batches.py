@@ -5,18 +5,18 @@ Argument: the library. Nodes do their worst: they hoard batches and use all of t
 once, or at random; they return some. WEIR_SEED repeats a run, WEIR_OPERATIONS makes it longer.
 """
 import collections
-import os
+import pathlib
 import random
 import sys
-import time
 import unittest
 
-from redis_nodes import GRANTED, START_US, FakeServer, Node, definition, load
-from redis_server import Server, read_library
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from effort import SEED, operations  # noqa: E402
+from redis_nodes import GRANTED, START_US, FakeServer, Node, definition, load  # noqa: E402
+from redis_server import Server, read_library  # noqa: E402
 
 LIBRARY = sys.argv.pop(1)
-SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
-OPERATIONS = int(os.environ.get("WEIR_OPERATIONS") or 20000)
+OPERATIONS = operations(20000)
 SCHEDULE = 400
 FIRST_USE, CREATION, EPOCH = range(3)
 

@@ -126,6 +126,14 @@ class Tickets(Calls):
         a.release(1, 2, 0, how="undo")
         self.assertEqual(a.snapshot()[-1][0][0], 2)
 
+    def test_a_unit_of_a_shaper_that_leaves_now_is_not_refunded(self):
+        a = self.node("a", f"l,2,{2 * SECOND},2,2,1,0,1,0")  # a unit leaves each second
+        a.acquire(0, 2)
+        self.fake.advance(SECOND)
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, SECOND])
+        a.release(0, 1, 0)
+        self.assertEqual(a.acquire(1, 1), [REFUSED, BUSY, 0, SECOND])
+
     def test_what_is_impossible_is_refused_at_once(self):
         a = self.node("a", resource(3), bucket(5, SECOND))
         self.assertEqual(a.wait(0, 1, 6), [REFUSED, RANGE, 1, -1])
@@ -260,6 +268,12 @@ class Queue(Calls):
         self.assertEqual(a.take(0, 0, 1)[:3], [REFUSED, BUSY, 1])
         a.wait(2, 0, 0, 1)
         self.assertEqual(a.acquire(3, 0, 0, 1), [REFUSED, BUSY, 2, SECOND])  # it is short itself, by then
+
+    def test_a_refusal_behind_waiters_names_what_the_request_lacks_itself(self):
+        a = self.node("a", resource(1), resource(1))
+        a.acquire(0, 1, 1)
+        a.wait(1, 1, 0)
+        self.assertEqual(a.acquire(2, 0, 1), [REFUSED, BUSY, 1, -1])
 
     def test_a_request_of_zeros_is_granted_behind_a_queue(self):
         a = self.node("a", resource(1))

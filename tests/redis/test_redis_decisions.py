@@ -6,14 +6,15 @@ the plugins decide; they are repeated on a server, and each reply is compared. W
 WEIR_OPERATIONS makes it longer.
 """
 import os
+import pathlib
 import subprocess
 import sys
-import time
 
-from redis_server import Client, ReplyError, Server, read_library
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from effort import SEED, operations  # noqa: E402
+from redis_server import Client, ReplyError, Server, read_library  # noqa: E402
 
-SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
-OPERATIONS = int(os.environ.get("WEIR_OPERATIONS") or 20000)
+OPERATIONS = operations(40000)
 LEASE_US = 86400000000
 BATCH = 400  # operations sent at once
 

@@ -12,19 +12,19 @@ believe to hold at one time is checked against the capacity; every grant against
 against that of the waiters; and the state on the server is added up.
 """
 import collections
-import os
+import pathlib
 import random
 import struct
 import sys
-import time
 import unittest
 
-from redis_nodes import GONE, GRANTED, REFUSED, START_US, WAITING, FakeServer, Node, definition, load
-from redis_server import ReplyError, Server, read_library
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from effort import SEED, operations  # noqa: E402
+from redis_nodes import GONE, GRANTED, REFUSED, START_US, WAITING, FakeServer, Node, definition, load  # noqa: E402
+from redis_server import ReplyError, Server, read_library  # noqa: E402
 
 LIBRARY = sys.argv.pop(1)
-SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 2**32)
-OPERATIONS = int(os.environ.get("WEIR_OPERATIONS") or 20000)
+OPERATIONS = operations(20000)
 SCHEDULE = 600  # operations of one schedule
 LEASE_US, MARGIN_US, STEP_US = 10000000, 1000000, 1000000
 HEAD_WORDS = 19

@@ -10,7 +10,5 @@ void redis_answers_take(struct redis_server *server, const struct redis_call *ca
                         const struct redis_reply *reply);
 /* The reply will never come. */
 void redis_answers_lose(const struct redis_call *call);
-/* Acts on a message from the inbox of a server. */
-void redis_answers_message(struct redis_server *server, const char *text, size_t size);
 
 #endif

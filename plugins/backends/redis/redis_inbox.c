@@ -2,9 +2,9 @@
 /* The inbox of this process. */
 #include "redis_inbox.h"
 
-#include "redis_answers.h"
 #include "redis_cluster.h"
 #include "redis_due.h"
+#include "redis_messages.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -119,7 +119,7 @@ static int redis_inbox_take(struct redis_server *server, const struct redis_repl
         reply->elements[1].type != REDIS_TEXT)
         return -EPROTO;
     server->inbox_refusals = 0;
-    redis_answers_message(server, reply->elements[1].text, reply->elements[1].size);
+    redis_messages_take(server, reply->elements[1].text, reply->elements[1].size);
     return 0;
 }
 

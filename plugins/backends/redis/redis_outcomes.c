@@ -111,7 +111,6 @@ static int decisions_granted(struct redis_decisions *decisions, const struct red
     states->now_us = (uint64_t)now;
     states->clock_us = (uint64_t)clock;
     states->received_ns = redis_boot_ns();
-    decisions->conflicts = 0;
     decisions->head_is_sent = 0;
     decisions->knows_waiters = 0;
     decisions->version = call->version;
@@ -260,7 +259,10 @@ static int decisions_gone(struct redis_decisions *decisions, const struct redis_
 static int decisions_committed(struct redis_decisions *decisions, const struct redis_call *call,
                                const struct redis_reply *reply)
 {
-    switch (redis_reply_integer(reply, 0, 0)) {
+    int64_t status = redis_reply_integer(reply, 0, 0);
+    if (status != STATUS_CONFLICT)
+        decisions->conflicts = 0; /* the text was the one that is there */
+    switch (status) {
     case STATUS_GRANTED:
         return decisions_granted(decisions, call, reply);
     case STATUS_CONFLICT:
