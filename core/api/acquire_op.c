@@ -235,7 +235,7 @@ int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
     if (r < 0)
         return r;
     r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
-    if (is_watched && r >= 0)
+    if (is_watched && (r >= 0 || r == -EAGAIN)) /* others hold what it lacks */
         hold_watch_note(op->set);
     return r;
 }

@@ -8,6 +8,7 @@
 
 #include "limit/counters.h"
 #include "os/os.h"
+#include "set/max_hold.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include "wait/cq.h"
@@ -132,21 +133,24 @@ static void part_end_waiter(weir_acquisition *acquisition)
     acquisition->waiter = 0;
 }
 
-/* Gives the acquisition the record that is HELD now, and frees the other one. Returns 0, or
- * -EOWNERDEAD if it was revoked. */
+/* Gives the acquisition the record with the rest, and frees the other one. The rest is FREE if
+ * there was nothing to return to; else it is HELD, or was revoked at once. Returns 0, or
+ * -EOWNERDEAD if what the acquisition has was revoked. */
 static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
 {
     weir_acquisition *acquisition = part->acquisition;
     weir_set *set = acquisition->set;
     uint32_t unused = rest;
 
-    if (record_state(record_load(&set_record(set, rest)->word)) == RECORD_HELD) {
+    if (record_state(record_load(&set_record(set, rest)->word)) != RECORD_FREE) {
         part_end_waiter(acquisition);
         unused = acquisition->record;
         acquisition->record = rest;
         if (acquisition->lost_fd >= 0)
             hold_watch_move_loss(set, unused, rest);
-    } /* else there was nothing to return to */
+        max_hold_move_notice(set_record(set, unused), set_record(set, rest));
+        hold_watch_note_rest(set, rest);
+    }
     record_pool_put(ctx, set, unused);
     return acquisition_state(acquisition) == RECORD_REVOKED ? -EOWNERDEAD : 0;
 }

@@ -22,8 +22,8 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 
-/* Releases what a HELD record holds, and makes it FREE. `may_be_revoked`: by another thread. Returns
- * false if it was. */
+/* Releases what a HELD record holds, and makes it FREE. `may_be_revoked`: by another thread.
+ * Returns false if it was. */
 WEIR_ALWAYS_INLINE bool acquisition_release_record(struct thread_ctx *ctx,
                                                    const weir_acquisition *acquisition,
                                                    const struct release_args *args,
@@ -148,10 +148,10 @@ static bool acquisition_cancel_wait(struct thread_ctx *ctx, weir_acquisition *ac
 /* Returns a grant that the caller has not observed. Returns -EALREADY if there is none. */
 static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    if (acquisition_state(acquisition) != RECORD_HELD ||
-        acquisition_release_grant(ctx, acquisition, true) == -EOWNERDEAD)
+    if (acquisition_state(acquisition) != RECORD_HELD)
         return -EALREADY;
-    return 0;
+    acquisition_release_grant(ctx, acquisition, true);
+    return acquisition_state(acquisition) == RECORD_REVOKED ? -EALREADY : 0;
 }
 
 /* Signals the descriptor of a canceled acquisition. */

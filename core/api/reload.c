@@ -532,14 +532,22 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
 }
 
 /* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
- * they are looked at when they are ready by what is known now; each later request tries again. */
-static void reload_watch_wall(const struct reload *reload)
+ * they are looked at when they are ready by what is known now. Holders may be held too long by the
+ * new definition. Each later request tries again what fails. */
+static void reload_watch(const struct reload *reload)
 {
-    for (size_t i = 0; i < reload->plan->sets_n; i++)
-        if (reload->sets[i].after && wall_watch_subscribe(reload->sets[i].after) < 0)
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        const weir_set *set = reload->sets[i].after;
+
+        if (set && wall_watch_subscribe(set) < 0)
             log_write(&reload->w->log, WEIR_LOG_WARNING,
                       "%s: steps of the wall clock are not noticed before the next request",
-                      set_name(reload->sets[i].after));
+                      set_name(set));
+        if (set && set->limits.has_max_hold && hold_watch_begin(set) < 0)
+            log_write(&reload->w->log, WEIR_LOG_WARNING,
+                      "%s: what is held too long is not noticed before the next request",
+                      set_name(set));
+    }
 }
 
 /* Reads, resolves and applies a configuration. */
@@ -564,7 +572,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
         r = reload_apply(&reload);
     instance_unlock(w);
     if (r == 0) {
-        reload_watch_wall(&reload);
+        reload_watch(&reload);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);

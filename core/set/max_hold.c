@@ -61,7 +61,7 @@ bool max_hold_revoke(struct thread_ctx *ctx, weir_set *of, uint32_t record, uint
     WEIR_INVARIANT(record_state(word) == RECORD_HELD && of->limits.revokes);
     for (uint32_t i = 0; i < of->limits.n; i++)
         amounts[i] = record_load(&r->amounts[i]);
-    if (!of->ops->release(ctx, of, record, word, false, &args))
+    if (!of->ops->release(ctx, of, record, word, false, &args) || set_is_broken(of))
         return false;
     counter_add(&thread_ctx_counters(ctx, of->number)->revoked, 1);
     notify_waiter(of, record, record_next_word(word, RECORD_REVOKED));

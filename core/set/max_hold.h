@@ -36,9 +36,16 @@ static inline bool max_hold_is_told(const struct acq_record *r)
 /* Returns whether it is this caller that tells that the record with this word is held too long. */
 bool max_hold_claim_notice(struct acq_record *r, uint64_t word);
 
+/* Has the record `to`, which is held in place of `from`, count as told if that one does. */
+static inline void max_hold_move_notice(const struct acq_record *from, struct acq_record *to)
+{
+    if (max_hold_is_told(from))
+        atomic_fetch_or_explicit(&to->set, RECORD_OVERHELD, memory_order_seq_cst);
+}
+
 /* Revokes what a record with the word `word`, which is HELD, holds. `of`: the definition by which
  * it was asked for, or the template of a shared set with subjects. Returns false if another thread
- * has released it. Counts it. */
+ * has released it, or the set is broken. Counts it. */
 bool max_hold_revoke(struct thread_ctx *ctx, weir_set *of, uint32_t record, uint64_t word);
 
 #endif

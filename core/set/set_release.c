@@ -152,7 +152,8 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
                         rel->is_owner);
     if (rel->rest)
         version_defer_state(&txn->version, rel->rest,
-                            record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD, true);
+                            record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD,
+                            rel->is_owner);
 }
 
 /* Grants waiters after a release: the head with this version. A version that exchanges a record has
@@ -189,20 +190,11 @@ static int set_release_once(struct txn *txn, const struct release_op *rel)
     return txn_commit(txn) ? TRY_DONE : TRY_SLOW;
 }
 
-/* Returns whether the record has to change with a version: together with another one, or perhaps at
- * one time with a revocation. */
-static bool set_release_needs_version(const weir_set *set, const struct release_op *rel)
-{
-    return rel->rest || (set->limits.revokes && !rel->record_freed);
-}
-
 /* Releases in the state word if the set is inline or can be deflated, else on the slow path.
  * Results as set_release_once(). */
 static int set_release_begun(struct txn *txn, struct release_op *rel)
 {
-    bool needs_version = set_release_needs_version(txn->set, rel);
-
-    if (needs_version && !version_is_inflated(&txn->version)) {
+    if (rel->rest && !version_is_inflated(&txn->version)) {
         set_inflate(txn->ctx, txn->set, txn->version.state_word); /* a state word has no writes */
         return TRY_SLOW;
     }
@@ -210,7 +202,7 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
     if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS &&
         version_is_inflated(&txn->version))
         dcas_complete(txn->set, &txn->version, rel->record);
-    else if (!needs_version && set_become_inline(txn))
+    else if (!rel->rest && set_become_inline(txn))
         return try_now_release(txn->ctx, txn->set, rel);
     return set_release_once(txn, rel);
 }

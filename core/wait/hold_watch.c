@@ -10,12 +10,13 @@
  * 2. A grant makes its record HELD, then compares what is scheduled with that time.
  * 3. The look schedules the next one.
  * Either the walk finds the record, or the grant finds that none is scheduled. A waiter counts as
- * granted now.
+ * granted now. A record that is exchanged is noted as well, with the time of its grant.
  */
 #include "wait/hold_watch.h"
 
 #include "base/error.h"
 #include "base/invariant.h"
+#include "base/sched_point.h"
 #include "keyed/keyed.h"
 #include "limit/counters.h"
 #include "os/os.h"
@@ -28,13 +29,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* A descriptor that is signaled when the record is no longer HELD with this word. */
+/* A descriptor that is signaled when the record is REVOKED. */
 struct loss_watch {
     struct loss_watch *next;
     const weir_set *set;
     uint32_t record;
     int fd;
-    uint64_t word;
 };
 
 /* A look over more records rests so long for each of them before the next. */
@@ -52,7 +52,9 @@ struct hold_look {
 
 static bool loss_watch_is_due(const struct loss_watch *watch)
 {
-    return record_load(&set_record(watch->set, watch->record)->word) != watch->word;
+    uint64_t word = record_load(&set_record(watch->set, watch->record)->word);
+
+    return record_state(word) == RECORD_REVOKED || set_is_broken(watch->set);
 }
 
 /* Signals the descriptors of what is lost. A descriptor that cannot be signaled is tried again. */
@@ -98,18 +100,13 @@ int hold_watch_loss(const weir_set *set, uint32_t record, int fd)
     pthread_mutex_lock(&iw->timer.lock);
     loss_watch_remove(iw, set, record);
     if (watch) {
-        *watch = (struct loss_watch){.next = iw->loss_watches,
-                                     .set = set,
-                                     .record = record,
-                                     .fd = fd,
-                                     .word = record_load(&set_record(set, record)->word)};
+        *watch =
+            (struct loss_watch){.next = iw->loss_watches, .set = set, .record = record, .fd = fd};
         iw->loss_watches = watch;
-        if (record_state(watch->word) != RECORD_HELD)
-            watch->word = 0; /* it has just been revoked */
     }
     pthread_mutex_unlock(&iw->timer.lock);
     if (watch)
-        loss_watch_signal(set->w);
+        loss_watch_signal(set->w); /* it may just have been revoked */
     return 0;
 }
 
@@ -119,11 +116,10 @@ void hold_watch_move_loss(const weir_set *set, uint32_t from, uint32_t to)
 
     pthread_mutex_lock(&iw->timer.lock);
     for (struct loss_watch *watch = iw->loss_watches; watch; watch = watch->next)
-        if (watch->record == from && watch->set == set) {
+        if (watch->record == from && watch->set == set)
             watch->record = to;
-            watch->word = record_load(&set_record(set, to)->word);
-        }
     pthread_mutex_unlock(&iw->timer.lock);
+    loss_watch_signal(set->w); /* a look may have revoked it before */
 }
 
 /* ---- one record ---- */
@@ -199,11 +195,13 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
         hold_notice_tell(set, &notice, hold->limit->key, false);
 }
 
-/* Looks at a record of `set`, the newest definition of `of`. */
-static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record)
+/* Looks at a record of `set`, the newest definition of `of`. `word`: what it had before anything
+ * else of it was read. */
+static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
+                             uint64_t word)
 {
     const struct acq_record *r = set_record(set, record);
-    uint64_t word = record_load(&r->word), now_ns;
+    uint64_t now_ns;
     struct max_hold hold;
 
     if (record_state(word) != RECORD_HELD && record_state(word) != RECORD_WAITING)
@@ -240,13 +238,14 @@ static void hold_look_private(struct hold_look *look)
 
     for (uint32_t at = 0; (at = hold_look_next_private(w, at)) != 0; look->records_n++) {
         const struct acq_record *r = record_at(&w->region, at);
+        uint64_t word = shm_load_acquire(&r->word);
         weir_set *of;
 
-        if (record_state(record_load(&r->word)) == RECORD_FREE || waiter_is_proxy(r))
+        if (record_state(word) == RECORD_FREE || waiter_is_proxy(r))
             continue;
         of = instance_set(w, record_set_number(r));
         if (set_newest(of)->limits.has_max_hold)
-            hold_look_record(look, set_newest(of), of, at);
+            hold_look_record(look, set_newest(of), of, at, word);
     }
 }
 
@@ -254,7 +253,7 @@ static void hold_look_shared(struct hold_look *look, weir_set *set)
 {
     for (uint32_t at = 0; !set_is_broken(set) && (at = region_next_record(set->region, at)) != 0;
          look->records_n++)
-        hold_look_record(look, set, set, at);
+        hold_look_record(look, set, set, at, record_load(&set_record(set, at)->word));
 }
 
 /* Returns set number `i` if it is a shared one that this process has used, else NULL. */
@@ -276,6 +275,7 @@ static int hold_look_run(weir *w)
 {
     struct instance_wait *iw = instance_wait(w);
     struct hold_look look = {.w = w, .next_ns = WEIR_FOREVER};
+    uint64_t rest_ns = 0;
 
     if (atomic_load_explicit(&iw->holds_private, memory_order_seq_cst))
         hold_look_private(&look);
@@ -286,12 +286,10 @@ static int hold_look_run(weir *w)
             hold_look_shared(&look, set);
     }
     loss_watch_signal(w);
-    if (look.next_ns != WEIR_FOREVER && look.records_n > HOLD_LOOK_SMALL) {
-        uint64_t rested_ns = clock_now_ns(&w->clock) + look.records_n * HOLD_LOOK_REST_NS;
-
-        look.next_ns = look.next_ns > rested_ns ? look.next_ns : rested_ns;
-    }
-    timer_arm_hold_look(&iw->timer, look.next_ns);
+    if (look.records_n > HOLD_LOOK_SMALL)
+        rest_ns = clock_now_ns(&w->clock) + look.records_n * HOLD_LOOK_REST_NS;
+    atomic_store_explicit(&iw->hold_rest_ns, rest_ns, memory_order_seq_cst);
+    timer_arm_hold_look(&iw->timer, look.next_ns > rest_ns ? look.next_ns : rest_ns);
     return look.decided;
 }
 
@@ -333,17 +331,39 @@ int hold_watch_begin(const weir_set *set)
     return 0;
 }
 
+/* Has a look take place at `due_ns`, by the instance's clock, but not while looks rest. */
+static void hold_watch_schedule(struct instance_wait *iw, uint64_t due_ns)
+{
+    uint64_t rest_ns = atomic_load_explicit(&iw->hold_rest_ns, memory_order_seq_cst);
+
+    due_ns = due_ns > rest_ns ? due_ns : rest_ns;
+    if (atomic_load_explicit(&iw->timer.hold_look_ns, memory_order_seq_cst) > due_ns)
+        timer_arm_hold_look(&iw->timer, due_ns);
+}
+
 void hold_watch_note(const weir_set *set)
 {
     struct instance_wait *iw = instance_wait(set->w);
-    uint64_t next_ns, looked_ns;
+    const struct limits *limits = &set_newest(set)->limits;
 
-    WEIR_INVARIANT(set->limits.has_max_hold);
     atomic_thread_fence(memory_order_seq_cst); /* between the record and what is scheduled */
-    next_ns = atomic_load_explicit(&iw->timer.hold_look_ns, memory_order_seq_cst);
-    looked_ns = atomic_load_explicit(&iw->hold_looked_ns, memory_order_seq_cst);
-    if (next_ns > looked_ns + set->limits.max_hold_ns)
-        timer_arm_hold_look(&iw->timer, looked_ns + set->limits.max_hold_ns);
+    if (limits->has_max_hold)
+        hold_watch_schedule(iw, limits->max_hold_ns + atomic_load_explicit(&iw->hold_looked_ns,
+                                                                           memory_order_seq_cst));
+}
+
+/* A look may have passed by the record before it was HELD, and by the former one after that. */
+void hold_watch_note_rest(const weir_set *set, uint32_t record)
+{
+    uint64_t granted_ns = grant_time(record_load(&set_record(set, record)->granted_ns));
+    const weir_set *newest = set_newest(set);
+
+    if (!newest->limits.has_max_hold)
+        return;
+    atomic_thread_fence(memory_order_seq_cst); /* as above */
+    if (granted_ns <= CLOCK_MAX_NS)
+        hold_watch_schedule(instance_wait(set->w),
+                            set_to_instance_ns(newest, granted_ns + newest->limits.max_hold_ns));
 }
 
 void hold_watch_look_now(weir *w)

@@ -68,6 +68,7 @@ struct instance_wait {
     _Atomic bool holds_private;           /* a private set may have holders to look at */
     _Atomic bool is_looking;              /* a thread makes a look */
     _Atomic uint64_t hold_looked_ns;      /* when the last look began */
+    _Atomic uint64_t hold_rest_ns;        /* the next one is not made before */
     _Atomic uint32_t blocked_n;           /* threads blocked in weir_acquire; futex of weir_close */
 };
 

@@ -32,7 +32,8 @@ enum weir_event_type {
     WEIR_EVENT_REFUSAL = 3,
     /* The request has entered the wait queue. */
     WEIR_EVENT_WAIT = 4,
-    /* An acquisition is about to be released: waiters are granted after it. */
+    /* An acquisition is about to be released: waiters are granted after it. It is told as well if a
+     * revocation comes first. */
     WEIR_EVENT_RELEASE = 5,
     /* The timeout of a waiter has passed: the program learns of it. */
     WEIR_EVENT_TIMEOUT = 6,
@@ -40,8 +41,9 @@ enum weir_event_type {
     WEIR_EVENT_CANCEL = 7,
     /*
      * An acquisition has been held longer than the `max_hold` of a limit, `key`: told once. With
-     * `max_hold_action: revoke`, `result` is -EOWNERDEAD: what it held was taken back. Of a shared
-     * set, one of its processes tells it, not always that of the holder.
+     * `max_hold_action: revoke`, `result` is -EOWNERDEAD: what it held was taken back. There are
+     * two events if one limit warns, and another one revokes later. Of a shared set, one of its
+     * processes tells it, not always that of the holder; none does if that one dies over it.
      */
     WEIR_EVENT_OVERHELD = 8
 };

@@ -18,6 +18,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,8 +52,8 @@ static const struct kind *kind;
 /* ---- one set, and another thread of it ---- */
 
 static weir *w;
-static weir_pool *pool;
-static weir_acquisition *held; /* two of three */
+static weir_pool *pool, *second; /* the latter of another set; NULL: there is none */
+static weir_acquisition *held;   /* two of three */
 static uint32_t record;
 static uint64_t word;
 
@@ -154,6 +155,8 @@ static void *other_main(void *argument)
     /* It has its context, and takes no lock for that later. */
     if (weir_try_acquire(pool, ask(1, 0), &acquisition, NULL) == 0)
         require(weir_release(&acquisition) == 0);
+    if (second && weir_try_acquire(second, ask(1, 0), &acquisition, NULL) == 0)
+        require(weir_release(&acquisition) == 0);
     sem_post(&other->done);
     sem_wait(&other->go);
     other->act();
@@ -169,27 +172,43 @@ static void let_other_act(void *argument)
     sem_wait(&other->done);
 }
 
-/* Does `first`, and at its n-th step `second` in another thread. False: it has no such step. */
-static bool meet(uint64_t n, void (*first)(void), void (*second)(void), bool with_waiter)
+/* Starts the other thread, which has used the set. */
+static void start_other(struct other *other)
 {
-    struct other other = {.act = second};
+    sem_init(&other->go, 0, 0);
+    sem_init(&other->done, 0, 0);
+    require(pthread_create(&other->thread, NULL, other_main, other) == 0);
+    sem_wait(&other->done);
+}
+
+/* Does `first`, and at its n-th step, or after it, what the other thread does. False: it has no
+ * such step. */
+static bool do_both(uint64_t n, void (*first)(void), struct other *other)
+{
+    bool has_met;
+
+    stepping_call(n, let_other_act, other);
+    first();
+    has_met = stepping_end();
+    if (!has_met)
+        let_other_act(other);
+    require(pthread_join(other->thread, NULL) == 0);
+    return has_met;
+}
+
+/* Does `first`, and at its n-th step `then` in another thread. False: it has no such step. */
+static bool meet(uint64_t n, void (*first)(void), void (*then)(void), bool with_waiter)
+{
+    struct other other = {.act = then};
     weir_acquisition *waiter = NULL;
     bool has_met;
 
     open_all();
     hold_two();
-    sem_init(&other.go, 0, 0);
-    sem_init(&other.done, 0, 0);
-    require(pthread_create(&other.thread, NULL, other_main, &other) == 0);
-    sem_wait(&other.done);
+    start_other(&other);
     if (with_waiter)
         require(weir_submit(pool, ask(2, WEIR_FOREVER), &waiter, NULL) == 1);
-    stepping_call(n, let_other_act, &other);
-    first();
-    has_met = stepping_end();
-    if (!has_met)
-        let_other_act(&other);
-    require(pthread_join(other.thread, NULL) == 0);
+    has_met = do_both(n, first, &other);
 
     /* One of them has given it back. */
     require(result == 0 || result == -EOWNERDEAD);
@@ -209,14 +228,14 @@ static bool meet(uint64_t n, void (*first)(void), void (*second)(void), bool wit
     return has_met;
 }
 
-static void meet_at_each_step(void (*first)(void), void (*second)(void))
+static void meet_at_each_step(void (*first)(void), void (*then)(void))
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         uint64_t n[2];
 
         kind = &kinds[i];
         for (int with_waiter = 0; with_waiter < 2; with_waiter++)
-            for (n[with_waiter] = 1; meet(n[with_waiter], first, second, with_waiter);)
+            for (n[with_waiter] = 1; meet(n[with_waiter], first, then, with_waiter);)
                 require(++n[with_waiter] < STEPS_MAX);
         printf("%s: %d and %d steps\n", kind->text + 20, (int)n[0] - 1, (int)n[1] - 1);
         require(n[0] > 3 && n[1] > 3);
@@ -245,6 +264,172 @@ static void a_return_at_each_step_of_a_revocation(void **state)
 {
     (void)state;
     meet_at_each_step(revoke_now, return_one);
+}
+
+/* ---- looks, by a clock that is moved by hand ---- */
+
+static _Atomic uint64_t now_ns;
+static bool is_late; /* the look comes when the holding is due */
+
+static uint64_t read_now(void *userdata)
+{
+    (void)userdata;
+    return atomic_load(&now_ns);
+}
+
+static void open_clocked(const char *text)
+{
+    const struct weir_clock clock = {.size = sizeof(clock), .now_ns = read_now};
+    const struct weir_options options = {
+        .size = sizeof(options), .text = text, .process_dir = shared_directory(), .clock = &clock};
+
+    atomic_store(&now_ns, 1000000 * SECOND);
+    require(weir_open(&w, &options, NULL) == 0);
+    pool = shared_pool(w, "s");
+}
+
+static void look(void)
+{
+    if (is_late)
+        atomic_fetch_add(&now_ns, 7200 * SECOND);
+    weir_tick(w);
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd polled = {fd, POLLIN, 0};
+
+    return poll(&polled, 1, 0) == 1;
+}
+
+/* The descriptor is that of what is left, and tells of it if it is revoked. */
+static bool look_at_what_is_left(uint64_t n)
+{
+    struct other other = {.act = look};
+    bool has_met;
+    int lost;
+
+    shared_begin();
+    open_clocked(kind->text);
+    hold_two();
+    lost = weir_acquisition_lost_fd(held);
+    require(lost >= 0);
+    start_other(&other);
+    has_met = do_both(n, return_one, &other);
+    if (is_late) {
+        look(); /* there is an instant at which it is between two records */
+        require(result == 0 || result == -EOWNERDEAD);
+        require(is_readable(lost));
+        require(shared_stats(pool).revoked == 1);
+        require(weir_acquisition_result(held) == -EOWNERDEAD);
+        require(weir_release(&held) == -EOWNERDEAD);
+    } else {
+        require(result == 0);
+        require(!is_readable(lost));
+        require(shared_held(pool, 0) == 1);
+        require(weir_release(&held) == 0);
+    }
+    check_and_close();
+    return has_met;
+}
+
+static void a_look_at_each_step_of_a_return(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
+        uint64_t n = 1;
+
+        kind = &kinds[i / 2];
+        is_late = i % 2;
+        while (look_at_what_is_left(n))
+            require(++n < STEPS_MAX);
+        printf("%s: %d steps%s\n", kind->text + 20, (int)n - 1, is_late ? ", late" : "");
+        require(n > 3);
+    }
+}
+
+static void take_two(void)
+{
+    result = weir_try_acquire(pool, ask(2, 0), &held, NULL);
+}
+
+/* It is revoked as soon as it is held, and stays revoked. */
+static bool look_at_a_grant(uint64_t n)
+{
+    struct other other = {.act = look};
+    bool has_met;
+
+    shared_begin();
+    open_clocked(kind->text);
+    hold_two(); /* the thread has its context, and takes no lock for that later */
+    require(weir_release(&held) == 0);
+    start_other(&other);
+    has_met = do_both(n, take_two, &other);
+    look();
+    require(result == 0);
+    require(shared_stats(pool).revoked == 1);
+    require(weir_acquisition_result(held) == -EOWNERDEAD);
+    require(weir_release(&held) == -EOWNERDEAD);
+    check_and_close();
+    return has_met;
+}
+
+static void a_look_at_each_step_of_a_grant(void **state)
+{
+    (void)state;
+    is_late = true;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        uint64_t n = 1;
+
+        kind = &kinds[i];
+        while (look_at_a_grant(n))
+            require(++n < STEPS_MAX);
+        require(n > 3);
+    }
+}
+
+/* The record is another set's at once, and held as long by the clock. */
+static weir_acquisition *reusing;
+
+static void reuse_the_record(void)
+{
+    require(weir_release(&held) == 0);
+    require(weir_try_acquire(second, ask(2, 0), &reusing, NULL) == 0);
+    require(reusing->record == record);
+    atomic_fetch_add(&now_ns, 7200 * SECOND);
+}
+
+static bool reuse_at(uint64_t n)
+{
+    struct other other = {.act = reuse_the_record};
+    bool has_met;
+
+    shared_begin();
+    open_clocked("version: 1\nsets: { s: { limits: [ " SLOT
+                 " ] }, t: { limits: [ { type: resource, "
+                 "key: slot, capacity: 3, max_hold: 9h, max_hold_action: revoke } ] } }\n");
+    second = shared_pool(w, "t");
+    hold_two();
+    start_other(&other);
+    is_late = false;
+    has_met = do_both(n, look, &other);
+    require(weir_acquisition_result(reusing) == 0);
+    require(shared_held(second, 0) == 2);
+    require(weir_release(&reusing) == 0);
+    second = weir_pool_close(second);
+    check_and_close();
+    return has_met;
+}
+
+static void a_record_that_is_reused_at_each_step_of_a_look(void **state)
+{
+    uint64_t n = 1;
+
+    (void)state;
+    kind = &kinds[0];
+    while (reuse_at(n))
+        require(++n < STEPS_MAX);
+    require(n > 1);
 }
 
 /* ---- processes that die over it ---- */
@@ -386,6 +571,9 @@ int main(void)
         cmocka_unit_test(a_release_at_each_step_of_a_revocation),
         cmocka_unit_test(a_revocation_at_each_step_of_a_return),
         cmocka_unit_test(a_return_at_each_step_of_a_revocation),
+        cmocka_unit_test(a_look_at_each_step_of_a_return),
+        cmocka_unit_test(a_look_at_each_step_of_a_grant),
+        cmocka_unit_test(a_record_that_is_reused_at_each_step_of_a_look),
         cmocka_unit_test(a_death_at_each_step_of_a_revocation),
         cmocka_unit_test(a_death_at_each_step_of_a_release),
     };

@@ -6,6 +6,7 @@
  */
 #include "lib/require.h"
 #include "lib/world.h"
+#include "set/set.h"
 #include <poll.h>
 #include <unistd.h>
 
@@ -449,6 +450,31 @@ static void any_process_revokes(void **state)
     world_close();
 }
 
+static void a_process_that_only_tries_looks_as_well(void **state)
+{
+    struct twin other;
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    if (!backend->is_shared)
+        skip();
+    open_set("", REVOKES);
+    other = world_twin("main");
+    a = granted(slots(2));
+    assert_int_equal(weir_try_acquire(other.pool, slots(1), &b, NULL), -EAGAIN);
+    assert_int_equal(weir_tick(other.w), 0);
+    world.now += 29 * SECOND;
+    assert_int_equal(weir_try_acquire(other.pool, slots(1), &b, NULL), -EAGAIN);
+    world.now += SECOND;
+    weir_tick(other.w);
+    assert_int_equal(weir_acquisition_result(a), -EOWNERDEAD);
+    assert_int_equal(weir_try_acquire(other.pool, slots(1), &b, NULL), 0);
+    assert_int_equal(weir_release(&b), 0);
+    release_expecting(a, -EOWNERDEAD);
+    world_twin_close(&other);
+    world_close();
+}
+
 static void only_what_can_be_revoked_has_a_descriptor_for_it(void **state)
 {
     weir_acquisition *a;
@@ -559,7 +585,44 @@ static void a_reload_changes_max_hold(void **state)
     world_close();
 }
 
+/* Nothing is asked for after the reload. */
+static void a_reload_watches_what_is_held(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    if (backend->is_shared)
+        skip();
+    open_set("", "{ type: resource, key: slots, capacity: 2 }");
+    a = granted(slots(1));
+    advance(10 * SECOND);
+    reload(WARNS);
+    advance(20 * SECOND - FAKE_TICK_NS);
+    assert_int_equal(told, 0);
+    advance(FAKE_TICK_NS);
+    assert_int_equal(told, 1);
+    assert_counts(1, 0);
+    release(a);
+    world_close();
+}
+
 /* ---- the timer thread, and what fails ---- */
+
+/* A release needs no memory: the state is never in the word. */
+static void a_release_needs_no_memory(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    open_set("", REVOKES);
+    assert_int_equal(world.set->inline_format, INLINE_NONE);
+    a = granted(slots(1));
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
+    release(a);
+    fake_os_reset();
+    assert_int_equal(held(), 0);
+    world_close();
+}
 
 static void the_timer_thread_looks(void **state)
 {
@@ -629,9 +692,12 @@ int main(int argc, char **argv)
         leak_checked_test(completions_say_what_was_revoked),
         leak_checked_test(a_reap_looks_as_well),
         leak_checked_test(any_process_revokes),
+        leak_checked_test(a_process_that_only_tries_looks_as_well),
         leak_checked_test(only_what_can_be_revoked_has_a_descriptor_for_it),
         leak_checked_test(a_holder_says_that_it_is_overheld),
         leak_checked_test(a_reload_changes_max_hold),
+        leak_checked_test(a_reload_watches_what_is_held),
+        leak_checked_test(a_release_needs_no_memory),
         leak_checked_test(the_timer_thread_looks),
         leak_checked_test(without_a_thread_nothing_is_granted),
         leak_checked_test(a_descriptor_that_cannot_be_had_watches_nothing),
