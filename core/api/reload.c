@@ -49,13 +49,15 @@ static bool reload_config_is_same(const weir_set *set, const struct set_plan *pl
 }
 
 /* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
-static int reload_limits_are_same(weir *w, const weir_set *set, const struct set_plan *plan)
+static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan *plan)
 {
     struct limit *interned;
     bool is_same;
 
     if (set->limits.n != plan->limits_n || !plan->limits_n)
         return set->limits.n == plan->limits_n;
+    for (uint32_t i = 0; i < plan->limits_n && set_is_shared(set); i++)
+        plan->limits[i].held_max = set->limits.items[i].held_max; /* none of the definition */
     interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
     if (!interned)
         return -ENOMEM;
@@ -94,7 +96,8 @@ static const char *reload_obstacle(const weir_set *set)
     if (set->backend == BACKEND_REMOTE)
         return "an engine keeps it";
     if (set_is_shared(set))
-        return "processes share it";
+        return "processes share it; use `weir apply`, which changes it for all of them, and reload "
+               "that definition";
     return set->is_keyed ? "it has a state for each subject" : NULL;
 }
 
@@ -120,8 +123,8 @@ static bool reload_changes_clock(const weir_set *set, const struct set_plan *pla
     return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
 }
 
-/* Returns whether waiters would be of other classes. Weights and ageing may change. */
-static bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
+/* Weights and ageing may change. */
+bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
 {
     const struct wait_classes *a = set->classes, *b = plan->classes;
 
@@ -131,7 +134,7 @@ static bool reload_changes_classes(const weir_set *set, const struct set_plan *p
 }
 
 /* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
-static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
+static int reload_check_set(const struct reload *reload, struct set_plan *plan,
                             const weir_set *before)
 {
     const char *why;
@@ -146,6 +149,7 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
     if (!before->is_configured && !before->is_by_name)
         return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
                          error_text(plan->name).text);
+    before = set_newest(before);
     r = reload_limits_are_same(reload->w, before, plan);
     if (r < 0)
         return r;
@@ -153,6 +157,8 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
         return 0;
     why = reload_obstacle(before);
     why = why ? why : reload_obstacle_in_plan(reload->w, plan);
+    if (before->backend == BACKEND_REMOTE && plan->backend == BACKEND_REMOTE)
+        why = remote_obstacle(before, plan);
     if (!why && reload_changes_clock(before, plan))
         why = "its times are by the other clock";
     if (!why && reload_changes_classes(before, plan))
@@ -220,7 +226,7 @@ static int reload_compare_sets(const struct reload *reload)
     int r = 0;
 
     for (size_t i = 0; i < reload->plan->sets_n && r >= 0; i++) {
-        const struct set_plan *plan = &reload->plan->sets[i];
+        struct set_plan *plan = &reload->plan->sets[i];
         struct reload_set *set = &reload->sets[i];
 
         set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
@@ -434,8 +440,11 @@ static void reload_publish(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
-        if (set->after && set->before)
-            atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
+        if (!set->after || !set->before)
+            continue;
+        if (set->after->backend == BACKEND_REMOTE)
+            remote_take_over(set->after);
+        atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++)
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
@@ -534,20 +543,25 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
 /* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
  * they are looked at when they are ready by what is known now. Holders may be held too long by the
  * new definition. Each later request tries again what fails. */
-static void reload_watch(const struct reload *reload)
+void reload_watch(const weir_set *after)
 {
-    for (size_t i = 0; i < reload->plan->sets_n; i++) {
-        const weir_set *set = reload->sets[i].after;
+    if (wall_watch_subscribe(after) < 0)
+        log_write(&after->w->log, WEIR_LOG_WARNING,
+                  "%s: steps of the wall clock are not noticed before the next request",
+                  set_name(after));
+    if (after->limits.has_max_hold && hold_watch_begin(after) < 0)
+        log_write(&after->w->log, WEIR_LOG_WARNING,
+                  "%s: what is held too long is not noticed before the next request",
+                  set_name(after));
+}
 
-        if (set && wall_watch_subscribe(set) < 0)
-            log_write(&reload->w->log, WEIR_LOG_WARNING,
-                      "%s: steps of the wall clock are not noticed before the next request",
-                      set_name(set));
-        if (set && set->limits.has_max_hold && hold_watch_begin(set) < 0)
-            log_write(&reload->w->log, WEIR_LOG_WARNING,
-                      "%s: what is held too long is not noticed before the next request",
-                      set_name(set));
-    }
+/* What other processes have changed is not new. */
+static void reload_follow_shared(const weir *w)
+{
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++)
+        (void)set_current(instance_set(w, i));
 }
 
 /* Reads, resolves and applies a configuration. */
@@ -564,6 +578,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
                           "there is no configuration to reload: the call names neither a file nor "
                           "a text, and the environment variable WEIR_CONFIG is not set, or ignored "
                           "since the process is privileged");
+    reload_follow_shared(w);
     instance_lock(w);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
     if (r == 0 && options->only)
@@ -572,7 +587,9 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
         r = reload_apply(&reload);
     instance_unlock(w);
     if (r == 0) {
-        reload_watch(&reload);
+        for (size_t i = 0; i < plan.sets_n; i++)
+            if (reload.sets[i].after)
+                reload_watch(reload.sets[i].after);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);

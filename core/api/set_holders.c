@@ -203,7 +203,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
@@ -252,7 +252,7 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     record = record_link_target(holder->id);
     if (!set_holder_is_there(set, holder))
         return -ESRCH;
@@ -356,7 +356,7 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
         return -EINVAL;
     if (set->backend == BACKEND_REMOTE)
         return -EOPNOTSUPP;
-    set = set_newest(set);
+    set = set_current(set);
     record = record_link_target(waiter->id);
     r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
     if (r < 0)

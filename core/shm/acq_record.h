@@ -170,7 +170,9 @@ static inline bool record_is_stored_shared(uint64_t word)
 {
     uint64_t state = word & 0xff;
 
-    return state == RECORD_REVOKED || (state < RECORD_BROKEN && state != RECORD_UNREACHABLE);
+    if (state == RECORD_REVOKED || state == RECORD_IMPOSSIBLE)
+        return true;
+    return state < RECORD_BROKEN && state != RECORD_UNREACHABLE;
 }
 
 /* Returns the successor of `word` with state `state`. */
