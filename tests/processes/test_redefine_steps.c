@@ -238,7 +238,7 @@ static void each_step(const char *what, int signal,
     }
 }
 
-/* The same change again, or back to what it was, as an operator would that does not know. */
+/* Nothing is left half done: the same change can be made again, and so can the one back. */
 static bool die_alone(struct stepped *stepped)
 {
     unsigned again = stepped->n % 2 ? AFTER : BEFORE;
