@@ -275,7 +275,7 @@ int weir_set_holder_overheld(weir_set *set, const struct weir_holder *holder,
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     record = record_link_target(holder->id);
     if (!set_holder_is_there(set, holder))
         return -ESRCH;
@@ -306,7 +306,7 @@ int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n)
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     classes = set->classes;
     if (!classes)
         return 0;

@@ -51,12 +51,13 @@ bool max_hold_claim_notice(struct acq_record *r, uint64_t word)
 }
 
 /* The amounts read may be those of a later use of the record; then the word differs. */
-bool max_hold_revoke(struct thread_ctx *ctx, weir_set *of, uint32_t record, uint64_t word)
+bool max_hold_revoke(struct thread_ctx *ctx, const weir_set *set, weir_set *of, uint32_t record,
+                     uint64_t word)
 {
     const struct acq_record *r = set_record(of, record);
     uint64_t amounts[WEIR_LIMITS_MAX];
     const struct release_args args = {
-        .amounts = amounts, .used = amounts, .outcome = WEIR_OUTCOME_DROPPED, .revokes = true};
+        .amounts = amounts, .used = amounts, .outcome = WEIR_OUTCOME_DROPPED, .revoker = set};
 
     WEIR_INVARIANT(record_state(word) == RECORD_HELD && of->limits.revokes);
     for (uint32_t i = 0; i < of->limits.n; i++)

@@ -43,9 +43,11 @@ static inline void max_hold_move_notice(const struct acq_record *from, struct ac
         atomic_fetch_or_explicit(&to->set, RECORD_OVERHELD, memory_order_seq_cst);
 }
 
-/* Revokes what a record with the word `word`, which is HELD, holds. `of`: the definition by which
- * it was asked for, or the template of a shared set with subjects. Returns false if another thread
- * has released it, or the set is broken. Counts it. */
-bool max_hold_revoke(struct thread_ctx *ctx, weir_set *of, uint32_t record, uint64_t word);
+/* Revokes what a record with the word `word`, which is HELD, holds. `set`: the definition that says
+ * so. `of`: the one by which it was asked for, or the template of a shared set with subjects.
+ * Returns false if another thread has released it, there is a newer definition, or the set is
+ * broken. Counts it. */
+bool max_hold_revoke(struct thread_ctx *ctx, const weir_set *set, weir_set *of, uint32_t record,
+                     uint64_t word);
 
 #endif

@@ -118,7 +118,8 @@ struct release_args {
     const uint64_t *amounts; /* as acquired */
     const uint64_t *used;    /* more than the amount: overuse */
     bool return_all;         /* unused grant: all of it is refunded, even with REFUND_NO */
-    bool revokes;            /* the record becomes REVOKED, and not FREE (max_hold.h) */
+    const weir_set *revoker; /* the definition by which the record becomes REVOKED, and not FREE
+                              * (max_hold.h); NULL: it is released */
     uint8_t outcome;         /* WEIR_OUTCOME_*, unless it is unused: that is canceled */
     uint64_t granted_ns;     /* of a grant without a record; of a lease, when it was filled */
     uint64_t latency_ns;     /* as the program said; 0: since it was granted */
@@ -296,7 +297,7 @@ static inline bool set_may_be_impossible(const weir_set *set, const struct acq_r
 /* Returns the state of a record after this release. */
 static inline enum record_state release_end_state(const struct release_args *args)
 {
-    return args->revokes ? RECORD_REVOKED : RECORD_FREE;
+    return args->revoker ? RECORD_REVOKED : RECORD_FREE;
 }
 
 /* Frees a record without changing the set: a decision without a grant, or a grant that leaves

@@ -296,12 +296,15 @@ static weir_set *moved_follow(const weir_set *set)
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    weir_set *newest = moved_must_follow(set);
+    const weir_set *revoker = rel->args->revoker;
+    weir_set *newest = revoker ? set_newest(set) : moved_must_follow(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
     struct release_args args = *rel->args;
     struct thread_ctx *own;
 
+    if (revoker && (newest == set || newest != revoker))
+        return TRY_REFUSED; /* it may be held for longer by the newest definition */
     if (set_is_shared(set)) /* with the same limits, and the record changes with the state */
         return set_release_inflated(ctx, newest, rel);
     args.granted_ns = grant_time(set_granted_ns(set, rel->record, rel->args));

@@ -40,6 +40,8 @@ struct loss_watch {
 /* A look over more records rests so long for each of them before the next. */
 #define HOLD_LOOK_REST_NS UINT64_C(128)
 #define HOLD_LOOK_SMALL   4096u
+/* A definition that could not be read is tried again after that. */
+#define HOLD_LOOK_RETRY_NS UINT64_C(1000000000)
 
 struct hold_look {
     weir *w;
@@ -124,6 +126,12 @@ void hold_watch_move_loss(const weir_set *set, uint32_t from, uint32_t to)
 
 /* ---- one record ---- */
 
+static uint64_t hold_look_now(const struct hold_look *look, const weir_set *set)
+{
+    return clock_instant(&look->w->clock, set->limits.clock_needs).now_ns;
+}
+
+/* Has the next look take place at `at_ns`, by the clock of the set, or earlier. */
 static void hold_look_at(struct hold_look *look, const weir_set *set, uint64_t at_ns)
 {
     uint64_t by_instance_ns = set_to_instance_ns(set, at_ns);
@@ -175,7 +183,7 @@ static void hold_notice_tell(const weir_set *set, struct hold_notice *notice, co
 static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
                           uint64_t word, const struct max_hold *hold, uint64_t now_ns)
 {
-    bool must_revoke = hold->revoked_ns <= now_ns, is_revoked = false, is_first;
+    bool is_revoked = false, is_first;
     struct thread_ctx *ctx = thread_ctx_borrow(of);
     struct counters *counters = thread_ctx_counters(ctx, of->number);
     uint64_t decided = counters_decided(counters);
@@ -185,18 +193,19 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
     is_first = max_hold_claim_notice(set_record(set, record), word);
     if (is_first)
         counter_add(&counters->overheld, 1);
-    if (must_revoke)
-        is_revoked = max_hold_revoke(ctx, of, record, word);
+    if (hold->revoked_ns <= now_ns)
+        is_revoked = max_hold_revoke(ctx, set, of, record, word);
     look->decided += (int)(counters_decided(counters) - decided);
     thread_ctx_return(ctx);
     if (is_revoked)
         hold_notice_tell(set, &notice, hold->revoking->key, true);
-    else if (is_first && !must_revoke)
+    else if (is_first)
         hold_notice_tell(set, &notice, hold->limit->key, false);
 }
 
 /* Looks at a record of `set`, the newest definition of `of`. `word`: what it had before anything
- * else of it was read. */
+ * else of it was read. A revocation that the definition of meanwhile does not permit is decided
+ * again. */
 static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
                              uint64_t word)
 {
@@ -206,7 +215,7 @@ static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of
 
     if (record_state(word) != RECORD_HELD && record_state(word) != RECORD_WAITING)
         return;
-    now_ns = clock_instant(&look->w->clock, set->limits.clock_needs).now_ns;
+    now_ns = hold_look_now(look, set);
     if (record_state(word) == RECORD_WAITING) {
         hold_look_at(look, set, now_ns + set->limits.max_hold_ns);
         return;
@@ -217,7 +226,7 @@ static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of
         hold_look_act(look, set, of, record, word, &hold, now_ns);
     if (hold.overheld_ns > now_ns)
         hold_look_at(look, set, hold.overheld_ns);
-    else if (hold.revoked_ns > now_ns && hold.revoked_ns != WEIR_FOREVER)
+    else if (hold.revoking && record_load(&r->word) == word && !set_is_broken(of))
         hold_look_at(look, set, hold.revoked_ns);
 }
 
@@ -249,13 +258,6 @@ static void hold_look_private(struct hold_look *look)
     }
 }
 
-static void hold_look_shared(struct hold_look *look, weir_set *set)
-{
-    for (uint32_t at = 0; !set_is_broken(set) && (at = region_next_record(set->region, at)) != 0;
-         look->records_n++)
-        hold_look_record(look, set, set, at, record_load(&set_record(set, at)->word));
-}
-
 /* Returns set number `i` if it is a shared one that this process has used, else NULL. */
 static weir_set *hold_look_find_shared(weir *w, uint32_t i)
 {
@@ -264,11 +266,26 @@ static weir_set *hold_look_find_shared(weir *w, uint32_t i)
     pthread_mutex_lock(&w->lock); /* a set that is made meanwhile may be removed again */
     if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst))
         set = instance_set(w, i);
-    if (set && (!set_is_shared(set) || !set->limits.has_max_hold ||
-                !atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst)))
+    if (set &&
+        (!set_is_shared(set) || !atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst)))
         set = NULL;
     pthread_mutex_unlock(&w->lock);
     return set;
+}
+
+/* By the newest definition: an older one may permit less. */
+static void hold_look_shared(struct hold_look *look, weir_set *set)
+{
+    if (set_catch_up(set, false) == -ENOMEM) {
+        hold_look_at(look, set, hold_look_now(look, set) + HOLD_LOOK_RETRY_NS);
+        return;
+    }
+    set = set_newest(set);
+    if (!set->limits.has_max_hold)
+        return;
+    for (uint32_t at = 0; !set_is_broken(set) && (at = region_next_record(set->region, at)) != 0;
+         look->records_n++)
+        hold_look_record(look, set, set, at, record_load(&set_record(set, at)->word));
 }
 
 static int hold_look_run(weir *w)

@@ -68,11 +68,11 @@ struct weir_event {
      * of a resource gives it another one. 0: of a request, of weir_take, of nothing. */
     uint64_t id;
     uint64_t wait_ns; /* how long it has waited so far; 0: it was decided at once */
-    uint64_t
-        hold_ns;     /* of a release, or held too long: how long it was held. The grant of a counted
-                        resource     may be dated up to 10 ms early if no event told it; else 0 */
-    const char *set; /* its name */
-    const char *key; /* the limit that refused, or that lets it wait; "": none is known */
+    /* Of a release, or held too long: how long it was held; else 0. The grant of a counted resource
+     * may be dated up to 10 ms early if no event told it. */
+    uint64_t hold_ns;
+    const char *set;         /* its name */
+    const char *key;         /* the limit that refused, or that lets it wait; "": none is known */
     const uint64_t *amounts; /* one for each limit of the set, in its order; 0 if the
                                  request names what is not there */
     size_t amounts_n;

@@ -20,8 +20,10 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weir/segment.h>
 
 #include <cmocka.h>
 
@@ -117,7 +119,7 @@ static bool revoke_it(void)
         of = instance_set(w, record_set_number(set_record(set, record)));
     ctx = thread_ctx_get(of);
     require(ctx);
-    is_revoked = max_hold_revoke(ctx, of, record, word);
+    is_revoked = max_hold_revoke(ctx, set, of, record, word);
     thread_ctx_return(ctx);
     return is_revoked;
 }
@@ -283,7 +285,7 @@ static void open_clocked(const char *text)
     const struct weir_options options = {
         .size = sizeof(options), .text = text, .process_dir = shared_directory(), .clock = &clock};
 
-    atomic_store(&now_ns, 1000000 * SECOND);
+    atomic_store(&now_ns, UINT64_C(1000000000) * SECOND); /* ahead of the system's */
     require(weir_open(&w, &options, NULL) == 0);
     pool = shared_pool(w, "s");
 }
@@ -432,6 +434,68 @@ static void a_record_that_is_reused_at_each_step_of_a_look(void **state)
     require(n > 1);
 }
 
+/* ---- a longer time, by a definition that comes meanwhile ---- */
+
+/* The first text of `kind` with another time. */
+static const char *text_of_a_day(void)
+{
+    static char text[512];
+    const char *time = strstr(kind->text, "1h");
+
+    snprintf(text, sizeof(text), "%.*s1d%s", (int)(time - kind->text), kind->text, time + 2);
+    return text;
+}
+
+static void change_to_a_day(void)
+{
+    const struct weir_options options = {
+        .size = sizeof(options), .text = text_of_a_day(), .process_dir = shared_directory()};
+
+    if (kind->is_shared)
+        require(weir_segment_redefine(&options, "s", 0, NULL, NULL, NULL) == 1);
+    else
+        require(weir_reload(w, &options, NULL) == 0);
+    was_revoked = weir_acquisition_result(held) == -EOWNERDEAD;
+}
+
+/* What is held when the new definition counts stays held. */
+static bool change_at(uint64_t n)
+{
+    struct other other = {.act = change_to_a_day};
+    bool has_met;
+
+    shared_begin();
+    open_clocked(kind->text);
+    hold_two();
+    start_other(&other);
+    is_late = true;
+    has_met = do_both(n, look, &other);
+    is_late = false;
+    for (int i = 0; i < 3; i++)
+        look();
+    require(weir_acquisition_result(held) == (was_revoked ? -EOWNERDEAD : 0));
+    require(shared_held(pool, 0) == (was_revoked ? 0 : 2));
+    require(weir_release(&held) == (was_revoked ? -EOWNERDEAD : 0));
+    check_and_close();
+    return has_met;
+}
+
+static void a_change_at_each_step_of_a_look(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        uint64_t n = 1;
+
+        kind = &kinds[i];
+        if (kind->is_keyed)
+            continue;
+        while (change_at(n))
+            require(++n < STEPS_MAX);
+        printf("%s: %d steps\n", kind->text + 20, (int)n - 1);
+        require(n > 3);
+    }
+}
+
 /* ---- processes that die over it ---- */
 
 struct death {
@@ -574,6 +638,7 @@ int main(void)
         cmocka_unit_test(a_look_at_each_step_of_a_return),
         cmocka_unit_test(a_look_at_each_step_of_a_grant),
         cmocka_unit_test(a_record_that_is_reused_at_each_step_of_a_look),
+        cmocka_unit_test(a_change_at_each_step_of_a_look),
         cmocka_unit_test(a_death_at_each_step_of_a_revocation),
         cmocka_unit_test(a_death_at_each_step_of_a_release),
     };

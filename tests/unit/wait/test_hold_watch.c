@@ -9,6 +9,7 @@
 #include "set/set.h"
 #include <poll.h>
 #include <unistd.h>
+#include <weir/segment.h>
 
 #define LIMIT   "{ type: resource, key: slots, capacity: 2, max_hold: 30s"
 #define WARNS   LIMIT " }"
@@ -606,6 +607,160 @@ static void a_reload_watches_what_is_held(void **state)
     world_close();
 }
 
+/* ---- changes of a shared set ---- */
+
+#define HELD_FOR(time, action)                                                                     \
+    "{ type: resource, key: slots, capacity: 2, max_hold: " time ", max_hold_action: " action " }"
+
+static int apply(const char *limits)
+{
+    struct weir_error error = {0};
+    char text[512], written[1024];
+    int r;
+
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { limits: [ %s ] } }\n", limits);
+    backend_write(text, written, sizeof(written));
+    r = weir_segment_redefine(&(struct weir_options){.size = sizeof(struct weir_options),
+                                                     .text = written,
+                                                     .process_dir = world_directory()},
+                              "main", 0, NULL, NULL, &error);
+    if (r < 0)
+        assert_non_null(strstr(error.message, "another `max_hold_action`"));
+    return r;
+}
+
+/* weir_segment_redefine() has the system's clock: those of the test are ahead of it. */
+static bool open_shared(const char *limits)
+{
+    world_start = UINT64_C(1000000000) * SECOND;
+    if (backend->is_shared)
+        open_set("", limits);
+    return backend->is_shared;
+}
+
+/* A record does not say by which definition it was granted. */
+static void a_change_of_a_shared_set_revokes_no_more_and_no_less(void **state)
+{
+    (void)state;
+    if (!open_shared(WARNS))
+        skip();
+    assert_int_equal(apply(REVOKES), -EOPNOTSUPP);
+    assert_int_equal(apply(HELD_FOR("60s", "warn")), 1);
+    world_close();
+    (void)open_shared("{ type: resource, key: slots, capacity: 2 }");
+    assert_int_equal(apply(REVOKES), -EOPNOTSUPP);
+    world_close();
+    (void)open_shared(REVOKES);
+    assert_int_equal(apply(WARNS), -EOPNOTSUPP);
+    assert_int_equal(apply("{ type: resource, key: slots, capacity: 2 }"), -EOPNOTSUPP);
+    assert_int_equal(apply(HELD_FOR("60s", "revoke")), 1);
+    world_close();
+}
+
+/* A process that has not noticed the change revokes nothing by the shorter time. */
+static void a_longer_max_hold_holds_for_all_at_once(void **state)
+{
+    struct twin other;
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    if (!open_shared(REVOKES))
+        skip();
+    other = world_twin("main");
+    a = granted(slots(2));
+    assert_int_equal(weir_try_acquire(other.pool, slots(1), &b, NULL), -EAGAIN);
+    assert_int_equal(apply(HELD_FOR("60s", "revoke")), 1);
+    world.now += 60 * SECOND - 1;
+    assert_int_equal(weir_tick(other.w), 0);
+    assert_int_equal(weir_tick(world.w), 0);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_int_equal(told, 0);
+    world.now++;
+    weir_tick(other.w);
+    assert_int_equal(weir_acquisition_result(a), -EOWNERDEAD);
+    release_expecting(a, -EOWNERDEAD);
+    world_twin_close(&other);
+    world_close();
+}
+
+/* It counts for what is held, from the grant on, once a process has noticed the change. */
+static void a_shorter_max_hold_holds_for_what_is_held(void **state)
+{
+    struct twin other;
+    weir_acquisition *a, *b = NULL;
+
+    (void)state;
+    if (!open_shared(REVOKES))
+        skip();
+    other = world_twin("main");
+    a = granted(slots(2));
+    world.now += 5 * SECOND;
+    assert_int_equal(weir_submit(other.pool, slots(2), &b, NULL), 1);
+    assert_int_equal(weir_tick(other.w), 0); /* it has looked, and would again at 30 s */
+    assert_int_equal(apply(HELD_FOR("10s", "revoke")), 1);
+    assert_int_equal(weir_set_holders(other.set, NULL, 0), 2); /* any call notices it */
+    assert_int_equal(weir_tick(other.w), 0);
+    world.now += 5 * SECOND - 1;
+    assert_int_equal(weir_tick(other.w), 0);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    world.now++;
+    assert_int_equal(weir_tick(other.w), 1);
+    assert_int_equal(weir_acquisition_result(b), 0);
+    release_expecting(a, -EOWNERDEAD);
+    assert_int_equal(weir_release(&b), 0);
+    world_twin_close(&other);
+    world_close();
+}
+
+/* The one that waits notices it, and makes no other request. */
+static void a_max_hold_that_is_new_is_watched(void **state)
+{
+    weir_acquisition *a, *waiter;
+
+    (void)state;
+    if (!open_shared("{ type: resource, key: slots, capacity: 2 }"))
+        skip();
+    a = granted(slots(2));
+    assert_int_equal(apply(WARNS), 1);
+    waiter = pending(slots(1));
+    advance(30 * SECOND - FAKE_TICK_NS);
+    assert_int_equal(told, 0);
+    advance(FAKE_TICK_NS);
+    assert_int_equal(told, 1);
+    assert_counts(1, 0);
+    advance(100 * SECOND);
+    assert_int_equal(told, 1);
+    release(a);
+    advance(30 * SECOND);
+    assert_int_equal(told, 2);
+    release(waiter);
+    world_close();
+}
+
+/* What is due is looked at again, until the new definition can be read. */
+static void a_change_that_cannot_be_read_now_revokes_nothing(void **state)
+{
+    weir_acquisition *a;
+    uint64_t due;
+
+    (void)state;
+    if (!open_shared(REVOKES))
+        skip();
+    a = granted(slots(2));
+    assert_int_equal(apply(HELD_FOR("31s", "revoke")), 1);
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
+    advance(30 * SECOND);
+    fake_os_reset();
+    assert_int_equal(weir_acquisition_result(a), 0);
+    assert_int_equal(weir_due_at(world.w, &due), 0);
+    assert_int_equal(due, world_start + 31 * SECOND);
+    advance(SECOND - 1);
+    assert_int_equal(weir_acquisition_result(a), 0);
+    advance(1);
+    release_expecting(a, -EOWNERDEAD);
+    world_close();
+}
+
 /* ---- the timer thread, and what fails ---- */
 
 /* A release needs no memory: the state is never in the word. */
@@ -697,6 +852,11 @@ int main(int argc, char **argv)
         leak_checked_test(a_holder_says_that_it_is_overheld),
         leak_checked_test(a_reload_changes_max_hold),
         leak_checked_test(a_reload_watches_what_is_held),
+        leak_checked_test(a_change_of_a_shared_set_revokes_no_more_and_no_less),
+        leak_checked_test(a_longer_max_hold_holds_for_all_at_once),
+        leak_checked_test(a_shorter_max_hold_holds_for_what_is_held),
+        leak_checked_test(a_max_hold_that_is_new_is_watched),
+        leak_checked_test(a_change_that_cannot_be_read_now_revokes_nothing),
         leak_checked_test(a_release_needs_no_memory),
         leak_checked_test(the_timer_thread_looks),
         leak_checked_test(without_a_thread_nothing_is_granted),
