@@ -189,9 +189,6 @@ void limits_describe(struct limits *limits)
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
         if (limit->shadow)
             limits->has_shadow = true;
-        if (limit->max_hold_ns &&
-            (!limits->has_max_hold || limit->max_hold_ns < limits->max_hold_ns))
-            limits->max_hold_ns = limit->max_hold_ns;
         if (limit->max_hold_ns)
             limits->has_max_hold = true;
         if (limit->revokes)

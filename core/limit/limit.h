@@ -135,7 +135,6 @@ struct limits {
     bool revokes : 1;        /* any limit with `max_hold_action: revoke` */
     bool heeds_releases : 1; /* counts_holds, revokes, or set_ops.wants_releases */
     uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
-    uint64_t max_hold_ns;    /* the shortest `max_hold`, if there is one */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
      */
     _Atomic uint8_t fault;

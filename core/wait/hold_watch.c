@@ -126,6 +126,17 @@ void hold_watch_move_loss(const weir_set *set, uint32_t from, uint32_t to)
 
 /* ---- one record ---- */
 
+/* Returns the shortest `max_hold` of a set that has one. */
+static uint64_t hold_shortest_ns(const weir_set *set)
+{
+    uint64_t ns = WEIR_FOREVER;
+
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (set->limits.items[i].max_hold_ns - 1 < ns - 1) /* 0: none */
+            ns = set->limits.items[i].max_hold_ns;
+    return ns;
+}
+
 static uint64_t hold_look_now(const struct hold_look *look, const weir_set *set)
 {
     return clock_instant(&look->w->clock, set->limits.clock_needs).now_ns;
@@ -217,7 +228,7 @@ static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of
         return;
     now_ns = hold_look_now(look, set);
     if (record_state(word) == RECORD_WAITING) {
-        hold_look_at(look, set, now_ns + set->limits.max_hold_ns);
+        hold_look_at(look, set, now_ns + hold_shortest_ns(set));
         return;
     }
     if (!max_hold_read(set, record, &hold) || record_load(&r->word) != word)
@@ -361,12 +372,13 @@ static void hold_watch_schedule(struct instance_wait *iw, uint64_t due_ns)
 void hold_watch_note(const weir_set *set)
 {
     struct instance_wait *iw = instance_wait(set->w);
-    const struct limits *limits = &set_newest(set)->limits;
+    const weir_set *newest = set_newest(set);
 
     atomic_thread_fence(memory_order_seq_cst); /* between the record and what is scheduled */
-    if (limits->has_max_hold)
-        hold_watch_schedule(iw, limits->max_hold_ns + atomic_load_explicit(&iw->hold_looked_ns,
-                                                                           memory_order_seq_cst));
+    if (newest->limits.has_max_hold)
+        hold_watch_schedule(iw,
+                            hold_shortest_ns(newest) +
+                                atomic_load_explicit(&iw->hold_looked_ns, memory_order_seq_cst));
 }
 
 /* A look may have passed by the record before it was HELD, and by the former one after that. */
@@ -380,7 +392,7 @@ void hold_watch_note_rest(const weir_set *set, uint32_t record)
     atomic_thread_fence(memory_order_seq_cst); /* as above */
     if (granted_ns <= CLOCK_MAX_NS)
         hold_watch_schedule(instance_wait(set->w),
-                            set_to_instance_ns(newest, granted_ns + newest->limits.max_hold_ns));
+                            set_to_instance_ns(newest, granted_ns + hold_shortest_ns(newest)));
 }
 
 void hold_watch_look_now(weir *w)

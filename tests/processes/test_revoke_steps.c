@@ -319,7 +319,9 @@ static bool look_at_what_is_left(uint64_t n)
     start_other(&other);
     has_met = do_both(n, return_one, &other);
     if (is_late) {
-        look(); /* there is an instant at which it is between two records */
+        if (weir_acquisition_result(held) == -EOWNERDEAD)
+            require(is_readable(lost)); /* whichever record the look has found */
+        look();                         /* there is an instant at which it is between two records */
         require(result == 0 || result == -EOWNERDEAD);
         require(is_readable(lost));
         require(shared_stats(pool).revoked == 1);
@@ -355,10 +357,20 @@ static void take_two(void)
     result = weir_try_acquire(pool, ask(2, 0), &held, NULL);
 }
 
+/* Another request completes what the grant has begun to write. */
+static void use_and_look(void)
+{
+    weir_acquisition *acquisition = NULL;
+
+    if (weir_try_acquire(pool, ask(1, 0), &acquisition, NULL) == 0)
+        require(weir_release(&acquisition) == 0);
+    look();
+}
+
 /* It is revoked as soon as it is held, and stays revoked. */
 static bool look_at_a_grant(uint64_t n)
 {
-    struct other other = {.act = look};
+    struct other other = {.act = use_and_look};
     bool has_met;
 
     shared_begin();
