@@ -104,7 +104,7 @@ _weir_options()
     check) echo --json --names --strict --connect --plugin-dir --help ;;
     simulate)
         echo --file --compare --set --format --time --ends --reorder --strict --load --seed --amount --used --hold \
-            --subject --route --mode --timeout --max-wait --suggest --target --json --svg --png --decisions \
+            --subject --route --class --mode --timeout --max-wait --suggest --target --json --svg --png --decisions \
             --plugin-dir --help
         ;;
     plugin)
@@ -158,7 +158,7 @@ _weir()
         return
         ;;
     simulate:-s | simulate:--set | simulate:-[TLaHStw] | simulate:--time | simulate:--reorder | simulate:--load | \
-        simulate:--seed | simulate:--used | simulate:--hold | simulate:--route | simulate:--suggest | simulate:--target)
+        simulate:--seed | simulate:--used | simulate:--hold | simulate:--route | simulate:--class | simulate:--suggest | simulate:--target)
         return
         ;;
     simulate:-F | simulate:--format)

@@ -238,6 +238,30 @@ static void json_subjects(struct json *json, const struct weir_subjects_stats *s
     json_end_object(json);
 }
 
+/* Prints the classes of a set: priorities, the most urgent one first, or shares. */
+static void print_classes(const struct weir_class_stats *classes, int n)
+{
+    printf(classes->weight != 0 ? "  shares" : "  priorities");
+    for (int i = 0; i < n; i++)
+        if (classes->weight != 0)
+            printf(" %s: %llu", classes[i].name, (unsigned long long)classes[i].weight);
+        else
+            printf(" %s", classes[i].name);
+}
+
+static void json_classes(struct json *json, const struct weir_class_stats *classes, int n)
+{
+    json_array(json, "classes");
+    for (int i = 0; i < n; i++) {
+        json_object(json, NULL);
+        json_text(json, "name", classes[i].name);
+        if (classes[i].weight != 0)
+            json_number(json, "weight", classes[i].weight);
+        json_end_object(json);
+    }
+    json_end_array(json);
+}
+
 static void json_defaults(struct json *json, const struct weir_set_info *info)
 {
     json_text(json, "backend", info->backend);
@@ -279,25 +303,32 @@ static int describe_set(struct check *check, const char *name, weir_pool *pool)
     struct weir_set_info info = {.size = sizeof(info)};
     struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
     struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+    struct weir_class_stats classes[WEIR_CLASSES_MAX];
     int r = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX), n = (int)weir_set_limits(set);
+    int classes_n;
 
     if (r < 0 && r != -EHOSTUNREACH) /* no engine is asked */
         return r;
     weir_set_info(set, &info);
     weir_set_subjects(set, &subjects); /* nothing of a set that an engine keeps */
     subjects.max = info.subjects_max;
+    classes_n = weir_set_classes(set, classes, WEIR_CLASSES_MAX);
     if (check->format == FORMAT_JSON) {
         json_object(&check->json, NULL);
         json_text(&check->json, "name", name);
         json_defaults(&check->json, &info);
         if (info.subjects_max != 0)
             json_subjects(&check->json, &subjects);
+        if (classes_n > 0)
+            json_classes(&check->json, classes, classes_n);
         json_array(&check->json, "limits");
     } else {
         printf("set %s%s", name, n == 0 ? ": no limits" : "");
         print_defaults(&info);
         if (info.subjects_max != 0)
             print_subjects(&subjects);
+        if (classes_n > 0)
+            print_classes(classes, classes_n);
         putchar('\n');
     }
     for (int i = 0; i < n; i++)

@@ -4,6 +4,7 @@
 #include "api/metrics_text.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static size_t count_gauges(const struct snapshot_set *set)
 {
@@ -34,10 +35,12 @@ static int fill(struct metrics_set *ret, const struct snapshot_set *set)
                           : waits     ? set->holders[set->held_n].age_ns
                                       : 0,
         .stats = set->stats,
+        .classes_n = set->classes_n,
         .subjects = set->subjects,
         .limits = limits,
         .limits_n = set->limits_n,
         .gauges = gauges};
+    memcpy(ret->classes, set->classes, sizeof(ret->classes));
     if (!limits || !gauges)
         return -ENOMEM;
     for (size_t i = 0; i < set->limits_n; i++) {

@@ -156,6 +156,17 @@ static void describe_wait(struct snapshot_holder *holder, const struct snapshot_
     holder->retry_after_ns = refusal.retry_after_ns;
 }
 
+static void describe_overheld(struct snapshot_holder *holder, const struct snapshot_set *of,
+                              weir_set *set, uint64_t now_ns)
+{
+    struct weir_overheld overheld = {.size = sizeof(overheld)};
+
+    if (weir_set_holder_overheld(set, &holder->holder, &overheld) != 1)
+        return;
+    holder->overheld = find_key(of, overheld.key);
+    holder->overheld_ns = now_ns > overheld.since_ns ? now_ns - overheld.since_ns : 0;
+}
+
 /* Describes holders and waiters. Those that go meanwhile are left out. */
 static void describe_holders(struct snapshot_set *ret, weir_set *set, const struct weir_holder *all,
                              size_t n, uint64_t now_ns, bool with_waits)
@@ -168,6 +179,7 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
         describe_process(holder, ret->holders_n > 0 ? holder - 1 : NULL);
+        describe_overheld(holder, ret, set, now_ns);
         if (with_waits)
             describe_wait(holder, ret, set);
         ret->held_n += !all[i].waiting;
@@ -228,6 +240,14 @@ static int copy_subjects(struct snapshot_set *ret, weir_set *set)
     return r < 0 ? r : 0;
 }
 
+static int copy_classes(struct snapshot_set *ret, weir_set *set)
+{
+    int r = weir_set_classes(set, ret->classes, WEIR_CLASSES_MAX);
+
+    ret->classes_n = r > 0 ? (size_t)r : 0;
+    return r < 0 ? r : 0;
+}
+
 static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment *segment,
                     bool with_waits)
 {
@@ -246,6 +266,8 @@ static int copy_set(struct snapshot_set *ret, weir *w, const struct weir_segment
         r = copy_limits(ret, set);
         if (r == 0)
             r = copy_subjects(ret, set);
+        if (r == 0)
+            r = copy_classes(ret, set);
         if (r == 0)
             r = copy_holders(ret, w, set, with_waits);
     }

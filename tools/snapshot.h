@@ -26,6 +26,8 @@ struct snapshot_holder {
     char command_line[PROCESS_TEXT_MAX]; /* of the process, or why it is not known */
     bool has_command_line;
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
+    const char *overheld;              /* key of the limit that it holds too long; NULL: of none */
+    uint64_t overheld_ns;              /* for how long too long */
     /* Of the first of a wait queue (is_next), what it waits for: if that is asked for. */
     bool is_next;
     const char *limiting;    /* key of the limit that refuses it, of the set's; NULL: none does */
@@ -47,6 +49,8 @@ struct snapshot_set {
     size_t limits_n;
     struct snapshot_holder *holders; /* holders, the longest first, then waiters */
     size_t holders_n, held_n;
+    struct weir_class_stats classes[WEIR_CLASSES_MAX];
+    size_t classes_n; /* 0: it has none */
 };
 
 struct snapshot {

@@ -209,6 +209,8 @@ static void print_counters(const struct weir_set_stats *stats)
     print_counter("refunded", stats->refunded);
     print_counter("overused", stats->overused);
     print_counter("missing update", stats->missing_update);
+    print_counter("overheld", stats->overheld);
+    print_counter("revoked", stats->revoked);
     end_line();
 }
 
@@ -277,6 +279,16 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
     end_line();
 }
 
+/* Prints what waits and is held of each class. */
+static void print_classes(const struct snapshot_set *set)
+{
+    begin_line("classes");
+    for (size_t i = 0; i < set->classes_n; i++)
+        print_words("%s: waiting %" PRIu64 ", held %" PRIu64, set->classes[i].name,
+                    set->classes[i].waiting, set->classes[i].held);
+    end_line();
+}
+
 static void print_set(const struct snapshot_set *set)
 {
     print_definition(set);
@@ -288,6 +300,8 @@ static void print_set(const struct snapshot_set *set)
         print_engine(set);
     else
         print_counters(&set->stats);
+    if (set->classes_n != 0)
+        print_classes(set);
     for (size_t i = 0; i < set->holders_n; i++)
         print_holder(set, &set->holders[i]);
 }
@@ -375,6 +389,8 @@ static void json_counters(struct json *json, const struct weir_set_stats *stats)
     json_number(json, "refunded", stats->refunded);
     json_number(json, "overused", stats->overused);
     json_number(json, "missing_update", stats->missing_update);
+    json_number(json, "overheld", stats->overheld);
+    json_number(json, "revoked", stats->revoked);
     json_number(json, "wait_ns_sum", stats->wait_ns_sum);
     json_number(json, "wait_ns_max", stats->wait_ns_max);
     json_array(json, "wait_histogram");
@@ -388,6 +404,21 @@ static void json_counters(struct json *json, const struct weir_set_stats *stats)
         json_number(json, NULL, stats->hold_histogram[i]);
     json_end_array(json);
     json_end_object(json);
+}
+
+static void json_classes(struct json *json, const struct snapshot_set *set)
+{
+    json_array(json, "classes");
+    for (size_t i = 0; i < set->classes_n; i++) {
+        json_object(json, NULL);
+        json_text(json, "name", set->classes[i].name);
+        if (set->classes[i].weight != 0)
+            json_number(json, "weight", set->classes[i].weight);
+        json_number(json, "waiting", set->classes[i].waiting);
+        json_number(json, "held", set->classes[i].held);
+        json_end_object(json);
+    }
+    json_end_array(json);
 }
 
 static void json_set(struct json *json, const struct snapshot_set *set)
@@ -412,6 +443,8 @@ static void json_set(struct json *json, const struct snapshot_set *set)
     json_maybe(json, "held", set, snapshot_held(set));
     if (set->has_subjects)
         json_subjects(json, &set->subjects);
+    if (set->classes_n != 0)
+        json_classes(json, set);
     json_array(json, "limits");
     for (size_t i = 0; i < set->limits_n; i++)
         json_limit(json, set, &set->limits[i]);

@@ -17,7 +17,7 @@ static const char help[] =
     "\n"
     "Says of shared sets which limit the first waiter waits for, until when, and which processes "
     "hold\n"
-    "it, the longest first.\n"
+    "it, the longest first; and which have held units for longer than `max_hold`.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"
@@ -32,7 +32,7 @@ static const char help[] =
 
 /* ---- text ---- */
 
-/* Writes a holder or waiter: process, age, amounts, command line. */
+/* Writes a holder or waiter: process, age, amounts, whether it is overheld, command line. */
 static void why_print_holder(const char *word, const struct snapshot_set *set,
                              const struct snapshot_holder *holder)
 {
@@ -43,6 +43,8 @@ static void why_print_holder(const char *word, const struct snapshot_set *set,
     for (size_t i = 0; i < set->limits_n; i++)
         if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
             printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
+    if (holder->overheld)
+        printf("  overheld: `%s` by %s", holder->overheld, time_text_age(holder->overheld_ns, age));
     printf("  %s\n", holder->command_line);
 }
 
@@ -84,11 +86,23 @@ static void why_print_cause(const struct snapshot_set *set, const struct snapsho
     }
 }
 
+static size_t why_count_overheld(const struct snapshot_set *set)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < set->held_n; i++)
+        n += set->holders[i].overheld != NULL;
+    return n;
+}
+
 static void why_print_set(const struct snapshot_set *set)
 {
     size_t waiting_n = set->holders_n - set->held_n;
 
-    printf("set %s  held by %zu  waiting %zu\n", set->name, set->held_n, waiting_n);
+    printf("set %s  held by %zu  waiting %zu", set->name, set->held_n, waiting_n);
+    if (why_count_overheld(set) != 0)
+        printf("  overheld %zu", why_count_overheld(set));
+    printf("\n");
     for (size_t i = set->held_n; i < set->holders_n; i++) {
         if (!set->holders[i].is_next)
             continue;
@@ -131,6 +145,11 @@ static void why_json_set(struct json *json, const struct snapshot_set *set)
     for (size_t i = set->held_n; i < set->holders_n; i++)
         if (set->holders[i].is_next)
             why_json_next(json, set, &set->holders[i]);
+    json_end_array(json);
+    json_array(json, "overheld");
+    for (size_t i = 0; i < set->held_n; i++)
+        if (set->holders[i].overheld)
+            snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_end_object(json);
 }

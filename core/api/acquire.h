@@ -28,6 +28,9 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 /* Submits the operation and fills the caller's refusal, but not after -EAGAIN from a probe: its
  * caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+/* Asks the set, as set_ops.acquire specifies, and has its holders watched. Returns besides why they
+ * cannot be. */
+int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode);
 
 /* Turns the times of a decision, which are of the set's clock, into those of the instance's. */
 static inline void acquire_op_use_instance_time(struct acquire_op *op)

@@ -13,6 +13,7 @@
 #include "set/shadow.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
+#include "wait/hold_watch.h"
 #include <errno.h>
 #include <string.h>
 
@@ -222,7 +223,10 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
                          (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
     else
         record_store(&r->owner, op->set->id);
-    record_store(&r->set, (uint64_t)op->set->id << 32 | ctx->thread);
+    record_store(&r->set, (uint64_t)op->set->id << 32 |
+                              (uint64_t)(op->set->classes ? op->wait_class : 0)
+                                  << RECORD_CLASS_SHIFT |
+                              ctx->thread);
     if (op->set->ops->fill_record)
         op->set->ops->fill_record(op, r);
     if (op->set->limits.has_shadow)
@@ -237,9 +241,22 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     record_store(&r->deadline_ns, WEIR_FOREVER);
 }
 
+int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
+{
+    bool is_watched = op->set->limits.has_max_hold;
+    int r = is_watched ? hold_watch_begin(op->set) : 0;
+
+    if (r < 0)
+        return r;
+    r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
+    if (is_watched && (r >= 0 || r == -EAGAIN)) /* others hold what it lacks */
+        hold_watch_note(op->set);
+    return r;
+}
+
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    int r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
+    int r = acquire_op_ask(op, record, mode);
 
     if (r >= 0 && mode != MODE_PROBE)
         acquire_op_use_instance_time(op);

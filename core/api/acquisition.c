@@ -138,10 +138,18 @@ int acquisition_result_of(enum record_state state)
         [RECORD_DENIED] = -EACCES,
         [RECORD_IMPOSSIBLE] = -ERANGE,
         [RECORD_DAMAGED] = -EUCLEAN,
+        [RECORD_REVOKED] = -EOWNERDEAD,
     };
 
-    WEIR_INVARIANT(state <= RECORD_IMPOSSIBLE);
+    WEIR_INVARIANT(state <= RECORD_REVOKED);
     return results[state];
+}
+
+int acquisition_not_held(const weir_acquisition *acquisition)
+{
+    if (set_is_broken(acquisition->set))
+        return -EUCLEAN;
+    return acquisition_state(acquisition) == RECORD_REVOKED ? -EOWNERDEAD : -EINVAL;
 }
 
 bool acquisition_is_lost(const weir_acquisition *acquisition)
@@ -257,7 +265,7 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
         return acquisition_note_use(
             acquisition, acquisition_update(acquisition_granted(acquisition), key, used));
     if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
-        return set_is_broken(acquisition->set) ? -EUCLEAN : -EINVAL;
+        return acquisition_not_held(acquisition);
     if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
         matching = acquisition->named_limits; /* by the memory of the fast path */
     else
@@ -306,7 +314,7 @@ static int acquisition_check_outcome(weir_acquisition *acquisition)
         return -EUCLEAN;
     if (cq_has_acquisition(acquisition))
         return -EBUSY;
-    return acquisition_state(acquisition) == RECORD_HELD ? 0 : -EINVAL;
+    return acquisition_state(acquisition) == RECORD_HELD ? 0 : acquisition_not_held(acquisition);
 }
 
 int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns)

@@ -86,6 +86,9 @@ int acquisition_skip_key(weir_acquisition *acquisition, const char *key);
 void acquisition_publish_within(weir_acquisition *acquisition);
 /* Returns the state of its record, or the one that an acquisition without a record would have. */
 enum record_state acquisition_state(const weir_acquisition *acquisition);
+/* Returns why a call needs a HELD acquisition, which this one is not: -EOWNERDEAD if it was
+ * revoked, -EUCLEAN or -EINVAL. */
+int acquisition_not_held(const weir_acquisition *acquisition);
 /* Returns whether what was granted is not held any more: the session with its engine has ended. */
 bool acquisition_is_lost(const weir_acquisition *acquisition);
 /* Returns the acquisition that was granted, of the set that has granted it: itself, or the winner

@@ -141,10 +141,10 @@ int weir_acquisition_lost_fd(weir_acquisition *acquisition)
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
     acquisition = acquisition_granted(acquisition);
-    if (acquisition_state(acquisition) != RECORD_HELD)
-        return -EINVAL;
     if (acquisition->lost_fd >= 0)
         return acquisition->lost_fd;
+    if (acquisition_state(acquisition) != RECORD_HELD)
+        return acquisition_state(acquisition) == RECORD_REVOKED ? -EOWNERDEAD : -EINVAL;
     if (!acquisition->set->ops->watch_loss || !acquisition->record)
         return -EOPNOTSUPP;
     return acquisition_new_lost_fd(acquisition);

@@ -66,7 +66,7 @@ int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret)
     acquisition = acquisition_granted(acquisition);
     set = acquisition->set;
     if (acquisition_state(acquisition) != RECORD_HELD)
-        return -EINVAL;
+        return acquisition_not_held(acquisition);
     if (!set->ops->fence || !acquisition->record)
         return -EOPNOTSUPP;
     return set->ops->fence(set, acquisition->record, ret);
@@ -74,7 +74,6 @@ int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret)
 
 int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns)
 {
-    enum record_state state;
     uint64_t granted_ns;
 
     if (!acquisition || !ret_ns)
@@ -82,9 +81,8 @@ int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *r
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
     acquisition = acquisition_granted(acquisition);
-    state = acquisition_state(acquisition);
-    if (state != RECORD_HELD)
-        return state == RECORD_BROKEN ? -EUCLEAN : -EINVAL;
+    if (acquisition_state(acquisition) != RECORD_HELD)
+        return acquisition_not_held(acquisition);
     if (!acquisition->record) {
         *ret_ns = acquisition->empty_granted_ns;
         return 0;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Returns a part of an acquisition before its release. What is left stays in the record, or, where
- * units of a resource go back to a shared set, moves to another record: amounts do not change
- * together with the state of the set, words of records do (set_return_part()).
+ * units of a resource go back to a set that exchanges records, moves to another record: amounts do
+ * not change together with the state of the set, words of records do (set_return_part()).
  */
 #include "api/acquire.h"
 
 #include "limit/counters.h"
 #include "os/os.h"
+#include "set/max_hold.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include "wait/cq.h"
+#include "wait/hold_watch.h"
 #include "wait/wait_timer.h"
 #include <errno.h>
 
@@ -65,14 +67,14 @@ static void part_subtract(const struct part *part)
     }
 }
 
-/* Returns whether the record has to be exchanged: a peer would give back what it holds. */
+/* Returns whether the record has to be exchanged: another thread may give back what it holds. */
 static bool part_needs_exchange(const struct part *part)
 {
     const weir_set *set = part->acquisition->set;
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         if (part_has(part, i) && set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
-            return set_is_shared(set);
+            return set_exchanges_records(set);
     return false;
 }
 
@@ -109,6 +111,8 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
     record_store(&to->granted_ns, record_load(&from->granted_ns));
     record_store(&to->enqueued_ns, record_load(&from->enqueued_ns));
     record_store(&to->set, record_load(&from->set));
+    if (!set_is_shared(set)) /* the definition that has granted it */
+        record_store(&to->owner, record_load(&from->owner));
     return rest;
 }
 
@@ -129,19 +133,26 @@ static void part_end_waiter(weir_acquisition *acquisition)
     acquisition->waiter = 0;
 }
 
-/* Gives the acquisition the record that is HELD now, and frees the other one. */
-static void part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
+/* Gives the acquisition the record with the rest, and frees the other one. The rest is FREE if
+ * there was nothing to return to; else it is HELD, or was revoked at once. Returns 0, or
+ * -EOWNERDEAD if what the acquisition has was revoked. */
+static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
 {
     weir_acquisition *acquisition = part->acquisition;
     weir_set *set = acquisition->set;
+    uint32_t unused = rest;
 
-    if (record_state(record_load(&set_record(set, rest)->word)) == RECORD_HELD) {
+    if (record_state(record_load(&set_record(set, rest)->word)) != RECORD_FREE) {
         part_end_waiter(acquisition);
-        record_pool_put(ctx, set, acquisition->record);
+        unused = acquisition->record;
         acquisition->record = rest;
-    } else { /* there was nothing to return to */
-        record_pool_put(ctx, set, rest);
+        if (acquisition->lost_fd >= 0)
+            hold_watch_move_loss(set, unused, rest);
+        max_hold_move_notice(set_record(set, unused), set_record(set, rest));
+        hold_watch_note_rest(set, rest);
     }
+    record_pool_put(ctx, set, unused);
+    return acquisition_state(acquisition) == RECORD_REVOKED ? -EOWNERDEAD : 0;
 }
 
 static int part_return(struct thread_ctx *ctx, const struct part *part)
@@ -156,6 +167,7 @@ static int part_return(struct thread_ctx *ctx, const struct part *part)
         .granted_ns = grant_time(record_load(&set_record(set, acquisition->record)->granted_ns))};
     bool exchanges = part_needs_exchange(part);
     uint32_t rest = exchanges ? part_new_rest(ctx, part) : 0;
+    int r = 0;
 
     if (exchanges && !rest)
         return -ENOMEM;
@@ -167,26 +179,21 @@ static int part_return(struct thread_ctx *ctx, const struct part *part)
         part_store_rest(part);
     set->ops->return_part(ctx, set, acquisition->record, rest, &args);
     if (rest)
-        part_settle(ctx, part, rest);
+        r = part_settle(ctx, part, rest);
     part_subtract(part);
-    return set_is_broken(set) ? -EUCLEAN : 0;
+    return set_is_broken(set) ? -EUCLEAN : r;
 }
 
 /* Returns 0 if a part of the acquisition can be returned now. */
 static int acquisition_check_return(weir_acquisition *acquisition)
 {
-    enum record_state state;
-
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
     if (set_is_broken(acquisition->set))
         return -EUCLEAN;
     if (cq_has_acquisition(acquisition))
         return -EBUSY;
-    state = acquisition_state(acquisition);
-    if (state == RECORD_HELD)
-        return 0;
-    return state == RECORD_BROKEN ? -EUCLEAN : -EINVAL;
+    return acquisition_state(acquisition) == RECORD_HELD ? 0 : acquisition_not_held(acquisition);
 }
 
 int acquisition_skip_key(weir_acquisition *acquisition, const char *key)

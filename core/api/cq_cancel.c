@@ -9,8 +9,8 @@
 
 /*
  * Returns whether a submission can be canceled. A FREE one was canceled through its acquisition. A
- * delivered one is in the index only as a grant, and its state changes no more, except in a broken
- * set.
+ * delivered one is in the index only as a grant, and its state changes no more, unless it is
+ * revoked or the set is broken.
  */
 static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
 {
@@ -72,7 +72,8 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
 
     WEIR_INVARIANT(snapshot->record && snapshot->set->w == w);
     if (snapshot->is_exclusive) {
-        acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record), snapshot->word);
+        canceled = acquisition_undo(ctx, snapshot->set, waiter_record(w, snapshot->record),
+                                    snapshot->word); /* false: it was revoked */
         cq_deliver_exclusive(queue, snapshot->record);
     } else if (record_state(snapshot->word) == RECORD_WAITING) {
         canceled =

@@ -2,6 +2,7 @@
 /* Completion queues: reaping. Runs the timer and hands completions out. */
 #include "set/waiter.h"
 #include "wait/cq.h"
+#include "wait/hold_watch.h"
 
 #include "api/acquire.h"
 #include "api/request_events.h"
@@ -115,6 +116,7 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
 
     if (injected_ns) {
         wall_watch_tick(w);
+        hold_watch_run(w);
         wait_group_withdraw(w);
     }
     pthread_mutex_lock(&queue->timer.lock);

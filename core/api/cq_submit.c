@@ -242,7 +242,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
         cq_set_state(op, record, RECORD_HELD);
         counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
     } else {
-        r = set->ops->acquire(op, record, MODE_WAIT, request_max_wait(set, op->request));
+        r = acquire_op_ask(op, record, MODE_WAIT);
         enqueued_ns = op->decision.now_ns;
         if (r >= 0)
             acquire_op_use_instance_time(op);

@@ -33,7 +33,8 @@ WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 
 bool fast_path_supports(const weir_set *set)
 {
-    if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.n > ACQUISITION_LIMITS)
+    if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
+        set->limits.n > ACQUISITION_LIMITS)
         return false;
     return set->inline_format != INLINE_NONE || (set->head_unit && try_now_fits_stack(set));
 }

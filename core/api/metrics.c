@@ -97,6 +97,9 @@ static int metrics_read_set(weir_set *set, struct metrics_set *ret)
     r = stats_read(set, &ret->stats, limits, n, false);
     ret->has_subjects = r >= 0 && weir_set_subjects(set, &ret->subjects) == 1;
     if (r >= 0)
+        r = weir_set_classes(set, ret->classes, WEIR_CLASSES_MAX);
+    ret->classes_n = r > 0 ? (size_t)r : 0;
+    if (r >= 0)
         r = metrics_read_gauges(set, ret);
     return r == -ENOMEM ? r : r < 0;
 }

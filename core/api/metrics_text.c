@@ -14,6 +14,7 @@ enum scope {
     OF_STATS,     /* a field of struct weir_set_stats */
     OF_WAITS,     /* the histogram of waits there */
     OF_HOLDS,     /* and that of holds, if any was counted */
+    OF_CLASS,     /* a field of struct weir_class_stats */
     OF_LIMIT,     /* a field of struct weir_limit_stats */
     OF_GAUGES,    /* of limits: what algorithms report as an amount */
     OF_DURATIONS, /* the same as a duration */
@@ -79,9 +80,15 @@ static const struct metric metrics_list[] = {
     COUNT("refunds", "Releases that refunded a part of a rate or call.", refunded),
     COUNT("overuses", "Reports of use beyond the amount granted.", overused),
     COUNT("missing_updates", "Releases without a report of what was used.", missing_update),
+    COUNT("overheld", "Acquisitions that were held longer than max_hold.", overheld),
+    COUNT("revoked", "Acquisitions that were revoked, as they were held too long.", revoked),
     {"weir_waiting", GAUGE, "Requests that wait.", NULL, STATS(waiting), OF_STATS, STATS(waiting)},
     {"weir_held", GAUGE, "Acquisitions that are held.", NULL, STATS(held), OF_STATS,
      STATS(engine_held)},
+    {"weir_class_waiting", GAUGE, "Requests of a class that wait.", NULL,
+     offsetof(struct weir_class_stats, waiting), OF_CLASS, 0},
+    {"weir_class_held", GAUGE, "Acquisitions of a class that are held.", NULL,
+     offsetof(struct weir_class_stats, held), OF_CLASS, 0},
     {"weir_nameless", GAUGE, "Whether the file of a shared set is gone, though it is in use.", NULL,
      STATS(nameless), OF_STATS, ENGINE_NOT},
     {"weir_users", GAUGE, "Processes that take part in a set.", NULL, SET(users), OF_SET, 0},
@@ -303,6 +310,17 @@ static void metrics_of_limits(struct text_out *out, const struct metric *metric,
     }
 }
 
+static void metrics_of_classes(struct text_out *out, const struct metric *metric,
+                               const struct metrics_set *set)
+{
+    for (size_t i = 0; i < set->classes_n; i++) {
+        metrics_sample(out, metric, "");
+        metrics_set_labels(out, set);
+        metrics_label(out, ",class", set->classes[i].name);
+        metrics_value(out, metric, metrics_field(&set->classes[i], metric->at));
+    }
+}
+
 static void metrics_of_gauges(struct text_out *out, const struct metric *metric,
                               const struct metrics_set *set)
 {
@@ -328,6 +346,8 @@ static void metrics_of_sets(struct text_out *out, const struct metric *metric,
             metrics_waits(out, metric, set);
         else if (metric->scope == OF_HOLDS)
             metrics_holds(out, metric, set);
+        else if (metric->scope == OF_CLASS)
+            metrics_of_classes(out, metric, set);
         else if (metric->scope == OF_LIMIT)
             metrics_of_limits(out, metric, set);
         else if (metric->scope == OF_GAUGES || metric->scope == OF_DURATIONS)

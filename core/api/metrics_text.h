@@ -38,6 +38,8 @@ struct metrics_set {
     size_t limits_n;
     const struct metrics_gauge *gauges;
     size_t gauges_n;
+    struct weir_class_stats classes[WEIR_CLASSES_MAX];
+    size_t classes_n;
 };
 
 /* How often a set was picked from a pool. */

@@ -10,6 +10,7 @@
 #include "set/set_ops.h"
 #include "shm/definition_diff.h"
 #include "shm/segment_definition.h"
+#include "wait/hold_watch.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,8 @@ static const char *redefine_limit_obstacle(const struct limit *from, const struc
         return "another lease";
     if (from->shadow != to->shadow)
         return "another `shadow` or `enforce`"; /* a record does not say which one granted it */
+    if (from->revokes != to->revokes)
+        return "another `max_hold_action`"; /* nor by which one it may be revoked */
     return NULL;
 }
 
@@ -203,8 +206,10 @@ int set_follow(weir_set *set, bool must)
     pthread_mutex_lock(&set->w->lock);
     r = follow_locked(set, &error);
     pthread_mutex_unlock(&set->w->lock);
-    if (r == 0 && !instance_is_closed(set->w))
-        reload_watch_wall(set_successor(set));
+    if (r == 0 && !instance_is_closed(set->w)) {
+        reload_watch(set_successor(set));
+        hold_watch_look_now(set->w);
+    }
     if (r == 0)
         return 0;
     if (!must && follow_may_succeed_later(r))

@@ -22,10 +22,30 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 
-/* Releases a grant. `changes_set`: the set is to end it even if nothing goes back. Returns 0 or
- * -EPROTO. Compiled into its callers. */
+/* Releases what a HELD record holds, and makes it FREE. `may_be_revoked`: by another thread.
+ * Returns false if it was. */
+WEIR_ALWAYS_INLINE bool acquisition_release_record(struct thread_ctx *ctx,
+                                                   const weir_acquisition *acquisition,
+                                                   const struct release_args *args,
+                                                   bool may_be_revoked)
+{
+    weir_set *set = acquisition->set;
+    uint64_t word = record_load(&set_record(set, acquisition->record)->word);
+
+    if (!may_be_revoked) {
+        set->ops->release(ctx, set, acquisition->record, word, true, args);
+        return true;
+    }
+    if (record_state(word) == RECORD_HELD &&
+        set->ops->release(ctx, set, acquisition->record, word, false, args))
+        return true;
+    return acquisition_state(acquisition) != RECORD_REVOKED; /* or it is damaged */
+}
+
+/* Releases a grant. `changes_set`: the set is to end it even if nothing goes back. Returns 0,
+ * -EPROTO, or -EOWNERDEAD if it was revoked. Compiled into its callers. */
 WEIR_ALWAYS_INLINE int acquisition_give_back(struct thread_ctx *ctx, weir_acquisition *acquisition,
-                                             bool unused, bool changes_set)
+                                             bool unused, bool changes_set, bool may_be_revoked)
 {
     weir_set *set = acquisition->set;
     struct counters *counters = thread_ctx_counters(ctx, set->number);
@@ -45,8 +65,8 @@ WEIR_ALWAYS_INLINE int acquisition_give_back(struct thread_ctx *ctx, weir_acquis
                        args.used[i] != args.amounts[i];
     }
     if (changes_set) {
-        set->ops->release(ctx, set, acquisition->record,
-                          record_load(&set_record(set, acquisition->record)->word), true, &args);
+        if (!acquisition_release_record(ctx, acquisition, &args, may_be_revoked))
+            return -EOWNERDEAD;
     } else { /* freeing the record suffices */
         set_free_record(set, acquisition->record);
         counter_add(&counters->released, 1);
@@ -65,12 +85,11 @@ WEIR_NOINLINE int acquisition_release_heeded(struct thread_ctx *ctx, weir_acquis
     const weir_set *set = acquisition->set;
     bool is_wanted = set->ops->wants_releases || set_successor(set);
     bool is_lost = set->ops->wants_releases && acquisition_is_lost(acquisition);
-    int r;
+    int r = acquisition_give_back(ctx, acquisition, unused, is_wanted, set->limits.revokes);
 
-    if (set->limits.counts_holds && !unused &&
+    if (r != -EOWNERDEAD && set->limits.counts_holds && !unused &&
         !request_is_empty(set, acquisition_amounts(acquisition)))
         acquisition_count_hold(ctx, acquisition);
-    r = acquisition_give_back(ctx, acquisition, unused, is_wanted);
     return is_lost ? -EOWNERDEAD : r;
 }
 
@@ -79,7 +98,8 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
 {
     if (acquisition->set->limits.heeds_releases)
         return acquisition_release_heeded(ctx, acquisition, unused);
-    return acquisition_give_back(ctx, acquisition, unused, set_successor(acquisition->set) != NULL);
+    return acquisition_give_back(ctx, acquisition, unused, set_successor(acquisition->set) != NULL,
+                                 false);
 }
 
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
@@ -131,7 +151,7 @@ static int acquisition_cancel_grant(struct thread_ctx *ctx, weir_acquisition *ac
     if (acquisition_state(acquisition) != RECORD_HELD)
         return -EALREADY;
     acquisition_release_grant(ctx, acquisition, true);
-    return 0;
+    return acquisition_state(acquisition) == RECORD_REVOKED ? -EALREADY : 0;
 }
 
 /* Signals the descriptor of a canceled acquisition. */
@@ -198,17 +218,22 @@ int weir_cancel(weir_acquisition *acquisition)
 static int acquisition_end(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     enum record_state state = acquisition_state(acquisition);
+    int r;
 
     WEIR_INVARIANT(acquisition->record);
     if (state == RECORD_WAITING) {
         acquisition_cancel_wait(ctx, acquisition);
         state = acquisition_state(acquisition);
     }
-    if (state == RECORD_HELD)
-        return acquisition_release_grant(ctx, acquisition, acquisition_is_unused(acquisition));
+    if (state == RECORD_HELD) {
+        r = acquisition_release_grant(ctx, acquisition, acquisition_is_unused(acquisition));
+        if (r != -EOWNERDEAD || acquisition_state(acquisition) != RECORD_REVOKED)
+            return r;
+        state = RECORD_REVOKED;
+    }
     if (state != RECORD_FREE)
         set_free_ended_record(acquisition->set, acquisition->record);
-    return 0;
+    return state == RECORD_REVOKED ? -EOWNERDEAD : 0;
 }
 
 /* Warns of each limit that lacks its update. The log callback may call weir. */

@@ -12,6 +12,7 @@
 #include "os/os.h"
 #include "remote/remote.h"
 #include "state/version.h"
+#include "wait/hold_watch.h"
 #include <errno.h>
 #include <string.h>
 
@@ -279,13 +280,18 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
     return held->is_cut ? -ENOMEM : r;
 }
 
-/* If it cannot be watched they are looked at when they are ready by what is known now; each later
- * request tries again. */
-void reload_watch_wall(const weir_set *after)
+/* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
+ * they are looked at when they are ready by what is known now. Holders may be held too long by the
+ * new definition. Each later request tries again what fails. */
+void reload_watch(const weir_set *after)
 {
     if (wall_watch_subscribe(after) < 0)
         log_write(&after->w->log, WEIR_LOG_WARNING,
                   "%s: steps of the wall clock are not noticed before the next request",
+                  set_name(after));
+    if (after->limits.has_max_hold && hold_watch_begin(after) < 0)
+        log_write(&after->w->log, WEIR_LOG_WARNING,
+                  "%s: what is held too long is not noticed before the next request",
                   set_name(after));
 }
 
@@ -323,7 +329,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
     if (r == 0) {
         for (size_t i = 0; i < plan.sets_n; i++)
             if (reload.sets[i].after)
-                reload_watch_wall(reload.sets[i].after);
+                reload_watch(reload.sets[i].after);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);
@@ -354,6 +360,8 @@ int weir_reload(weir *w, const struct weir_options *options, struct weir_error *
         complaints.userdata = &held;
     }
     r = reload_run(w, options, &complaints, &error);
+    if (r >= 0)
+        hold_watch_look_now(w);
     if (r < 0 && !complaints.first.complaints) {
         complaint_add(&complaints, r, (struct mark){0, 0}, "%s",
                       error.code ? error.message : strerrordesc_np(-r));

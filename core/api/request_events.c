@@ -82,8 +82,8 @@ void acquisition_keep_tag(const struct acquire_op *op, weir_acquisition *acquisi
 void acquisition_tell_decision(weir_acquisition *acquisition, int result, const char *key)
 {
     acquisition->awaits_event = false;
-    event_tell_decision(acquisition->set, acquisition->record, result == -EOWNERDEAD ? 0 : result,
-                        key, acquisition->values, acquisition->tag);
+    event_tell_decision(acquisition->set, acquisition->record, result, key, acquisition->values,
+                        acquisition->tag);
 }
 
 void acquisition_tell_cancel(weir_acquisition *acquisition)

@@ -9,10 +9,13 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/fairness.h"
+#include "set/max_hold.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Position of a waiter that the walk missed: it was enqueued, or the queue changed, meanwhile. */
 #define POSITION_UNKNOWN UINT32_MAX
@@ -63,7 +66,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
         .id = set_holder_id(word, record),
         .since_ns = set_to_instance_ns(
             set, grant_time(record_load(state == RECORD_HELD ? &r->granted_ns : &r->enqueued_ns))),
-        .thread = (uint32_t)set_thread,
+        .thread = record_thread(r),
         .process = set_is_shared(set) ? participant_owner_pid(set->participant, record) : 0,
         .waiting = state == RECORD_WAITING,
         .position = state == RECORD_WAITING ? POSITION_UNKNOWN : 0,
@@ -219,14 +222,31 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     return found;
 }
 
+/* Returns whether a record that was listed is still what it was. */
+static bool set_holder_is_there(const weir_set *set, const struct weir_holder *holder)
+{
+    uint32_t record = record_link_target(holder->id);
+    const struct acq_record *r;
+    uint64_t word;
+    bool is_there;
+
+    pthread_mutex_lock(&set->w->lock);
+    is_there = set->limits.n && region_has_record(set->region, record);
+    pthread_mutex_unlock(&set->w->lock);
+    if (!is_there)
+        return false;
+    r = record_at(set->region, record);
+    word = record_load(&r->word);
+    return set_holder_id(word, record) == holder->id &&
+           set_holder_is_of_set(set, record_load(&r->set)) &&
+           record_state(word) == (holder->waiting ? RECORD_WAITING : RECORD_HELD);
+}
+
 int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uint64_t *ret,
                             size_t n)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
-    const struct acq_record *r;
     uint32_t record;
-    bool is_there;
-    uint64_t word;
 
     if (!set || !holder || (n && !ret))
         return -EINVAL;
@@ -234,21 +254,79 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         return -ECHILD;
     set = set_current(set);
     record = record_link_target(holder->id);
-    pthread_mutex_lock(&set->w->lock);
-    is_there = set->limits.n && region_has_record(set->region, record);
-    pthread_mutex_unlock(&set->w->lock);
-    if (!is_there)
-        return -ESRCH;
-    r = record_at(set->region, record);
-    word = record_load(&r->word);
-    if (set_holder_id(word, record) != holder->id ||
-        !set_holder_is_of_set(set, record_load(&r->set)) ||
-        record_state(word) != (holder->waiting ? RECORD_WAITING : RECORD_HELD))
+    if (!set_holder_is_there(set, holder))
         return -ESRCH;
     fairness_amounts(set, record, amounts);
     for (size_t i = 0; i < n && i < set->limits.n; i++)
         ret[i] = amounts[i];
-    return record_load(&r->word) == word ? (int)set->limits.n : -ESRCH;
+    return set_holder_id(record_load(&set_record(set, record)->word), record) == holder->id
+               ? (int)set->limits.n
+               : -ESRCH;
+}
+
+int weir_set_holder_overheld(weir_set *set, const struct weir_holder *holder,
+                             struct weir_overheld *ret)
+{
+    struct max_hold hold;
+    uint32_t record;
+    bool is_limited;
+
+    if (!set || !holder || !ret || ret->size < sizeof(*ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    set = set_current(set);
+    record = record_link_target(holder->id);
+    if (!set_holder_is_there(set, holder))
+        return -ESRCH;
+    if (holder->waiting)
+        return 0;
+    is_limited = max_hold_read(set, record, &hold);
+    if (set_holder_id(record_load(&set_record(set, record)->word), record) != holder->id)
+        return -ESRCH;
+    if (!is_limited ||
+        hold.overheld_ns > clock_instant(&set->w->clock, set->limits.clock_needs).now_ns)
+        return 0;
+    *ret = (struct weir_overheld){
+        .size = sizeof(*ret),
+        .key = hold.limit->key,
+        .since_ns = set_to_instance_ns(set, hold.overheld_ns),
+        .revoke_ns = hold.revoking ? set_to_instance_ns(set, hold.revoked_ns) : WEIR_FOREVER};
+    return 1;
+}
+
+int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n)
+{
+    struct weir_class_stats all[WAIT_CLASSES_MAX] = {{.name = ""}};
+    const struct wait_classes *classes;
+    struct weir_holder holder;
+    uint32_t at = 0;
+
+    if (!set || (n && !ret))
+        return -EINVAL;
+    if (instance_is_forked(set->w))
+        return -ECHILD;
+    set = set_current(set);
+    classes = set->classes;
+    if (!classes)
+        return 0;
+    for (uint32_t c = 0; c < classes->rule.n; c++) {
+        memcpy(all[c].name, classes->names[c], sizeof(classes->names[c]));
+        all[c].weight = classes->rule.ageing ? 0 : classes->weights[c];
+    }
+    pthread_mutex_lock(&set->w->lock);
+    while (n && set_holders_next(set, &at, &holder)) {
+        uint32_t c = record_wait_class(record_at(set->region, at));
+
+        if (c < classes->rule.n) /* another process may have written anything */
+            ++*(holder.waiting ? &all[c].waiting : &all[c].held);
+    }
+    pthread_mutex_unlock(&set->w->lock);
+    if (set_is_broken(set))
+        return -EUCLEAN;
+    for (uint32_t c = 0; c < n && c < classes->rule.n; c++)
+        ret[c] = all[c];
+    return (int)classes->rule.n;
 }
 
 /* Finds the wait queue that a record is the head of. Returns whether there is one. */

@@ -8,6 +8,7 @@
 #include "set/set_ops.h"
 #include "set/try_now.h"
 #include "shm/participant.h"
+#include "wait/hold_watch.h"
 
 /* Makes the storage. Its size depends on the number of keys, which keyed_open() finds in it. */
 static int set_keyed_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
@@ -116,6 +117,7 @@ const struct set_ops keyed_set_ops = {
     .release = keyed_release,
     .return_part = keyed_return_part,
     .cancel_wait = set_keyed_cancel_wait,
+    .watch_loss = hold_watch_loss,
     .grant_waiters = set_grant_waiters,
     .poll_head = set_poll_head,
     .check_stalls = set_keyed_check_stalls,

@@ -61,7 +61,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
         (uint8_t)record_units(set->limits.n + ops->record_words + set->limits.has_shadow);
     WEIR_INVARIANT(set->record_units <= RECORD_UNITS_MAX);
     set->limits.counts_holds = plan->counts_holds;
-    set->limits.heeds_releases = plan->counts_holds || ops->wants_releases;
+    set->limits.heeds_releases = plan->counts_holds || set->limits.revokes || ops->wants_releases;
     set->boottime = plan->boottime;
     /* For resources that are only counted, no time passes. */
     if (plan->boottime && (set->limits.has_waits || set->limits.has_opaque_resources))

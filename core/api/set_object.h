@@ -60,8 +60,8 @@ int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_n
 /* Returns whether waiters would be of other classes in a set of this plan. */
 bool reload_changes_classes(const weir_set *set, const struct set_plan *plan);
 
-/* Waiters that a successor takes over may depend on the wall clock from now on. No locks held. */
-void reload_watch_wall(const weir_set *after);
+/* Has a successor watch the wall clock and what is held, as its limits need it. No locks held. */
+void reload_watch(const weir_set *after);
 
 /* ---- set_holders.c ---- */
 

@@ -10,6 +10,7 @@
 #include "set/shadow.h"
 #include "set/txn.h"
 #include "set/waiter.h"
+#include "wait/hold_watch.h"
 #include "wait/wait_timer.h"
 #include <errno.h>
 
@@ -182,7 +183,7 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set)
     .poll_head = set_poll_head, .check_stalls = stall_check_queue, .shut_down = set_shutdown,      \
     .forecast = set_plain_forecast, .look = set_look, .snapshot = set_plain_snapshot,              \
     .observe = set_plain_observe, .remaining = set_plain_remaining,                                \
-    .view_queue = set_plain_view_queue
+    .view_queue = set_plain_view_queue, .watch_loss = hold_watch_loss
 
 const struct set_ops plain_set_ops = {SET_PLAIN_OPS, .has_fast_path = true};
 const struct set_ops classed_set_ops = {SET_PLAIN_OPS, .identify = request_find_class};

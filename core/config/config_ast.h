@@ -39,7 +39,7 @@ struct ast_lease_ahead {
 struct ast_limit {
     struct config_value name; /* never a text: requests name limits by key */
     struct config_value type, key, algorithm;
-    struct config_value refund, overuse, shadow, enforce;
+    struct config_value refund, overuse, shadow, enforce, max_hold, max_hold_action;
     struct config_value lease; /* as a number; no text: not given, or lease_ahead is */
     struct ast_lease_ahead lease_ahead;
     struct settings settings; /* capacity, window, burst, …: everything else */

@@ -145,6 +145,8 @@ static void spec_copy_limit(struct config_ast *ast, const struct weir_limit_spec
         spec_choice(ast, "charge_overuse", spec->charge_overuse, "charge", "ignore");
     ret->lease.text = spec_number(ast, spec->lease);
     ret->enforce.text = spec_text(ast, spec->enforce);
+    ret->max_hold.text = spec_duration(ast, spec->max_hold_ns);
+    ret->max_hold_action.text = spec_text(ast, spec->max_hold_action);
     spec_append_setting(ast, &ret->settings, "capacity", spec_number(ast, spec->capacity));
     spec_append_setting(ast, &ret->settings, "window", spec_duration(ast, spec->window_ns));
     spec_copy_settings(ast, "settings", spec->settings, spec->settings_n, CONFIG_SETTINGS_MAX,

@@ -70,6 +70,8 @@ static const struct schema limit_schema = {
                FIELD(ast_limit, overuse),
                FIELD(ast_limit, shadow),
                FIELD(ast_limit, enforce),
+               FIELD(ast_limit, max_hold),
+               FIELD(ast_limit, max_hold_action),
                {.name = "lease",
                 .kind = FIELD_VALUE,
                 .offset = offsetof(struct ast_limit, lease),

@@ -173,6 +173,10 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     hash = fnv1a_bytes(hash, &type, sizeof(type));
     hash = fingerprint_hash_string(hash, limit->key);
     hash = fnv1a_bytes(hash, numbers, sizeof(numbers));
+    if (limit->max_hold_ns) {
+        const uint64_t hold[] = {limit->max_hold_ns, limit->revokes};
+        hash = fnv1a_bytes(hash, hold, sizeof(hold));
+    }
     if (!limit->algorithm_name)
         return hash;
     hash = fingerprint_hash_string(hash, limit->algorithm_name);

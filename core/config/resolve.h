@@ -21,7 +21,7 @@ struct params_owner {
     const struct plugin *plugin; /* NULL: unknown */
 };
 
-enum { PARAMS_FIELDS_MAX = 8 };
+enum { PARAMS_FIELDS_MAX = 10 };
 
 /* Parameters of one owner: values for one call of `configure`, and what is known of them. */
 struct plugin_params {

@@ -128,6 +128,10 @@ static void resolve_engine_check(struct resolver *resolver, const struct ast_set
     resolve_engine_shadow(resolver, &ast->shadow, &ast->enforce);
     for (size_t i = 0; i < ast->limits_n; i++) {
         resolve_engine_shadow(resolver, &ast->limits[i].shadow, &ast->limits[i].enforce);
+        if (value_is_given(&ast->limits[i].max_hold))
+            complain(resolver->complaints, ast->limits[i].max_hold.mark,
+                     "`max_hold` is for the backends thread and process: what is held at an engine "
+                     "goes back when the session of its holder ends");
         if (ast->limits[i].lease.text)
             complain(resolver->complaints, ast->limits[i].lease.mark,
                      "`lease` as a number is for the backends thread and process: of an engine "

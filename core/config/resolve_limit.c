@@ -5,14 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const limit_fields[] = {"type",    "key",    "algorithm", "shadow",
-                                           "enforce", "refund", "overuse",   "lease"};
+static const char *const limit_fields[] = {"type",    "key",      "algorithm",       "shadow",
+                                           "enforce", "max_hold", "max_hold_action", "refund",
+                                           "overuse", "lease"};
 enum {
     LIMIT_FIELD_TYPE,
     LIMIT_FIELD_KEY,
     LIMIT_FIELD_ALGORITHM,
     LIMIT_FIELD_SHADOW,
-    LIMIT_FIELD_ENFORCE
+    LIMIT_FIELD_ENFORCE,
+    LIMIT_FIELD_MAX_HOLD,
+    LIMIT_FIELD_MAX_HOLD_ACTION
 };
 
 /* Returns whether a field is missing, and no hint for a misspelled one has named it. */
@@ -183,6 +186,31 @@ static void resolve_limit_lease(struct resolver *resolver, const struct ast_limi
                           limit->capacity != 0 ? limit->capacity : UINT64_MAX, &limit->lease);
 }
 
+/* Resolves `max_hold` and `max_hold_action`. */
+static void resolve_limit_max_hold(struct resolver *resolver, const struct ast_limit *ast,
+                                   struct limit *limit)
+{
+    static const char *const words[] = {"warn", "revoke"};
+    const struct config_value *given = &ast->max_hold;
+    uint64_t word = 0;
+    if (!value_is_given(given) && value_is_given(&ast->max_hold_action)) {
+        complain(resolver->complaints, ast->max_hold_action.mark,
+                 "`max_hold_action` needs `max_hold`: how long units may be held");
+        return;
+    }
+    if (!value_is_given(given))
+        return;
+    if (limit->type == WEIR_LIMIT_RATE || limit->type == WEIR_LIMIT_CALL)
+        complain(resolver->complaints, given->mark,
+                 "`max_hold` is for resources: a rate or call is used up, not held");
+    else
+        value_read_number(resolver->complaints, "max_hold", given, UNITS_DURATION,
+                          LIMIT_MAX_HOLD_MIN_NS, LIMIT_MAX_HOLD_MAX_NS, &limit->max_hold_ns);
+    value_read_choice(resolver->complaints, "max_hold_action", &ast->max_hold_action, words,
+                      ARRAY_LENGTH(words), &word);
+    limit->revokes = word == 1;
+}
+
 /* A resource without an algorithm just counts: a pseudo plugin declares its parameter. */
 static struct weir_parameter counted_capacity = {.name = "capacity",
                                                  .type = WEIR_PARAMETER_AMOUNT,
@@ -226,10 +254,11 @@ static size_t resolve_write_settings(const struct ast_limit *ast, char *to, size
                                      uint32_t *ret_n)
 {
     const struct settings *settings = &ast->settings;
-    const struct config_value *fields[] = {&ast->refund,           &ast->overuse, &ast->lease,
-                                           &ast->lease_ahead.span, &ast->shadow,  &ast->enforce};
-    static const char *const names[] = {"refund",    "overuse", "lease",
-                                        "lease.for", "shadow",  "enforce"};
+    const struct config_value *fields[] = {
+        &ast->refund, &ast->overuse, &ast->lease,    &ast->lease_ahead.span,
+        &ast->shadow, &ast->enforce, &ast->max_hold, &ast->max_hold_action};
+    static const char *const names[] = {"refund", "overuse", "lease",    "lease.for",
+                                        "shadow", "enforce", "max_hold", "max_hold_action"};
     size_t size = 0;
     *ret_n = 0;
     for (size_t i = 0; i < settings->n + ARRAY_LENGTH(fields); i++) {
@@ -275,7 +304,7 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
         limit->algorithm_state_id = plugin->info.state_id;
     } else if (resolve_limit_is_counted(ast)) {
         plugin = &counted_resource;
-        owner.fields_n = LIMIT_FIELD_ENFORCE + 1; /* the others are not for resources */
+        owner.fields_n = LIMIT_FIELD_MAX_HOLD_ACTION + 1; /* the others are not for resources */
     }
     owner.plugin = plugin;
     resolve_params_assign(resolver, &owner);
@@ -292,4 +321,5 @@ void resolve_limit(struct resolver *resolver, const struct ast_limit *ast, struc
     resolve_limit_configure(resolver, &owner, limit);
     resolve_shadow(resolver, &ast->shadow, &ast->enforce, &limit->shadow);
     resolve_limit_lease(resolver, ast, limit);
+    resolve_limit_max_hold(resolver, ast, limit);
 }

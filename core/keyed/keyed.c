@@ -176,6 +176,13 @@ bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record)
     return key.buckets == op->key.buckets && key.id == op->key.id;
 }
 
+uint64_t keyed_record_subject(const weir_set *set, uint32_t record)
+{
+    if (!set->is_keyed && !set_is_key_set(set))
+        return 0;
+    return keyed_record_key(key_set_template((weir_set *)(uintptr_t)set), record).id;
+}
+
 void keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
     uint32_t n = op->set->limits.n;

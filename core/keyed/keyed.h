@@ -135,6 +135,8 @@ static inline weir_set *key_set_template(weir_set *set)
     return set_is_key_set(set) ? key_set_of(set)->keyed->set : set;
 }
 
+/* Returns the hash of the subject of a record; 0: its set has none. */
+uint64_t keyed_record_subject(const weir_set *set, uint32_t record);
 /* Returns the set that a record of `template` names: the template set or one of its key sets.
  * `storage`: see key_set_at(). */
 weir_set *key_set_of_record(weir_set *template, const struct acq_record *r,

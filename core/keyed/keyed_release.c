@@ -27,15 +27,21 @@ enum release_result {
     RELEASE_AGAIN /* the key has changed: find it again */
 };
 
-/* Frees the record. Of several threads that try, one succeeds; false: another one did. */
+/* Ends the record, and makes the one with the rest HELD. Of several threads that try, one succeeds;
+ * false: another one did. */
 static bool keyed_claim_record(struct keyed_release_op *rel)
 {
-    struct acq_record *r = record_at(rel->set->region, rel->record);
+    struct acq_record *r = record_at(rel->set->region, rel->record), *rest;
 
     WEIR_INVARIANT(rel->set->is_robust || record_state(rel->word) == RECORD_HELD);
-    if (!rel->record_freed)
-        rel->record_freed =
-            shm_cas_seq_cst(&r->word, rel->word, record_next_word(rel->word, RECORD_FREE));
+    if (rel->record_freed)
+        return true;
+    rel->record_freed = shm_cas_seq_cst(&r->word, rel->word,
+                                        record_next_word(rel->word, release_end_state(&rel->args)));
+    if (rel->record_freed && rel->rest) { /* no other thread knows of it yet */
+        rest = record_at(rel->set->region, rel->rest);
+        shm_store_release(&rest->word, record_next_word(record_load(&rest->word), RECORD_HELD));
+    }
     return rel->record_freed;
 }
 
@@ -65,16 +71,20 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
 }
 
 /* Releases to a key set, as set_release_inflated(). In a private set the record may be freed first,
- * because threads do not die one by one. */
+ * because threads do not die one by one. In one that revokes it has to be: a key may have its state
+ * in its word when it is revoked, and in a key set when it is released, and its word needs that. */
 static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
 {
+    bool is_claimed = !set->is_robust && set->limits.revokes;
     struct release_op op = {.args = &rel->args,
                             .record = rel->record,
                             .record_word = rel->word,
-                            .is_owner = rel->rest != 0,
-                            .record_freed = rel->record_freed,
-                            .rest = rel->rest};
+                            .is_owner = rel->rest != 0 && !set->limits.revokes,
+                            .rest = is_claimed ? 0 : rel->rest};
 
+    if (is_claimed && !keyed_claim_record(rel))
+        return TRY_REFUSED;
+    op.record_freed = rel->record_freed;
     if (!set->is_robust && !set_release_uses_algorithm(set, &rel->args)) {
         enum try_result r = try_now_release(rel->slot.ctx, set, &op);
 
@@ -141,7 +151,7 @@ static enum release_result keyed_release_once(struct keyed_release_op *rel)
         return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
     if (keyed_slot_is_bound(&rel->slot))
         return keyed_release_bound(rel);
-    if (rel->rest) /* held units bind a key, unless the segment is damaged */
+    if (rel->rest && rel->set->is_robust) /* held units bind a key, unless there is damage */
         return RELEASE_LOST;
     if (!rel->slot.is_claim || keyed_of(rel->set)->fits_inline)
         return keyed_release_word(rel);
@@ -203,7 +213,9 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
         shadow_release_args(template, record, args, &taken);
         rel.args = taken.args;
     }
-    WEIR_INVARIANT(!rest || set_is_shared(template));
+    WEIR_INVARIANT(!rest || set_exchanges_records(template));
+    if (rest && record_state(rel.word) != RECORD_HELD)
+        return; /* it was revoked */
     if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
         set_count_return(ctx, template, &rel.args);
 }

@@ -65,6 +65,8 @@ void counters_sum(const struct counters *counters, struct weir_set_stats *totals
     totals->refunded += counter_load(&counters->refunded);
     totals->overused += counter_load(&counters->overused);
     totals->missing_update += counter_load(&counters->missing_update);
+    totals->overheld += counter_load(&counters->overheld);
+    totals->revoked += counter_load(&counters->revoked);
     totals->wait_ns_sum += counter_load(&counters->wait_ns_sum);
     if (counter_load(&counters->wait_ns_max) > totals->wait_ns_max)
         totals->wait_ns_max = counter_load(&counters->wait_ns_max);

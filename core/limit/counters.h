@@ -29,7 +29,7 @@ struct counters {
     /* Counters that move without waiting come first, together. */
     _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
     _Atomic uint64_t canceled, granted_waited, refused_max_wait, refused_full, timed_out;
-    _Atomic uint64_t refused_impossible, refused_unknown, refused_deadlock;
+    _Atomic uint64_t refused_impossible, refused_unknown, refused_deadlock, overheld, revoked;
     _Atomic uint64_t wait_ns_sum, wait_ns_max;
     _Atomic uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
     struct limit_counters limits[]; /* struct hold_counters follows them, if there is one */

@@ -189,6 +189,10 @@ void limits_describe(struct limits *limits)
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
         if (limit->shadow)
             limits->has_shadow = true;
+        if (limit->max_hold_ns)
+            limits->has_max_hold = true;
+        if (limit->revokes)
+            limits->revokes = true;
         if (limit->type == WEIR_LIMIT_RESOURCE)
             limits->has_resources = true;
         if (limit->type == WEIR_LIMIT_RESOURCE && limit->algorithm)

@@ -23,6 +23,7 @@ struct limit {
     bool charges;                           /* usage beyond the amount becomes debt */
     uint8_t shadow;                         /* percent of the requests that it does not refuse */
     bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
+    bool revokes;                           /* what is held too long is taken back */
     bool is_stateless;                      /* the algorithm keeps no state: its word is unused */
     const char *key;                        /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
@@ -40,7 +41,12 @@ struct limit {
     uint32_t state_offset; /* offset of its state in that of the set, in 8-byte words */
     uint32_t state_words;  /* counted resource: 1, the units held */
     uint64_t lease;        /* units that a thread takes at once as a lease; 0: no lease */
+    uint64_t max_hold_ns;  /* of a resource: how long its units may be held; 0: for ever */
 };
+
+/* The range of `max_hold`. */
+#define LIMIT_MAX_HOLD_MIN_NS UINT64_C(1000000)
+#define LIMIT_MAX_HOLD_MAX_NS (UINT64_C(3650) * 86400 * 1000000000)
 
 /* Decide about one limit on its own words of state; resources without an algorithm included.
  * limit_ready_at() returns the first time at which `amount` would be granted. */
@@ -125,7 +131,9 @@ struct limits {
     bool reads_wall : 1;     /* any algorithm that wants the wall-clock offset */
     bool has_shadow : 1;     /* any limit with `shadow` (set/shadow.h); there is no fast path */
     bool counts_holds : 1;   /* how long acquisitions are held is counted; there is no fast path */
-    bool heeds_releases : 1; /* that, or set_ops.wants_releases */
+    bool has_max_hold : 1;   /* any limit with `max_hold` (set/max_hold.h); there is no fast path */
+    bool revokes : 1;        /* any limit with `max_hold_action: revoke` */
+    bool heeds_releases : 1; /* counts_holds, revokes, or set_ops.wants_releases */
     uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
      */

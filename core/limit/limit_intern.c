@@ -66,7 +66,8 @@ static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
     if (a->capacity != b->capacity || a->lease != b->lease || a->state_offset != b->state_offset ||
         a->state_words != b->state_words)
         return false;
-    if (limit_held_max(a) != limit_held_max(b))
+    if (a->max_hold_ns != b->max_hold_ns || a->revokes != b->revokes ||
+        limit_held_max(a) != limit_held_max(b))
         return false;
     if (a->settings_n != b->settings_n || text_size != limit_intern_text_size(b) ||
         a->config_size != b->config_size)

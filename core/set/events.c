@@ -35,6 +35,7 @@ PROBE_SEMAPHORE(wait);
 PROBE_SEMAPHORE(release);
 PROBE_SEMAPHORE(timeout);
 PROBE_SEMAPHORE(cancel);
+PROBE_SEMAPHORE(overheld);
 #endif
 
 /* Whether the thread is inside a listener: what it does there is told to none. */
@@ -99,7 +100,7 @@ static void event_listener_change(weir *w, const struct weir_listener *listener)
 
 static bool event_listener_is_valid(const struct weir_listener *listener)
 {
-    const uint32_t known = (UINT32_C(2) << WEIR_EVENT_CANCEL) - 2;
+    const uint32_t known = (UINT32_C(2) << WEIR_EVENT_OVERHELD) - 2;
 
     return listener->size >= sizeof(*listener) && listener->event && !(listener->types & ~known) &&
            !listener->reserved;
@@ -172,6 +173,9 @@ static void event_pass_probe(const struct weir_event *event)
     case WEIR_EVENT_CANCEL:
         PROBE_CANCEL(event);
         break;
+    case WEIR_EVENT_OVERHELD:
+        PROBE_OVERHELD(event);
+        break;
     }
 }
 
@@ -226,11 +230,14 @@ void event_tell_decision(const weir_set *set, uint32_t record, int result, const
                          const uint64_t *amounts, const struct event_tag *tag)
 {
     uint64_t recorded[WEIR_LIMITS_MAX];
-    struct weir_event event = {.id = event_id(set, record),
-                               .key = key,
-                               .amounts = amounts ? amounts : recorded,
-                               .wait_ns = event_wait_ns(set, record, result == 0)};
+    struct weir_event event = {
+        .id = event_id(set, record),
+        .key = key,
+        .amounts = amounts ? amounts : recorded,
+        .wait_ns = event_wait_ns(set, record, result == 0 || result == -EOWNERDEAD)};
 
+    if (result == -EOWNERDEAD) /* it was granted, and lost since */
+        result = 0;
     for (uint32_t i = 0; !amounts && i < set->limits.n; i++)
         recorded[i] = record_load(&set_record(set, record)->amounts[i]);
     event.type = result == 0            ? WEIR_EVENT_GRANT

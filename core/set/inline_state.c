@@ -12,7 +12,9 @@ enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
 {
     const struct limit *limit = limits->items;
 
-    if (limits->n != 1 || limits->state_words != 1 || !limit_fits_word(limit) || limits->has_shadow)
+    if (limits->n != 1 || limits->state_words != 1 || !limit_fits_word(limit))
+        return INLINE_NONE;
+    if (limits->has_shadow || limits->revokes)
         return INLINE_NONE;
     if (limit->type != WEIR_LIMIT_RESOURCE || !use_dcas)
         return INLINE_STATE;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sets with inline state: while the wait queue is empty, the state word is the state itself. That
- * applies to a set of one rate or call with one word of state, or of one resource. A grant is one
- * CAS, a refusal one load, and nothing is allocated. A request that has to wait inflates the set
- * into a version block (version.h) and is enqueued. The first operation that finds the queue empty
- * deflates it. Compare the thin and inflated locks of Bacon et al., PLDI 1998.
+ * applies to a set of one rate or call with one word of state, or of one resource that is not
+ * revoked. A grant is one CAS, a refusal one load, and nothing is allocated. A request that has to
+ * wait inflates the set into a version block (version.h) and is enqueued. The first operation that
+ * finds the queue empty deflates it. Compare the thin and inflated locks of Bacon et al., PLDI
+ * 1998.
  *
  * No request may be granted as of a time when others were queued. So `deflated_ns` says when the
  * set was last deflated, and an older timestamp is read anew. An inline word may recur (ABA); a

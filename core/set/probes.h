@@ -67,5 +67,7 @@ static inline bool probes_are_on(void)
 #define PROBE_TIMEOUT(event) PROBE_EVENT(timeout, event, (event)->wait_ns)
 /* A canceled wait, or a grant that is undone. arg2: how long it waited, ns. */
 #define PROBE_CANCEL(event) PROBE_EVENT(cancel, event, (event)->wait_ns)
+/* An acquisition that is held too long. arg2: how long it was held, ns. */
+#define PROBE_OVERHELD(event) PROBE_EVENT(overheld, event, (event)->hold_ns)
 
 #endif

@@ -118,6 +118,8 @@ struct release_args {
     const uint64_t *amounts; /* as acquired */
     const uint64_t *used;    /* more than the amount: overuse */
     bool return_all;         /* unused grant: all of it is refunded, even with REFUND_NO */
+    const weir_set *revoker; /* the definition by which the record becomes REVOKED, and not FREE
+                              * (max_hold.h); NULL: it is released */
     uint8_t outcome;         /* WEIR_OUTCOME_*, unless it is unused: that is canceled */
     uint64_t granted_ns;     /* of a grant without a record; of a lease, when it was filled */
     uint64_t latency_ns;     /* as the program said; 0: since it was granted */
@@ -303,6 +305,12 @@ static inline bool set_may_be_impossible(const weir_set *set, const struct acq_r
     return set->is_later || set_is_foreign(set, r);
 }
 
+/* Returns the state of a record after this release. */
+static inline enum record_state release_end_state(const struct release_args *args)
+{
+    return args->revoker ? RECORD_REVOKED : RECORD_FREE;
+}
+
 /* Frees a record without changing the set: a decision without a grant, or a grant that leaves
  * nothing to return. Release: the fields are done with before the record is reused. */
 static inline void set_free_record(const weir_set *set, uint32_t record)
@@ -333,13 +341,20 @@ bool set_may_hand_over(const weir_set *set);
 /* Returns units that no record holds to the set. Counts nothing and cannot fail. */
 void set_return_units(struct thread_ctx *ctx, weir_set *set, const struct release_args *args);
 
+/* Returns whether a part of a resource is returned with an exchange of records: another thread may
+ * release what is held, after a death or in a revocation. */
+static inline bool set_exchanges_records(const weir_set *set)
+{
+    return set_is_shared(set) || set->limits.revokes;
+}
+
 /*
  * Returns a part of what a HELD record of the caller holds: `args` has the amounts of that part,
  * and when they were granted. `rest` 0: the record stays HELD, and the caller has stored in it what
- * is left. Otherwise, of a shared set: `rest` is FREE and filled with what is left. In one version
- * it becomes HELD, the record FREE, and the units go back, so that a death loses and doubles none.
- * If it is not HELD afterwards, the set is broken or the units have nowhere to go, and nothing has
- * changed.
+ * is left. Otherwise, of a set that exchanges records: `rest` is FREE and filled with what is left.
+ * In one version it becomes HELD, the record FREE, and the units go back, so that a death loses and
+ * doubles none. If it is not HELD afterwards, the set is broken, the units have nowhere to go, or
+ * the record was revoked, and nothing has changed.
  */
 void set_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
                      const struct release_args *args);

@@ -59,7 +59,8 @@ void set_count_grant(struct thread_ctx *ctx, const weir_set *set, const uint64_t
 /* How often a request looks at the set again after it has done other threads' work. */
 enum { SETTLED_MAX = 64 };
 
-/* Makes the record HELD with the version. Without waiting, no other thread knows the record. */
+/* Makes the record HELD with the version. Without waiting, no other thread knows the record, except
+ * to revoke it once it is HELD. */
 static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mode mode,
                                  uint64_t granted_ns)
 {
@@ -70,7 +71,7 @@ static void set_acquire_set_held(struct txn *txn, uint32_t record, enum wait_mod
     shm_store_relaxed(&r->granted_ns, granted_ns);
     shm_store_relaxed(&r->enqueued_ns, txn->now_ns);
     version_defer_state(&txn->version, record, word, RECORD_HELD,
-                        mode == MODE_PROBE || mode == MODE_TRY);
+                        (mode == MODE_PROBE || mode == MODE_TRY) && !txn->set->limits.revokes);
 }
 
 /* Grants what was taken. Returns ACQUIRE_GRANTED, or ACQUIRE_RETRY if another thread committed

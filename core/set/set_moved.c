@@ -315,12 +315,15 @@ static weir_set *moved_follow(const weir_set *set)
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    weir_set *newest = moved_must_follow(set);
+    const weir_set *revoker = rel->args->revoker;
+    weir_set *newest = revoker ? set_newest(set) : moved_must_follow(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
     struct release_args args = *rel->args;
     struct thread_ctx *own;
 
+    if (revoker && (newest == set || newest != revoker))
+        return TRY_REFUSED; /* it may be held for longer by the newest definition */
     if (set_is_shared(set)) /* with the same limits, and the record changes with the state */
         return set_release_inflated(ctx, newest, rel);
     args.granted_ns = grant_time(set_granted_ns(set, rel->record, rel->args));
@@ -332,13 +335,18 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
         successor_translate(newest, set, set->id, amounts);
     successor_translate(newest, set, r ? (uint32_t)record_load(&r->owner) : set->id, used);
     if (!rel->record_freed) {
-        struct deferred_write write = {.is_exclusive = rel->is_owner,
-                                       .expected = rel->record_word,
-                                       .desired = record_next_word(rel->record_word, RECORD_FREE)};
+        struct deferred_write write = {
+            .is_exclusive = rel->is_owner,
+            .expected = rel->record_word,
+            .desired = record_next_word(rel->record_word, release_end_state(&args))};
 
         if (!try_now_apply_write(set, r, &write))
             return TRY_REFUSED;
         rel->record_freed = true;
+        if (rel->rest) /* no other thread knows of it yet */
+            shm_store_release(
+                &set_record(set, rel->rest)->word,
+                record_next_word(record_load(&set_record(set, rel->rest)->word), RECORD_HELD));
     }
     if (!newest->head_unit)
         return TRY_DONE;

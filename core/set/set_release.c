@@ -141,7 +141,7 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
     return is_changed;
 }
 
-/* Makes the record FREE with the version, unless it is FREE already, and the one with the rest
+/* Ends the record with the version, unless it is FREE already, and makes the one with the rest
  * HELD. */
 static void set_release_record(struct txn *txn, const struct release_op *rel)
 {
@@ -150,10 +150,12 @@ static void set_release_record(struct txn *txn, const struct release_op *rel)
     if (rel->record_freed)
         return;
     WEIR_INVARIANT(rel->record && (txn->set->is_robust || record_state(word) == RECORD_HELD));
-    version_defer_state(&txn->version, rel->record, word, RECORD_FREE, rel->is_owner);
+    version_defer_state(&txn->version, rel->record, word, release_end_state(rel->args),
+                        rel->is_owner);
     if (rel->rest)
         version_defer_state(&txn->version, rel->rest,
-                            record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD, true);
+                            record_load(&set_record(txn->set, rel->rest)->word), RECORD_HELD,
+                            rel->is_owner);
 }
 
 /* Grants waiters after a release: the head with this version. A version that exchanges a record has
@@ -308,7 +310,7 @@ static bool set_release_taken(struct thread_ctx *ctx, weir_set *set, uint32_t re
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
     WEIR_INVARIANT(record_state(word) == RECORD_HELD || set->is_robust);
     /* A limit that holds nothing by this definition may hold something by the one that granted. */
-    r = set_successor(set) ? TRY_SLOW : try_now_release(ctx, set, &rel);
+    r = set_successor(set) || set->limits.revokes ? TRY_SLOW : try_now_release(ctx, set, &rel);
     if (r == TRY_SLOW)
         r = set_release_inflated(ctx, set, &rel);
     if (r == TRY_REFUSED)
@@ -352,24 +354,26 @@ static void set_return_taken(struct thread_ctx *ctx, weir_set *set, uint32_t rec
 {
     struct release_op rel = {.args = args,
                              .record = set_is_shared(set) ? 0 : record,
-                             .is_owner = true,
+                             .is_owner = !set->limits.revokes,
                              .record_freed = !rest,
                              .use_algorithm = true,
                              .rest = rest};
     int r = TRY_SLOW;
 
     WEIR_INVARIANT(record && thread_ctx_is_usable(ctx) && thread_ctx_is_ready(ctx, set));
-    WEIR_INVARIANT(!rest || set_is_shared(set));
+    WEIR_INVARIANT(!rest || set_exchanges_records(set));
     if (rest) {
         rel.record = record;
         rel.record_word = record_load(&set_record(set, record)->word);
+        if (record_state(rel.record_word) != RECORD_HELD)
+            return; /* it was revoked */
     } else {
         r = try_now_release(ctx, set, &rel);
     }
     if (r == TRY_SLOW)
-        set_release_inflated(ctx, set, &rel);
+        r = set_release_inflated(ctx, set, &rel);
     set_end_if_faulty(ctx, set);
-    if (!set_is_broken(set))
+    if (r != TRY_REFUSED && !set_is_broken(set))
         set_count_return(ctx, set, args);
 }
 

@@ -68,12 +68,14 @@ WEIR_ALWAYS_INLINE enum try_result try_now_dispatch(struct thread_ctx *ctx, weir
 int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, uint32_t record,
                     enum wait_mode mode, struct decision *ret)
 {
-    /* Another thread may complete and release the grant of a request that can wait. */
-    struct try_grant grant = {.amounts = amounts,
-                              .record = record,
-                              .is_owner = mode == MODE_PROBE || mode == MODE_TRY,
-                              .is_dated =
-                                  record && (set->limits.counts_holds || events_are_on(set->w))};
+    /* Another thread may complete and release the grant of a request that can wait, and complete
+     * and revoke any one. */
+    struct try_grant grant = {
+        .amounts = amounts,
+        .record = record,
+        .is_owner = (mode == MODE_PROBE || mode == MODE_TRY) && !set->limits.revokes,
+        .is_dated = record && (set->limits.counts_holds || set->limits.has_max_hold ||
+                               events_are_on(set->w))};
     enum try_result result = try_now_dispatch(ctx, set, &grant);
     int r = ACQUIRE_RETRY;
 

@@ -64,7 +64,7 @@ struct release_op {
     bool record_freed;    /* the record is FREE, before or after the call, or there is none */
     bool use_algorithm;   /* an algorithm may decide what is returned */
     /* FREE, becomes HELD in the same version in which `record` becomes FREE, and holds what is not
-     * returned; 0: nothing is left. Only of shared sets, on the slow path. */
+     * returned; 0: nothing is left. Of sets that exchange records, on the slow path. */
     uint32_t rest;
     uint64_t word; /* result for shared sets, as in struct try_grant */
 };

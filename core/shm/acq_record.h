@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Record states, the low byte of the word. Those after RECORD_HELD end a wait without a grant. */
+/* Record states, the low byte of the word. Those after RECORD_HELD end a wait without a grant, but
+ * for RECORD_REVOKED. */
 enum record_state {
     RECORD_FREE = 0,
     RECORD_WAITING = 1,
@@ -31,7 +32,8 @@ enum record_state {
     RECORD_DENIED = 11,   /* the user may not use it */
     RECORD_DAMAGED = 12,  /* its state is damaged */
     /* Of a remote set, or of one with a new definition: it can never be granted. */
-    RECORD_IMPOSSIBLE = 13
+    RECORD_IMPOSSIBLE = 13,
+    RECORD_REVOKED = 14 /* what it held was taken back (set/max_hold.h) */
 };
 
 /* Wait target of a record: what waits on it, and how it is notified. */
@@ -40,6 +42,12 @@ enum wait_target_kind {
     WAIT_TARGET_TIMER = 2, /* a pending acquisition, on the timer of the instance */
     WAIT_TARGET_CQ = 3     /* a submission to a completion queue, on the queue's timer */
 };
+
+/* Flag of `set`: it was told that the record is held too long (set/max_hold.h). */
+#define RECORD_OVERHELD    (UINT64_C(1) << 31)
+#define RECORD_CLASS_SHIFT 24
+#define RECORD_CLASS_MASK  UINT32_C(0x7f)
+#define RECORD_THREAD_MASK ((UINT64_C(1) << RECORD_CLASS_SHIFT) - 1) /* the kernel has 2^22 ids */
 
 /* Flags of a wait target. */
 #define WAIT_TARGET_STRICT   (UINT32_C(1) << 2) /* of a queue: the acquisition will be strict */
@@ -62,7 +70,7 @@ struct acq_record {
     /* Of a shared set: thread head unit:32 | its generation:32. Of a private one: id of the set
      * that has granted it, the record's own or a successor (set/set.h). */
     _Atomic uint64_t owner;
-    _Atomic uint64_t set;         /* set number:32 | thread id:32 */
+    _Atomic uint64_t set;         /* set number:32 | RECORD_OVERHELD | class:7 | thread id:24 */
     _Atomic uint32_t wait_target; /* wait_target_kind | WAIT_TARGET_* | queue number << 4 */
 
     /* Fields from here to `bucket_next` belong to the timer or completion queue of the record,
@@ -160,14 +168,17 @@ static inline enum record_state record_state(uint64_t word)
 /* Returns whether a record of a shared set can have this word: others are damage. */
 static inline bool record_is_stored_shared(uint64_t word)
 {
-    return ((word & 0xff) < RECORD_BROKEN && (word & 0xff) != RECORD_UNREACHABLE) ||
-           (word & 0xff) == RECORD_IMPOSSIBLE;
+    uint64_t state = word & 0xff;
+
+    if (state == RECORD_REVOKED || state == RECORD_IMPOSSIBLE)
+        return true;
+    return state < RECORD_BROKEN && state != RECORD_UNREACHABLE;
 }
 
 /* Returns the successor of `word` with state `state`. */
 static inline uint64_t record_next_word(uint64_t word, enum record_state state)
 {
-    WEIR_INVARIANT(state <= RECORD_IMPOSSIBLE);
+    WEIR_INVARIANT(state <= RECORD_REVOKED);
     return ((word >> 8) + 1) << 8 | (uint64_t)state;
 }
 
@@ -215,6 +226,17 @@ static inline void record_set_prev_flags(struct acq_record *record, uint32_t pre
 static inline uint32_t record_set_number(const struct acq_record *record)
 {
     return (uint32_t)(record_load(&record->set) >> 32);
+}
+
+static inline uint32_t record_thread(const struct acq_record *record)
+{
+    return (uint32_t)(record_load(&record->set) & RECORD_THREAD_MASK);
+}
+
+/* Returns the class of its request, of a set with classes. */
+static inline uint32_t record_wait_class(const struct acq_record *record)
+{
+    return (uint32_t)(record_load(&record->set) >> RECORD_CLASS_SHIFT) & RECORD_CLASS_MASK;
 }
 
 static inline uint32_t record_link_target(uint64_t link)
@@ -272,7 +294,7 @@ static inline bool record_may_become(uint64_t word, uint64_t next)
         return to == RECORD_WAITING || to == RECORD_HELD;
     if (from == RECORD_WAITING)
         return (to != RECORD_FREE && to < RECORD_QUEUE_FULL) || to == RECORD_IMPOSSIBLE;
-    return to == RECORD_FREE;
+    return to == RECORD_FREE || (from == RECORD_HELD && to == RECORD_REVOKED);
 }
 
 /* Returns true if a committed deferred write can be: each field changes in its own way only. */

@@ -22,10 +22,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/set.h>
 
-enum { WAIT_CLASSES_MAX = 8, WAIT_CLASS_WORDS = 2 };
+enum { WAIT_CLASSES_MAX = WEIR_CLASSES_MAX, WAIT_CLASS_WORDS = 2 };
 #define WAIT_CLASS_AGEING_MAX UINT32_C(1000000)
-#define WAIT_CLASS_NAME_MAX   31u /* bytes */
+#define WAIT_CLASS_NAME_MAX   WEIR_CLASS_NAME_MAX /* bytes */
 /* Keys are smaller. */
 #define WAIT_CLASS_KEY_END (UINT64_C(1) << 62)
 

@@ -421,9 +421,9 @@ static void cq_end_submission(const struct cq_snapshot *snapshot)
     if (snapshot->is_exclusive) {
         uint64_t word = waiter_word(set->w, snapshot->record);
 
-        if (record_state(word) == RECORD_HELD)
-            acquisition_undo(ctx, set, record, word);
-        else if (record_state(word) != RECORD_FREE)
+        if (record_state(word) == RECORD_HELD && !acquisition_undo(ctx, set, record, word))
+            word = waiter_word(set->w, snapshot->record); /* it was revoked */
+        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_HELD)
             set_free_ended_record(set, record);
         waiter_free(set, snapshot->record);
         record_pool_put(ctx, set, record);

@@ -8,6 +8,7 @@
 #include "peer/peer.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
+#include "wait/hold_watch.h"
 
 void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
 {
@@ -17,6 +18,7 @@ void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
     timer->number = number;
     timer->heap.region = &w->region;
     atomic_init(&timer->stall_check_ns, WEIR_FOREVER);
+    atomic_init(&timer->hold_look_ns, WEIR_FOREVER);
     wake_fd_init(&timer->wake_fd);
 }
 
@@ -61,10 +63,14 @@ static uint64_t timer_earliest_ns(const struct wait_timer *timer)
     return first ? deadline_entry_ns(first) : WEIR_FOREVER;
 }
 
-/* Returns the time of the next stall check. Relaxed: it is written under the lock. */
-static uint64_t timer_stall_check_ns(const struct wait_timer *timer)
+/* Returns the time of the next stall check or look at holders. Relaxed: both are lowered under the
+ * lock. */
+static uint64_t timer_check_ns(const struct wait_timer *timer)
 {
-    return atomic_load_explicit(&timer->stall_check_ns, memory_order_relaxed);
+    uint64_t stall_ns = atomic_load_explicit(&timer->stall_check_ns, memory_order_relaxed);
+    uint64_t look_ns = atomic_load_explicit(&timer->hold_look_ns, memory_order_relaxed);
+
+    return stall_ns < look_ns ? stall_ns : look_ns;
 }
 
 /* Sets the wake fd for an earlier time only: a wake-up that comes too early finds nothing due, and
@@ -76,8 +82,8 @@ static void timer_rearm(struct wait_timer *timer)
     WEIR_INVARIANT(timer_is_locked(timer));
     if (timer->advance_ns)
         timer_thread_limit_spin(timer->w, at_ns);
-    if (timer_stall_check_ns(timer) < wake_ns)
-        wake_ns = timer_stall_check_ns(timer);
+    if (timer_check_ns(timer) < wake_ns)
+        wake_ns = timer_check_ns(timer);
     if (wake_ns < timer->wake_fd.at_ns && !timer->runs_n && wake_fd_is_open(&timer->wake_fd) &&
         !timer->w->clock.injected.now_ns)
         timer_set_wake(timer, wake_ns);
@@ -128,16 +134,27 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     pthread_mutex_unlock(&timer->lock);
 }
 
-void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns)
+/* Lowers the time of a check to `at_ns`. */
+static void timer_arm_check(struct wait_timer *timer, _Atomic uint64_t *check_ns, uint64_t at_ns)
 {
-    if (at_ns >= atomic_load_explicit(&timer->stall_check_ns, memory_order_seq_cst))
+    if (at_ns >= atomic_load_explicit(check_ns, memory_order_seq_cst))
         return;
     pthread_mutex_lock(&timer->lock);
-    if (at_ns < timer_stall_check_ns(timer)) {
-        atomic_store_explicit(&timer->stall_check_ns, at_ns, memory_order_seq_cst);
+    if (at_ns < atomic_load_explicit(check_ns, memory_order_relaxed)) {
+        atomic_store_explicit(check_ns, at_ns, memory_order_seq_cst);
         timer_rearm(timer);
     }
     pthread_mutex_unlock(&timer->lock);
+}
+
+void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns)
+{
+    timer_arm_check(timer, &timer->stall_check_ns, at_ns);
+}
+
+void timer_arm_hold_look(struct wait_timer *timer, uint64_t at_ns)
+{
+    timer_arm_check(timer, &timer->hold_look_ns, at_ns);
 }
 
 bool timer_take_stall_check(struct wait_timer *timer)
@@ -324,8 +341,8 @@ static void timer_finish_run(struct wait_timer *timer, bool spins)
     WEIR_INVARIANT(timer->runs_n > 0);
     if (next <= timer->last_run_ns && !spins)
         next = at_ns;
-    if (timer_stall_check_ns(timer) < next && !is_injected)
-        next = timer_stall_check_ns(timer);
+    if (timer_check_ns(timer) < next && !is_injected)
+        next = timer_check_ns(timer);
     timer->runs_n--;
     if (timer->runs_n || !wake_fd_is_open(wake_fd))
         return;
@@ -406,6 +423,8 @@ int timer_run(struct wait_timer *timer, bool *ret_failing)
     int n = peer_events_handle(timer);
     uint64_t now;
 
+    if (!timer->number)
+        n += hold_watch_run(timer->w);
     now = clock_now_fresh(&timer->w->clock);
     pthread_mutex_lock(&timer->lock);
     n += timer_run_until(timer, now, true);
@@ -431,10 +450,11 @@ int timer_run_all(weir *w)
 
 uint64_t timer_next_ns(struct wait_timer *timer)
 {
-    uint64_t at_ns;
+    uint64_t at_ns, look_ns;
 
     pthread_mutex_lock(&timer->lock);
     at_ns = timer_earliest_ns(timer);
     pthread_mutex_unlock(&timer->lock);
-    return at_ns;
+    look_ns = atomic_load_explicit(&timer->hold_look_ns, memory_order_seq_cst);
+    return at_ns < look_ns ? at_ns : look_ns;
 }

@@ -37,6 +37,8 @@ struct wait_timer {
     /* Time of the next stall check of its shared sets; WEIR_FOREVER: none. Lowered under the lock.
      */
     _Atomic uint64_t stall_check_ns;
+    _Atomic uint64_t hold_look_ns; /* of the next look (hold_watch.c); WEIR_FOREVER: none. Lowered
+                                      under the lock; only of the timer of the instance */
     _Atomic(struct peer_events *) peer_events; /* of other processes; pushed under the lock */
 };
 
@@ -61,6 +63,12 @@ struct instance_wait {
     _Atomic bool wall_is_watched;         /* a waiter may depend on the wall clock */
     _Atomic bool wall_has_stepped;        /* since heads were last looked at for that reason */
     _Atomic int64_t wall_offset_ns;       /* of an injected clock, when they were */
+    struct loss_watch *loss_watches;      /* hold_watch.c; under the timer's lock */
+    _Atomic bool holds_are_watched;       /* looks take place when they are scheduled */
+    _Atomic bool holds_private;           /* a private set may have holders to look at */
+    _Atomic bool is_looking;              /* a thread makes a look */
+    _Atomic uint64_t hold_looked_ns;      /* when the last look began */
+    _Atomic uint64_t hold_rest_ns;        /* the next one is not made before */
     _Atomic uint32_t blocked_n;           /* threads blocked in weir_acquire; futex of weir_close */
 };
 
@@ -96,6 +104,9 @@ void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64
 /* Makes a stall check of the timer's shared sets at `at_ns`, or earlier if that was scheduled. The
  * timer keeps making them as long as it has waiters. Call without locks. */
 void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns);
+/* Has a look at holders take place at `at_ns`, or earlier if that was scheduled. Call without
+ * locks. */
+void timer_arm_hold_look(struct wait_timer *timer, uint64_t at_ns);
 /* Returns whether a stall check is due, which is then no longer scheduled. */
 bool timer_take_stall_check(struct wait_timer *timer);
 

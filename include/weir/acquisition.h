@@ -161,6 +161,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *                long; `within` is not granted, or not of a set of the pool, or of another subject;
  *                or `pool` or `ret` is NULL
  *   -ECANCELED   the token of the request was canceled, before the call or while it waited
+ *   -EOWNERDEAD  it was granted while it waited, and revoked (`max_hold_action`) before the thread
+ *                woke up
  *   -ESHUTDOWN   the instance is closing or closed; or, while it waited, the set was removed
  *   -ESTALE      the set or pool was removed (weir_reload)
  *   -ECHILD      the instance was opened before fork, by the parent
@@ -250,12 +252,13 @@ WEIR_PUBLIC int weir_acquisition_grant_fd(weir_acquisition *acquisition);
 
 /*
  * Returns an eventfd that becomes readable once what was granted is not held any more. That is,
- * once the session with the engine that keeps the set has ended: weir_acquisition_result and
- * weir_release say -EOWNERDEAD from then on. It is readable at once if that has happened already,
- * and never because of weir_release. Ownership is as with weir_acquisition_fd; the acquisition may
- * have both. Returns the descriptor; -EOPNOTSUPP (no engine keeps the set, or it was granted
- * without one: it is held until it is released), -EINVAL (it is not granted, or `acquisition` is
- * NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
+ * once the session with the engine that keeps the set has ended, or the acquisition is revoked
+ * (`max_hold_action: revoke`): weir_acquisition_result and weir_release say -EOWNERDEAD from then
+ * on. It is readable at once if the session has ended already, and never because of weir_release.
+ * Ownership is as with weir_acquisition_fd; the acquisition may have both. Returns the descriptor;
+ * -EOPNOTSUPP (the set neither revokes nor is kept by an engine, or it was granted without one: it
+ * is held until it is released), -EOWNERDEAD (it was revoked before), -EINVAL (it is not granted,
+ * or `acquisition` is NULL), -EMFILE, -ENFILE, -ENOMEM, -ECHILD.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_lost_fd(weir_acquisition *acquisition);
@@ -290,8 +293,9 @@ WEIR_PUBLIC int weir_acquisition_attach(weir_acquisition *acquisition, int event
  *   -ECANCELED    canceled
  *   -ENOBUFS      of a completion queue: the wait queue was full
  *   -EHOSTUNREACH the engine that keeps the set could not be asked (on_failure: closed)
- *   -EOWNERDEAD   it was granted by an engine, and is not held any more: the session has ended
- *                 (weir_acquisition_lost_fd tells an event loop)
+ *   -EOWNERDEAD   it was granted, and is not held any more: the session with its engine has ended,
+ *                 or it was held longer than `max_hold` and revoked (weir_acquisition_lost_fd tells
+ *                 an event loop)
  *   -EEXIST, -EACCES, -ESHUTDOWN, -ESTALE, -ECHILD, -EUCLEAN  as weir_acquire
  * [one thread, reads]
  */
@@ -322,8 +326,8 @@ WEIR_PUBLIC int weir_cancel(weir_acquisition *acquisition);
  * above it makes a rate warn once, and is charged at release if the limit says `overuse: charge`.
  * Returns 0; -EINVAL (a resource, a limit left out of the request, or not granted); -ERANGE (a
  * call, above its amount, or other than 1 where the amount was 1); -ENOENT (unknown key, and
- * strict; else it warns once and returns 0); -EUCLEAN (the segment of the set is damaged); -ECHILD.
- * A refused update changes nothing.
+ * strict; else it warns once and returns 0); -EOWNERDEAD (it was revoked); -EUCLEAN (the segment of
+ * the set is damaged); -ECHILD. A refused update changes nothing.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used);
@@ -335,8 +339,8 @@ WEIR_PUBLIC int weir_update(weir_acquisition *acquisition, const char *key, uint
  * algorithm that adapts to this are told at the release, by the last report; all others do not
  * care. Without a release they are told that it was canceled, if the grant was undone, or dropped,
  * if the process ended. Returns 0; -EINVAL (another outcome, not granted, or `acquisition` is
- * NULL), -EBUSY (a completion queue has yet to hand out its completion), -EUCLEAN (the segment of
- * the set is damaged), -ECHILD.
+ * NULL), -EOWNERDEAD (it was revoked), -EBUSY (a completion queue has yet to hand out its
+ * completion), -EUCLEAN (the segment of the set is damaged), -ECHILD.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns);
@@ -351,13 +355,14 @@ WEIR_PUBLIC int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, ui
  * left to update or to release.
  *
  * After a weir_update no more can be returned than was left unused by it. The grant cannot be
- * canceled any more. In weir_set_holders a resource of a shared set gets another id.
+ * canceled any more. In weir_set_holders a resource of a shared set, or of one that revokes, gets
+ * another id.
  *
  * Returns 0; -ERANGE (more than it has, or than was left unused), -EINVAL (it is not granted, or an
  * argument is NULL), -ENOENT (unknown key, and strict; else it warns once and returns 0), -EBUSY (a
- * completion queue has yet to hand out its completion), -ENOMEM (a resource of a shared set: no
- * memory or room for another record), -EUCLEAN (the segment of the set is damaged), -ECHILD. An
- * error other than -EUCLEAN has changed nothing.
+ * completion queue has yet to hand out its completion), -EOWNERDEAD (it was revoked), -ENOMEM (a
+ * resource of a shared set, or of one that revokes: no memory or room for another record), -EUCLEAN
+ * (the segment of the set is damaged), -ECHILD. An error other than -EUCLEAN has changed nothing.
  * [one thread, changes]
  */
 WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n);
@@ -368,10 +373,9 @@ WEIR_PUBLIC int weir_return(weir_acquisition *acquisition, const char *key, uint
  * weir_acquisition_result nor the fd has reported is undone, with refunds as acquisition.h says at
  * its top. NULL and a pointer to NULL are fine. Returns 0; -EPROTO (a required update is missing:
  * usage counts as the full request, and everything was released; the log names the key, once for
- * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (an engine
- * granted it, and it was not held to the end: the session ended before); -ECHILD (memory was freed,
- * the parent's limits are untouched).
- * [one thread, changes]
+ * each key of a set, and weir_acquisition_missing_update says it before); -EOWNERDEAD (it was not
+ * held to the end: the session with its engine ended before, or it was revoked); -ECHILD (memory
+ * was freed, the parent's limits are untouched). [one thread, changes]
  */
 WEIR_PUBLIC int weir_release(weir_acquisition **acquisition);
 
@@ -409,7 +413,8 @@ WEIR_PUBLIC int weir_acquisition_amount(const weir_acquisition *acquisition, con
  * Tells when the acquisition was granted. Stores in `*ret_ns` the time of the instance's clock, ns,
  * as of which it counts so. Of a reservation that is the reserved time. It may be up to 10 ms early
  * if nothing but a counted resource, or nothing at all, was granted at once. Returns 0; -EINVAL (it
- * is not granted, or an argument is NULL), -EUCLEAN (the segment of the set is damaged), -ECHILD.
+ * is not granted, or an argument is NULL), -EOWNERDEAD (it was revoked), -EUCLEAN (the segment of
+ * the set is damaged), -ECHILD.
  * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition, uint64_t *ret_ns);
@@ -418,9 +423,9 @@ WEIR_PUBLIC int weir_acquisition_granted_ns(const weir_acquisition *acquisition,
  * Tells the fencing token of what an engine has granted: a number that grows with every grant of
  * the set. The resource itself refuses what comes with a smaller token than it has seen, and so
  * keeps out a process that was stopped, lost its session, and goes on. See M. Kleppmann, "How to do
- * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended; `*ret` is untouched);
- * -EOPNOTSUPP (no engine keeps the set, or it was granted without one); -EINVAL (it is not granted,
- * or an argument is NULL), -ECHILD.
+ * distributed locking", 2016. Returns 0; -EOWNERDEAD (the session has ended, or it was revoked;
+ * `*ret` is untouched); -EOPNOTSUPP (no engine keeps the set, or it was granted without one);
+ * -EINVAL (it is not granted, or an argument is NULL), -ECHILD.
  * [one thread, reads]
  */
 WEIR_PUBLIC int weir_acquisition_fence(const weir_acquisition *acquisition, uint64_t *ret);

@@ -32,12 +32,20 @@ enum weir_event_type {
     WEIR_EVENT_REFUSAL = 3,
     /* The request has entered the wait queue. */
     WEIR_EVENT_WAIT = 4,
-    /* An acquisition is about to be released: waiters are granted after it. */
+    /* An acquisition is about to be released: waiters are granted after it. It is told as well if a
+     * revocation comes first. */
     WEIR_EVENT_RELEASE = 5,
     /* The timeout of a waiter has passed: the program learns of it. */
     WEIR_EVENT_TIMEOUT = 6,
     /* A wait was canceled, or a grant is undone that the program has not seen. */
-    WEIR_EVENT_CANCEL = 7
+    WEIR_EVENT_CANCEL = 7,
+    /*
+     * An acquisition has been held longer than the `max_hold` of a limit, `key`: told once. With
+     * `max_hold_action: revoke`, `result` is -EOWNERDEAD: what it held was taken back. There are
+     * two events if one limit warns, and another one revokes later. Of a shared set, one of its
+     * processes tells it, not always that of the holder; none does if that one dies over it.
+     */
+    WEIR_EVENT_OVERHELD = 8
 };
 
 /* The position of a request in a trace (W3C Trace Context): what its `traceparent` says. */
@@ -52,22 +60,25 @@ struct weir_trace {
 struct weir_event {
     size_t size;               /* sizeof(struct weir_event), as the library knows it */
     enum weir_event_type type; /* a listener ignores types that it does not know */
-    int result;                /* of a refusal: the negative errno; else 0 */
+    int result;                /* of a refusal: the negative errno. Of an overheld acquisition:
+                                  -EOWNERDEAD, it was revoked. Else 0 */
     uint64_t at_ns;            /* now, by the instance's clock */
     /* Names the acquisition from its grant or wait to its end, among those of the set that live at
-     * one time; of a shared set, in all processes. There weir_return of a resource gives it
-     * another one. 0: of a request, of weir_take, of nothing. */
+     * one time; of a shared set, in all processes. There, and in a set that revokes, weir_return
+     * of a resource gives it another one. 0: of a request, of weir_take, of nothing. */
     uint64_t id;
-    uint64_t wait_ns;        /* how long it has waited so far; 0: it was decided at once */
-    uint64_t hold_ns;        /* of a release: how long it was held. The grant of a counted resource
-                                may be dated up to 10 ms early if no event told it; else 0 */
+    uint64_t wait_ns; /* how long it has waited so far; 0: it was decided at once */
+    /* Of a release, or held too long: how long it was held; else 0. The grant of a counted resource
+     * may be dated up to 10 ms early if no event told it. */
+    uint64_t hold_ns;
     const char *set;         /* its name */
     const char *key;         /* the limit that refused, or that lets it wait; "": none is known */
     const uint64_t *amounts; /* one for each limit of the set, in its order; 0 if the
                                  request names what is not there */
     size_t amounts_n;
     uint64_t subject;               /* hash of the subject, of this set; 0: none */
-    const struct weir_trace *trace; /* of the request; NULL: it has none */
+    const struct weir_trace *trace; /* of the request; NULL: it has none, or it is overheld */
+    uint32_t process, thread;       /* of an overheld acquisition: the ids of its holder; else 0 */
 };
 
 /* The listener of an instance. Zero everything, set `size`, then what is wanted. */
@@ -75,9 +86,9 @@ struct weir_listener {
     size_t size; /* sizeof(struct weir_listener) */
     /*
      * Called for each event, in the thread of the call that causes it, which goes on afterwards; or
-     * in the timer thread, of a request that waits in several sets and leaves one. It must not call
-     * weir. Of different threads, events come in no strict order.
-     * [any thread, reads]
+     * in the timer thread, of a request that waits in several sets and leaves one, and of an
+     * overheld acquisition. It must not call weir. Of different threads, events come in no strict
+     * order. [any thread, reads]
      */
     void (*event)(void *userdata, const struct weir_event *event);
     void *userdata;

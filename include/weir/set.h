@@ -53,6 +53,22 @@ struct weir_limit_spec {
      * requests these are. Not with a lease.
      */
     const char *enforce;
+    /*
+     * How long an acquisition may hold units of a resource, 1 ms .. 3650 days; 0: as long as it
+     * likes. One that holds them longer is overheld: the log and the listener hear of it once
+     * (WEIR_EVENT_OVERHELD), and it is counted. Each grant and each release of the set reads the
+     * clock then, and neither takes the fastest path. Not for rates, calls, and sets that engines
+     * keep.
+     */
+    uint64_t max_hold_ns;
+    /*
+     * "warn": that is all. "revoke": the acquisition is revoked, besides. All that it holds goes
+     * back to its limits, and waiters get it; rates and calls count as used. From then on every
+     * call on the acquisition says -EOWNERDEAD, its release as well, which gives nothing back a
+     * second time. The holder is not stopped: revoke where the resource itself turns a late holder
+     * away. NULL: "warn".
+     */
+    const char *max_hold_action;
 };
 
 enum {
@@ -133,7 +149,8 @@ struct weir_set_spec {
     const struct weir_setting *shares;
     size_t shares_n;
 };
-#define WEIR_LIMITS_MAX 64
+#define WEIR_LIMITS_MAX     64
+#define WEIR_CLASS_NAME_MAX 31 /* bytes of the name of a class */
 
 /*
  * Times of waits and holds are counted in buckets: bucket i has those below 2^i µs (and not below
@@ -219,7 +236,19 @@ struct weir_set_stats {
     uint64_t hold_histogram[WEIR_WAIT_BUCKETS];
     uint64_t hold_ns_sum;
     uint64_t hold_ns_max;
+    uint64_t overheld; /* acquisitions held longer than the `max_hold` of a limit; each counts once,
+                          in the process that noticed */
+    uint64_t revoked;  /* of these: taken back (`max_hold_action: revoke`); they are among
+                          `released` */
 };
+
+/* A class of requests, of a set with `priorities` or `shares`. */
+struct weir_class_stats {
+    char name[WEIR_CLASS_NAME_MAX + 1]; /* of a priority its number: "0" is the most urgent */
+    uint64_t weight;                    /* of a share; 0: it is a priority */
+    uint64_t waiting, held; /* requests that wait, and acquisitions that are held, now */
+};
+#define WEIR_CLASSES_MAX 8
 
 /* One acquisition that is held or waits. */
 struct weir_holder {
@@ -370,6 +399,15 @@ WEIR_PUBLIC int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_l
 WEIR_PUBLIC int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *ret);
 
 /*
+ * Lists the classes of a set, in the order of the configuration; of priorities the most urgent one
+ * first. Stores the first `n` in `ret`, which may be NULL if `n` is 0. Goes through all records, so
+ * it takes as long as weir_set_holders. Any thread. Returns how many there are in all; 0: the set
+ * has no classes; -EINVAL, -EUCLEAN (the set's segment is damaged) or -ECHILD.
+ * [any thread, reads]
+ */
+WEIR_PUBLIC int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n);
+
+/*
  * Lists holders and waiters, the longest first. Stores at most `n` of them in `ret`, which may be
  * NULL if `n` is 0. Includes those of all processes that share the set; excludes acquisitions of
  * nothing, as from an empty set. The list is taken one by one, not at one time. Any thread. Returns
@@ -387,6 +425,24 @@ WEIR_PUBLIC int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t 
  */
 WEIR_PUBLIC int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder,
                                         uint64_t *ret, size_t n);
+
+/* A holder that is overheld. */
+struct weir_overheld {
+    size_t size;        /* sizeof(struct weir_overheld) */
+    const char *key;    /* the limit with the `max_hold` that passed first; lives as long as the
+                           set */
+    uint64_t since_ns;  /* when that passed, by the instance's clock */
+    uint64_t revoke_ns; /* when it is revoked; WEIR_FOREVER: never */
+};
+
+/*
+ * Tells whether a holder is overheld. That is one listed by weir_set_holders which has held units
+ * for longer than the `max_hold` of their limit. Any thread. Returns 1 and fills `ret`; 0 if it is
+ * not, or waits, which leaves `ret` untouched; -ESRCH (it neither holds nor waits any more),
+ * -EINVAL or -ECHILD. [any thread, reads]
+ */
+WEIR_PUBLIC int weir_set_holder_overheld(weir_set *set, const struct weir_holder *holder,
+                                         struct weir_overheld *ret);
 
 #ifdef __cplusplus
 }

@@ -73,15 +73,18 @@ static void print_set(FILE *out, const struct set_plan *set)
         fprintf(out, "  config %s=%s\n", set->config[i].name, set->config[i].value);
     for (uint32_t i = 0; i < set->limits_n; i++) {
         const struct limit *limit = &set->limits[i];
-        char enforced[32] = "";
+        char enforced[32] = "", held[64] = "";
         if (limit->shadow != 0)
             snprintf(enforced, sizeof(enforced), ", enforced %d%%", 100 - limit->shadow);
-        fprintf(out, "  %s %s: %s, at most %s%s%s%s%s%s\n", types[limit->type], limit->key,
+        if (limit->max_hold_ns != 0)
+            snprintf(held, sizeof(held), ", held for %s%s", span(limit->max_hold_ns, buffer[0]),
+                     limit->revokes ? ", revokes" : "");
+        fprintf(out, "  %s %s: %s, at most %s%s%s%s%s%s%s\n", types[limit->type], limit->key,
                 limit->algorithm_name ? limit->algorithm_name : "counted",
                 units_format(UNITS_AMOUNT, limit->capacity, buffer[0]), refunds[limit->refund],
                 limit->charges ? ", charges" : "", limit->lease != 0 ? ", leases " : "",
                 limit->lease != 0 ? units_format(UNITS_AMOUNT, limit->lease, buffer[1]) : "",
-                enforced);
+                enforced, held);
         assert_int_equal(limit->state_offset + limit->state_words,
                          i + 1 < set->limits_n ? limit[1].state_offset
                          : set->classes        ? set->classes->state_offset

@@ -123,10 +123,15 @@ static int define_with(struct whole_set *world, uint32_t flags, weir_pool **ret,
     static const struct weir_setting settings[] = {{"burst", "5"}};
     static const struct weir_setting config[] = {{"region", "there"}};
     static const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "gcra", 100, 1000000000, settings, 1,
-         WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_RATE,
+         .key = "tokens",
+         .algorithm = "gcra",
+         .capacity = 100,
+         .window_ns = 1000000000,
+         .settings = settings,
+         .settings_n = 1},
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = 1},
     };
     static const char *const names[] = {"set"};
     const struct weir_set_spec sets[] = {

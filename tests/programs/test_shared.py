@@ -116,6 +116,30 @@ class Why(Shared):
         self.assertIn("waiting 0", out)
         self.assertEqual(json.loads(self.expect(0, "why", "-j", "t")[0])["sets"][0]["next"], [])
 
+    def test_overheld(self):
+        path = os.path.join(self.directory, "weir.yaml")
+        with open(path, "w") as file:
+            file.write("version: 1\nsets:\n  t:\n    backend: process\n    shares: { urgent: 2, other: 1 }\n    limits:\n"
+                       "      - { type: resource, key: slots, capacity: 2, max_hold: 1ms }\n"
+                       "      - { type: resource, key: others, capacity: 9 }\n")
+        child = subprocess.Popen([COMMAND, "exec", "-f", path, "-s", "t", "--", "sleep", "1000"], env=self.env())
+        self.children.append(child)
+        self.until("t", 1, 0)
+        time.sleep(0.01)
+        out, _ = self.expect(0, "why", "t")
+        self.assertRegex(out, r"(?m)^set t  held by 1  waiting 0  overheld 1$")
+        self.assertRegex(out, rf"(?m)^    holds  pid {child.pid} .*  overheld: `slots` by ")
+        (got,) = json.loads(self.expect(0, "why", "--json", "t")[0])["sets"]
+        (holder,) = got["overheld"]
+        self.assertEqual((holder["process"], holder["overheld"]), (child.pid, "slots"))
+        self.assertGreater(holder["age_ns"], holder["overheld_ns"])
+        out, _ = self.expect(0, "stat", "t")
+        self.assertRegex(out, r"classes\s+urgent: waiting 0, held 0,?\s+other: waiting 0, held 1")
+        (got,) = json.loads(self.expect(0, "stat", "--json", "t")[0])["sets"]
+        self.assertEqual(got["classes"], [{"name": "urgent", "weight": 2, "waiting": 0, "held": 0},
+                                          {"name": "other", "weight": 1, "waiting": 0, "held": 1}])
+        self.assertIn('weir_class_held{set="t",class="other"} 1', self.expect(0, "stat", "--prometheus", "t")[0])
+
     def test_wrong_usage(self):
         self.assertIn("no set is named", self.expect(2, "why")[1])
         self.assertIn("`nobody`: there is no such set", self.expect(1, "why", "nobody")[1])

@@ -71,6 +71,38 @@ class Simulation(unittest.TestCase):
         return rows
 
 
+class Classes(Simulation):
+    """One unit in 10 ms, and requests that all come at once: their waits are known."""
+
+    CONFIG = ("version: 1\nsets:\n  api:\n    %s\n    limits: [ { type: call, algorithm: gcra, capacity: 100, window: 1s, "
+              "burst: 1 } ]\n")
+    TRACE = "time,kind\n" + "".join(f"0.{i:06},{kind}\n" for i, kind in enumerate(["2", "2", "2", "1", "0", "0"]))
+
+    def test_waits_of_each_class(self):
+        config, trace = self.write("weir.yaml", self.CONFIG % "priorities: 3"), self.write("t.csv", self.TRACE)
+        got = self.report("-f", config, "-F", "csv", "--class", "kind", trace)["candidates"][0]
+        classes = {one["name"]: one for one in got["classes"]}
+        self.assertEqual([(name, classes[name]["events"], classes[name]["granted"]) for name in "012"],
+                         [("0", 2, 2), ("1", 1, 1), ("2", 3, 3)])
+        # The first one came first; then classes 0, 0, 1, 2, 2.
+        for name, slots in (("0", 2), ("1", 3), ("2", 5)):
+            self.assertAlmostEqual(classes[name]["waits_ns"]["max"], slots * 10 * MS, delta=MS)
+        out = self.run_it("-f", config, "-F", "csv", "--class", "kind", trace).stdout
+        self.assertRegex(out, r"(?m)^0: wait max +[\d.]+ ?ms$")
+        self.assertNotIn("classes", self.report("-f", config, "-F", "csv", trace)["candidates"][0])
+
+    def test_unknown_class(self):
+        config, trace = self.write("weir.yaml", self.CONFIG % "shares: { a: 1, b: 2 }"), self.write("t.csv", self.TRACE)
+        done = self.run_it("-f", config, "-F", "csv", "--class", "kind", trace, status=3)
+        self.assertIn("event 2: ", done.stderr)  # the first line has the names
+
+    def test_a_name_that_is_too_long(self):
+        config = self.write("weir.yaml", self.CONFIG % "priorities: 2")
+        trace = self.write("t.csv", "time,kind\n1," + 32 * "x" + "\n2,\n")
+        done = self.run_it("-f", config, "-F", "csv", "--class", "kind", "--json", trace)
+        self.assertEqual(json.loads(done.stdout)["traffic"]["wrong_lines"], 1)
+
+
 class Exact(Simulation):
     """Event for event what an exact model decides."""
 

@@ -182,6 +182,21 @@ class Check(Directory):
                          [{"max": 10000, "evict": "oldest"},
                           {"max": 1000000, "memory": 65536, "evict": "none"}, None])
 
+    def test_classes(self):
+        limits = "limits: [ { type: resource, key: slots, capacity: 2, max_hold: 30s, max_hold_action: revoke } ]"
+        path = self.write("weir.yaml", "version: 1\nsets:\n"
+                          "  urgency: { priorities: 3, " + limits + " }\n"
+                          "  parts: { shares: { web: 3, batch: 1 }, " + limits + " }\n")
+        out, err = self.expect(weir("check", path), 0)
+        self.assertEqual(err, "")
+        self.assertIn("set urgency  priorities 0 1 2\n", out)
+        self.assertIn("set parts  shares web: 3 batch: 1\n", out)
+        self.assertIn("max_hold 30s  max_hold_action revoke\n", out)
+        out, _ = self.expect(weir("check", "--json", path), 0)
+        self.assertEqual([one["classes"] for one in json.loads(out)["sets"]],
+                         [[{"name": "0"}, {"name": "1"}, {"name": "2"}],
+                          [{"name": "web", "weight": 3}, {"name": "batch", "weight": 1}]])
+
     def test_good_file_as_json(self):
         out, err = self.expect(weir("check", "--json", self.write("weir.yaml", PLAIN)), 0)
         self.assertEqual(err, "")

@@ -26,10 +26,12 @@ static weir_pool *pool;
 static void open_set(uint64_t window_ns)
 {
     const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_CALL, NULL, "gcra", 1, window_ns, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 2000, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_CALL,
+         .algorithm = "gcra",
+         .capacity = 1,
+         .window_ns = window_ns},
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = 2000},
     };
     struct weir_set_spec set = {
         .size = sizeof(set), .name = "set", .limits = limits, .limits_n = 2};

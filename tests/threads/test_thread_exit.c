@@ -24,10 +24,13 @@
 #define THREADS_MAX 64
 
 static const struct weir_limit_spec limits[] = {
-    {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", 1000000, 1000000000, NULL, 0,
-     WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
-    {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 4, 0, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT,
-     0, NULL},
+    {.size = sizeof(limits[0]),
+     .type = WEIR_LIMIT_RATE,
+     .key = "tokens",
+     .algorithm = "token_bucket",
+     .capacity = 1000000,
+     .window_ns = 1000000000},
+    {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = 4},
 };
 
 static const struct weir_amount one_db[] = {{"db", 1}};

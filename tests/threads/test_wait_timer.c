@@ -36,10 +36,12 @@ static int setup(void **state)
 {
     static const struct weir_clock clock = {sizeof(clock), read_clock, NULL, NULL};
     static const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_CALL, NULL, "gcra", 1, 1000 * MS, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, 2, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_CALL,
+         .algorithm = "gcra",
+         .capacity = 1,
+         .window_ns = 1000 * MS},
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = 2},
     };
     struct weir_options options = {.size = sizeof(options), .clock = &clock};
     struct weir_set_spec set = {

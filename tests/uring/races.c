@@ -335,15 +335,21 @@ static void open_limits(bool paced)
 {
     const struct weir_setting no_burst = {"burst", "1"};
     const struct weir_limit_spec slot = {
-        sizeof(slot), WEIR_LIMIT_RESOURCE, "slot", NULL, 1, 0, NULL, 0,
-        WEIR_DEFAULT, WEIR_DEFAULT,        0,      NULL};
-    const struct weir_limit_spec sends = {
-        sizeof(sends), WEIR_LIMIT_RATE, "sends", "gcra", 1, PACE_NS, &no_burst, 1,
-        WEIR_DEFAULT,  WEIR_DEFAULT,    0,       NULL};
-    const struct weir_limit_spec tokens = {
-        sizeof(tokens), WEIR_LIMIT_RATE,        "tokens", "token_bucket",
-        TOKENS,         TOKENS * 3600 * SECOND, NULL,     0,
-        WEIR_DEFAULT,   WEIR_DEFAULT,           0,        NULL};
+        .size = sizeof(slot), .type = WEIR_LIMIT_RESOURCE, .key = "slot", .capacity = 1};
+    const struct weir_limit_spec sends = {.size = sizeof(sends),
+                                          .type = WEIR_LIMIT_RATE,
+                                          .key = "sends",
+                                          .algorithm = "gcra",
+                                          .capacity = 1,
+                                          .window_ns = PACE_NS,
+                                          .settings = &no_burst,
+                                          .settings_n = 1};
+    const struct weir_limit_spec tokens = {.size = sizeof(tokens),
+                                           .type = WEIR_LIMIT_RATE,
+                                           .key = "tokens",
+                                           .algorithm = "token_bucket",
+                                           .capacity = TOKENS,
+                                           .window_ns = TOKENS * 3600 * SECOND};
     const struct weir_limit_spec limits[] = {paced ? sends : slot, tokens};
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "set", .limits = limits, .limits_n = 2};

@@ -14,10 +14,13 @@ struct variant {
 static void open_limits(void)
 {
     const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "slot", NULL, 1, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS,
-         TOKENS * 3600 * SECOND, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "slot", .capacity = 1},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_RATE,
+         .key = "tokens",
+         .algorithm = "token_bucket",
+         .capacity = TOKENS,
+         .window_ns = TOKENS * 3600 * SECOND},
     };
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "set", .limits = limits, .limits_n = 2};

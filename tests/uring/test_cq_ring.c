@@ -54,10 +54,12 @@ static int open_all(void **state, bool injected, unsigned entries)
 {
     static const struct weir_clock clock = {sizeof(clock), read_clock, NULL, NULL};
     static const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_CALL, NULL, "gcra", 1, 20 * MS, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL, PERMITS, 0, NULL, 0, WEIR_DEFAULT,
-         WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_CALL,
+         .algorithm = "gcra",
+         .capacity = 1,
+         .window_ns = 20 * MS},
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = PERMITS},
     };
     struct weir_options options = {.size = sizeof(options),
                                    .clock = injected ? &clock : NULL,

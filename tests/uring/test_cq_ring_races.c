@@ -29,9 +29,8 @@ static struct io_uring ring;
 
 static int open_all(void **state, uint64_t permits)
 {
-    const struct weir_limit_spec limits[] = {{sizeof(limits[0]), WEIR_LIMIT_RESOURCE, "db", NULL,
-                                              permits, 0, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0,
-                                              NULL}};
+    const struct weir_limit_spec limits[] = {
+        {.size = sizeof(limits[0]), .type = WEIR_LIMIT_RESOURCE, .key = "db", .capacity = permits}};
     struct weir_options options = {.size = sizeof(options)};
     struct weir_set_spec set = {
         .size = sizeof(set), .name = "set", .limits = limits, .limits_n = 1};

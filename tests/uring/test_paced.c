@@ -82,10 +82,20 @@ static weir_pool *open_paced(uint64_t window_ns)
 {
     const struct weir_setting no_burst = {"burst", "1"};
     const struct weir_limit_spec limits[] = {
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "sends", "gcra", 1, window_ns, &no_burst, 1,
-         WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
-        {sizeof(limits[0]), WEIR_LIMIT_RATE, "tokens", "token_bucket", TOKENS,
-         TOKENS * 3600 * SECOND, NULL, 0, WEIR_DEFAULT, WEIR_DEFAULT, 0, NULL},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_RATE,
+         .key = "sends",
+         .algorithm = "gcra",
+         .capacity = 1,
+         .window_ns = window_ns,
+         .settings = &no_burst,
+         .settings_n = 1},
+        {.size = sizeof(limits[0]),
+         .type = WEIR_LIMIT_RATE,
+         .key = "tokens",
+         .algorithm = "token_bucket",
+         .capacity = TOKENS,
+         .window_ns = TOKENS * 3600 * SECOND},
     };
     struct weir_set_spec spec = {
         .size = sizeof(spec), .name = "paced", .limits = limits, .limits_n = 2};

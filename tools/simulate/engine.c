@@ -17,7 +17,8 @@ struct slot {
     uint64_t number, arrived_ns, hold_ns;
     uint64_t values[EVENT_VALUES_MAX];
     uint32_t set;
-    uint32_t next; /* unused one */
+    unsigned wait_class; /* as in the tally */
+    uint32_t next;       /* unused one */
     bool waits;
 };
 
@@ -56,7 +57,7 @@ static int take_slot(struct engine *engine, const struct event *event, uint32_t 
     memcpy(slot->values, event->values, sizeof(slot->values));
     slot->set = 0;
     slot->waits = false;
-    return 0;
+    return tally_class_arrival(&engine->tally, event->wait_class, &slot->wait_class);
 }
 
 static void free_slot(struct engine *engine, uint32_t index)
@@ -170,7 +171,7 @@ static int on_granted(struct engine *engine, uint32_t index)
     if (engine->candidate->sets_n > 1)
         slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
     set = &engine->candidate->sets[slot->set];
-    tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits);
+    tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits, slot->wait_class);
     for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
         tally_units(&engine->tally, i, amount_of(engine, slot, i), now_ns);
     write_decision(engine, slot, slot->waits ? DECISION_WAITED : DECISION_AT_ONCE, now_ns, -1);
@@ -461,6 +462,8 @@ int engine_feed(struct engine *engine, const struct event *event)
         request.subject = event->subject;
         request.subject_size = event->subject_size;
     }
+    if (event->wait_class[0] != '\0')
+        request.wait_class = event->wait_class;
     if (r == 0)
         r = take_slot(engine, event, &index);
     if (r < 0)

@@ -8,6 +8,7 @@
 #define EVENT_VALUES_MAX 8
 /* Longer subjects are cut, and end with a hash of what is cut. */
 #define EVENT_SUBJECT_MAX 64
+#define EVENT_CLASS_MAX   31
 
 struct event {
     uint64_t at_ns;   /* since 1970, or of whatever clock the traffic goes by */
@@ -17,6 +18,7 @@ struct event {
     uint64_t values[EVENT_VALUES_MAX]; /* amounts requested, then amounts used: see mapping.h */
     uint32_t subject_size;             /* 0: none */
     char subject[EVENT_SUBJECT_MAX];
+    char wait_class[EVENT_CLASS_MAX + 1]; /* empty: none */
 };
 
 #endif

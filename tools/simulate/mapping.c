@@ -170,6 +170,12 @@ bool mapping_route(struct mapping *mapping, char *text, struct option_complaint 
     return map_word(mapping, text, &mapping->route, ret_wrong);
 }
 
+bool mapping_class(struct mapping *mapping, char *text, struct option_complaint *ret_wrong)
+{
+    mapping->wait_class.kind = VALUE_FIELD;
+    return want_field(mapping, text, &mapping->wait_class.field, ret_wrong);
+}
+
 bool mapping_complete(struct mapping *mapping)
 {
     struct option_complaint ignored;
@@ -204,6 +210,18 @@ static void set_subject(struct event *event, struct text text)
     hash = hash_text((struct text){text.at + n, text.n - n});
     for (; event->subject_size < EVENT_SUBJECT_MAX; hash >>= 4)
         event->subject[event->subject_size++] = digits[hash & 15];
+}
+
+/* A line without a class asks without one. Returns false if it cannot be the name of one. */
+static bool set_class(struct event *event, struct text text)
+{
+    if (!text.at || text.n == 0)
+        return true;
+    if (text.n > EVENT_CLASS_MAX || memchr(text.at, '\0', text.n))
+        return false;
+    memcpy(event->wait_class, text.at, text.n);
+    event->wait_class[text.n] = '\0';
+    return true;
 }
 
 /* Returns a number that comes from no field. */
@@ -249,6 +267,7 @@ static void draw_words(const struct mapping *mapping, struct random *random, str
 void mapping_generated(const struct mapping *mapping, struct random *random, struct event *ret)
 {
     ret->subject_size = 0;
+    ret->wait_class[0] = '\0';
     ret->route = 0;
     ret->hold_ns = draw(&mapping->hold, random);
     for (unsigned i = 0; i < mapping->values_n; i++)
@@ -290,6 +309,11 @@ static bool read_fields(const struct mapping *mapping, const struct text *fields
         if (!fields[*ret_field].at)
             return false;
         ret->route = hash_text(fields[*ret_field]);
+    }
+    ret->wait_class[0] = '\0';
+    if (mapping->wait_class.kind == VALUE_FIELD) {
+        *ret_field = mapping->wait_class.field;
+        return set_class(ret, fields[*ret_field]);
     }
     return true;
 }

@@ -29,7 +29,7 @@ struct field_names {
 /* All zero: the time is in the field `time`, and there is nothing else. */
 struct mapping {
     struct field_names fields;
-    struct value_source time, hold, subject, route;
+    struct value_source time, hold, subject, route, wait_class;
     const char *keys[EVENT_VALUES_MAX]; /* of the values */
     struct value_source values[EVENT_VALUES_MAX];
     unsigned amounts_n; /* values requested, the first ones */
@@ -44,6 +44,7 @@ struct mapping {
  *     hold     a duration, exp:DURATION, uniform:FROM-TO, or FIELD[:UNIT]
  *     amount   KEY=N, KEY=exp:N, KEY=uniform:FROM-TO, or KEY=FIELD
  *     subject, route    uniform:N, or FIELD
+ *     class    FIELD
  *
  * Return false and what is wrong. Amounts that are used come after all that are requested.
  */
@@ -53,6 +54,7 @@ bool mapping_amount(struct mapping *mapping, char *text, struct option_complaint
 bool mapping_used(struct mapping *mapping, char *text, struct option_complaint *ret_wrong);
 bool mapping_subject(struct mapping *mapping, char *text, struct option_complaint *ret_wrong);
 bool mapping_route(struct mapping *mapping, char *text, struct option_complaint *ret_wrong);
+bool mapping_class(struct mapping *mapping, char *text, struct option_complaint *ret_wrong);
 
 /* Completes the mapping of a trace with the field of the time, unless an option has named it.
  * Returns false if there are too many fields. */

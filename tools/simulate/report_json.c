@@ -19,15 +19,31 @@ static void write_traffic(struct json *json, const struct simulation *simulation
     json_end_object(json);
 }
 
-static void write_waits(struct json *json, const struct tally *tally)
+static void write_waits(struct json *json, const struct histogram *waits)
 {
     json_object(json, "waits_ns");
-    json_number(json, "p50", tally_wait(tally, 500000));
-    json_number(json, "p90", tally_wait(tally, 900000));
-    json_number(json, "p99", tally_wait(tally, 990000));
-    json_number(json, "p999", tally_wait(tally, 999000));
-    json_number(json, "max", tally->waits.max);
+    json_number(json, "p50", histogram_percentile(waits, 500000, 0));
+    json_number(json, "p90", histogram_percentile(waits, 900000, 0));
+    json_number(json, "p99", histogram_percentile(waits, 990000, 0));
+    json_number(json, "p999", histogram_percentile(waits, 999000, 0));
+    json_number(json, "max", waits->max);
     json_end_object(json);
+}
+
+static void write_classes(struct json *json, const struct tally *tally)
+{
+    json_array(json, "classes");
+    for (unsigned i = 0; i < tally->classes_n; i++) {
+        const struct tally_class *at = tally->classes[i];
+
+        json_object(json, NULL);
+        json_text(json, "name", at->name);
+        json_number(json, "events", at->events);
+        json_number(json, "granted", at->waits.n);
+        write_waits(json, &at->waits);
+        json_end_object(json);
+    }
+    json_end_array(json);
 }
 
 /* Writes thousandths; what is not known is null. */
@@ -102,7 +118,9 @@ static void write_candidate(struct json *json, const struct tally *tally)
     for (int i = 0; i < DECISIONS_N; i++)
         json_number(json, decision_word((enum decision)i), tally->decisions[i]);
     json_end_object(json);
-    write_waits(json, tally);
+    write_waits(json, &tally->waits);
+    if (tally->classes_n > 0)
+        write_classes(json, tally);
     json_number(json, "waiting_most", tally->waiting_most);
     write_limits(json, tally);
     json_number(json, "interval_ns", UINT64_C(1) << tally->timeline.bits);

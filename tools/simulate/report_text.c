@@ -97,6 +97,29 @@ static void print_waits(const struct simulation *simulation)
     putchar('\n');
 }
 
+/* Prints the waits of each class of the first candidate, also in the others. */
+static void print_classes(const struct simulation *simulation)
+{
+    const struct tally *first = &simulation->engines[0].tally;
+    char text[FIGURE_MAX], words[NAME_WIDTH + EVENT_CLASS_MAX];
+
+    for (unsigned k = 0; k < first->classes_n; k++)
+        for (size_t row = 0; row < sizeof(wait_rows) / sizeof(wait_rows[0]); row++) {
+            snprintf(words, sizeof(words), "%s: %s", first->classes[k]->name, wait_rows[row].words);
+            printf("%-*s", NAME_WIDTH, words);
+            for (unsigned i = 0; i < simulation->n; i++) {
+                const struct tally_class *at =
+                    tally_find_class(&simulation->engines[i].tally, first->classes[k]->name);
+
+                printf("%*s", i == 0 ? CELL - SHARE : CELL,
+                       at ? figure_duration(
+                                histogram_percentile(&at->waits, wait_rows[row].share, 0), text)
+                          : "-");
+            }
+            putchar('\n');
+        }
+}
+
 /* Returns the part of a limit that was used in the whole time, and in the fullest interval. */
 static void find_use(const struct tally *tally, uint32_t limit, int64_t *ret_mean,
                      int64_t *ret_most)
@@ -247,6 +270,7 @@ void report_text(const struct simulation *simulation, const struct suggestion *s
         printf("%*s%*s\n", NAME_WIDTH + CELL - SHARE, "A", CELL, "B");
     print_decisions(simulation);
     print_waits(simulation);
+    print_classes(simulation);
     for (unsigned i = 0; i < simulation->n; i++) {
         const struct candidate *candidate = &simulation->candidates[i];
 

@@ -41,6 +41,7 @@ static const char help[] =
     "                          uniform:DURATION-DURATION; default: not at all\n"
     "  -S, --subject FIELD     the subjects; or uniform:N\n"
     "      --route FIELD       the routes; or uniform:N\n"
+    "      --class FIELD       the classes of requests, in sets with priorities or shares\n"
     "  -m, --mode MODE         wait, try (never wait) or take; default: wait\n"
     "  -t, --timeout DURATION  wait no longer; default: as the set says\n"
     "  -w, --max-wait DURATION refuse what would wait longer; default: as the set says\n"
@@ -66,6 +67,7 @@ enum {
     OPTION_SEED,
     OPTION_USED,
     OPTION_ROUTE,
+    OPTION_CLASS,
     OPTION_SUGGEST,
     OPTION_TARGET,
     OPTION_SVG,
@@ -144,6 +146,8 @@ static bool traffic_option(struct traffic_options *traffic, int option, char *ar
         return mapping_hold(mapping, argument, ret_wrong);
     case 'S':
         return mapping_subject(mapping, argument, ret_wrong);
+    case OPTION_CLASS:
+        return mapping_class(mapping, argument, ret_wrong);
     default:
         return mapping_route(mapping, argument, ret_wrong);
     }
@@ -344,6 +348,7 @@ int run_simulate(int argc, char **argv)
         {"hold", required_argument, NULL, 'H'},
         {"subject", required_argument, NULL, 'S'},
         {"route", required_argument, NULL, OPTION_ROUTE},
+        {"class", required_argument, NULL, OPTION_CLASS},
         {"mode", required_argument, NULL, 'm'},
         {"timeout", required_argument, NULL, 't'},
         {"max-wait", required_argument, NULL, 'w'},

@@ -3,6 +3,7 @@
 #include "tally.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 __extension__ typedef unsigned __int128 tally_u128;
 
@@ -36,6 +37,8 @@ int tally_open(struct tally *ret, const struct candidate *candidate, uint64_t st
 void tally_close(struct tally *tally)
 {
     free(tally->limits);
+    for (unsigned i = 0; i < tally->classes_n; i++)
+        free(tally->classes[i]);
     timeline_close(&tally->timeline);
     *tally = (struct tally){0};
 }
@@ -50,12 +53,49 @@ void tally_arrival(struct tally *tally, uint64_t at_ns)
         tally_look(tally, i);
 }
 
-void tally_grant(struct tally *tally, uint64_t at_ns, uint64_t wait_ns, bool has_waited)
+static unsigned tally_class_number(const struct tally *tally, const char *name)
+{
+    unsigned i = 0;
+
+    while (i < tally->classes_n && strcmp(tally->classes[i]->name, name) != 0)
+        i++;
+    return i;
+}
+
+const struct tally_class *tally_find_class(const struct tally *tally, const char *name)
+{
+    unsigned i = tally_class_number(tally, name);
+
+    return i < tally->classes_n ? tally->classes[i] : NULL;
+}
+
+int tally_class_arrival(struct tally *tally, const char *name, unsigned *ret)
+{
+    unsigned i = *name == '\0' ? TALLY_NO_CLASS : tally_class_number(tally, name);
+
+    *ret = i;
+    if (i == TALLY_NO_CLASS)
+        return 0;
+    if (i == tally->classes_n) {
+        tally->classes[i] = calloc(1, sizeof(*tally->classes[i]));
+        if (!tally->classes[i])
+            return -ENOMEM;
+        strcpy(tally->classes[i]->name, name); /* names are cut where they are read */
+        tally->classes_n++;
+    }
+    tally->classes[i]->events++;
+    return 0;
+}
+
+void tally_grant(struct tally *tally, uint64_t at_ns, uint64_t wait_ns, bool has_waited,
+                 unsigned wait_class)
 {
     struct interval *in = &tally->timeline.intervals[timeline_at(&tally->timeline, at_ns)];
 
     tally->decisions[has_waited ? DECISION_WAITED : DECISION_AT_ONCE]++;
     histogram_add(&tally->waits, wait_ns);
+    if (wait_class != TALLY_NO_CLASS)
+        histogram_add(&tally->classes[wait_class]->waits, wait_ns);
     targets_count(&tally->targets, wait_ns);
     in->granted++;
     interval_add_wait(in, wait_ns);

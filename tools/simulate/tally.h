@@ -4,6 +4,7 @@
 #define WEIR_TOOLS_SIMULATE_TALLY_H
 
 #include "candidate.h"
+#include "event.h"
 #include "histogram.h"
 #include "target.h"
 #include "timeline.h"
@@ -33,6 +34,15 @@ struct tally_limit {
     uint64_t since_ns; /* `held` is in the timeline up to here */
 };
 
+/* The requests of a class. */
+struct tally_class {
+    char name[EVENT_CLASS_MAX + 1];
+    uint64_t events;
+    struct histogram waits; /* of those that were granted, ns */
+};
+#define TALLY_CLASSES_MAX 16
+#define TALLY_NO_CLASS    TALLY_CLASSES_MAX
+
 struct tally {
     const struct candidate *candidate;
     uint64_t events;
@@ -43,15 +53,24 @@ struct tally {
     struct tally_limit *limits; /* as those of the candidate */
     struct timeline timeline;
     struct targets targets;
+    struct tally_class *classes[TALLY_CLASSES_MAX]; /* in the order in which they came */
+    unsigned classes_n;
 };
 
 /* The candidate is open; the tally is for as long as it is. Returns 0 or -ENOMEM. */
 int tally_open(struct tally *ret, const struct candidate *candidate, uint64_t start_ns);
 void tally_close(struct tally *tally);
 
+/* Counts a request of a class; empty: it has none. Stores the number of the class, or
+ * TALLY_NO_CLASS; more than TALLY_CLASSES_MAX are not counted. Returns 0 or -ENOMEM. */
+int tally_class_arrival(struct tally *tally, const char *name, unsigned *ret);
+/* Returns the class of this name, or NULL. */
+const struct tally_class *tally_find_class(const struct tally *tally, const char *name);
+
 /* Count what happens at a time. `wait_ns` is that of a request that is granted. */
 void tally_arrival(struct tally *tally, uint64_t at_ns);
-void tally_grant(struct tally *tally, uint64_t at_ns, uint64_t wait_ns, bool has_waited);
+void tally_grant(struct tally *tally, uint64_t at_ns, uint64_t wait_ns, bool has_waited,
+                 unsigned wait_class);
 void tally_refusal(struct tally *tally, uint64_t at_ns, enum decision decision);
 /* Counts units of a limit that were granted, or of a resource that was released. */
 void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns);

@@ -31,6 +31,8 @@ static struct {
     struct weir_set_stats stats;
     struct weir_limit_stats limit_stats;
     struct weir_lease_stats lease_stats;
+    struct weir_overheld overheld;
+    struct weir_class_stats class_stats;
     struct weir_limit_gauge gauge;
     struct weir_remaining remaining, limit;
     struct weir_http_triple triple;
@@ -232,7 +234,10 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_set_limit_gauges, (P(0, world.set), 0, P(1, &right.gauge), 1), -EINVAL, -EINVAL)     \
     CALL(weir_set_holders, (P(0, world.set), P(1, &right.holder), 1), -EINVAL, -EINVAL)            \
     CALL(weir_set_holder_amounts, (P(0, world.set), P(1, &right.holder), P(2, right.amounts), 4),  \
-         -EINVAL, -EINVAL, -EINVAL)
+         -EINVAL, -EINVAL, -EINVAL)                                                                \
+    CALL(weir_set_holder_overheld, (P(0, world.set), P(1, &right.holder), P(2, &right.overheld)),  \
+         -EINVAL, -EINVAL, -EINVAL)                                                                \
+    CALL(weir_set_classes, (P(0, world.set), P(1, &right.class_stats), 1), -EINVAL, -EINVAL)
 
 #define MAKE_CALL(name, arguments, ...)                                                            \
     static intptr_t call_##name(int null)                                                          \

@@ -236,6 +236,46 @@ static void nested_requests_go_before_all_classes(void **state)
     world_close();
 }
 
+static void waiters_and_holders_of_each_class_are_told(void **state)
+{
+    static const char *const asked[] = {"bronze", "gold", "bronze", "silver", "bronze"};
+    struct weir_class_stats classes[WEIR_CLASSES_MAX];
+    weir_acquisition *all[5];
+
+    (void)state;
+    world_set(SHARES "limits: [ { type: resource, key: slots, capacity: 2 } ]");
+    for (unsigned i = 0; i < 2; i++)
+        all[i] = granted(of_class(ASK({"slots", 1}), asked[i]));
+    for (unsigned i = 2; i < 5; i++)
+        all[i] = pending(of_class(ASK({"slots", 1}), asked[i]));
+    assert_int_equal(weir_set_classes(world.set, NULL, 0), CLASSES);
+    assert_int_equal(weir_set_classes(world.set, classes, 1), CLASSES);
+    assert_int_equal(weir_set_classes(world.set, classes, WEIR_CLASSES_MAX), CLASSES);
+    for (unsigned c = 0; c < CLASSES; c++) {
+        assert_string_equal(classes[c].name, share_names[c]);
+        assert_int_equal(classes[c].weight, c == 0 ? 5 : c == 1 ? 3 : 2);
+        assert_int_equal(classes[c].waiting, c); /* none, one, two */
+        assert_int_equal(classes[c].held, c != 1);
+    }
+    assert_int_equal(weir_return(all[0], "slots", 1), 0); /* it holds nothing any more */
+    assert_int_equal(weir_set_classes(world.set, classes, CLASSES), CLASSES);
+    assert_int_equal(classes[0].held + classes[1].held + classes[2].held, 2);
+    assert_int_equal(classes[1].waiting + classes[2].waiting, 2);
+    assert_int_equal(weir_set_classes(NULL, classes, CLASSES), -EINVAL);
+    assert_int_equal(weir_set_classes(world.set, NULL, 1), -EINVAL);
+    for (unsigned i = 0; i < 5; i++)
+        release(all[i]);
+    world_close();
+    world_set(PRIORITIES "limits: [ { type: resource, key: slots, capacity: 2 } ]");
+    assert_int_equal(weir_set_classes(world.set, classes, CLASSES), CLASSES);
+    assert_string_equal(classes[2].name, "2");
+    assert_int_equal(classes[2].weight, 0);
+    world_close();
+    world_set("limits: [ { type: resource, key: slots, capacity: 2 } ]");
+    assert_int_equal(weir_set_classes(world.set, classes, CLASSES), 0);
+    world_close();
+}
+
 static void an_unknown_class_is_refused(void **state)
 {
     weir_acquisition *ignored;
@@ -587,6 +627,7 @@ int main(int argc, char **argv)
         leak_checked_test(a_new_request_passes_only_waiters_of_worse_classes),
         leak_checked_test(new_requests_do_not_starve_a_waiter),
         leak_checked_test(nested_requests_go_before_all_classes),
+        leak_checked_test(waiters_and_holders_of_each_class_are_told),
         leak_checked_test(an_unknown_class_is_refused),
         leak_checked_test(a_pool_gives_its_requests_a_class),
         leak_checked_test(forecasts_count_those_that_go_before),

@@ -10,7 +10,7 @@ static unsigned calls[2];
 
 static void count(void *userdata, const struct weir_event *event)
 {
-    assert_true(event->type >= WEIR_EVENT_REQUEST && event->type <= WEIR_EVENT_CANCEL);
+    assert_true(event->type >= WEIR_EVENT_REQUEST && event->type <= WEIR_EVENT_OVERHELD);
     ++*(unsigned *)userdata;
 }
 
@@ -37,7 +37,7 @@ static void wrong_listeners_are_refused(void **state)
     wrong[0].size = sizeof(right) - 1;
     wrong[1].event = NULL;
     wrong[2].types = 1;
-    wrong[3].types = 1u << (WEIR_EVENT_CANCEL + 1);
+    wrong[3].types = 1u << (WEIR_EVENT_OVERHELD + 1);
     for (int i = 0; i < 4; i++)
         assert_int_equal(weir_listen(world.w, &wrong[i]), -EINVAL);
     assert_int_equal(weir_listen(NULL, &right), -EINVAL);

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Classes of requests under load, by threads of one process, and by processes that are killed at
+ * random moments and replaced. Each request is logged: its class, when it was asked, when it was
+ * known to wait, when it was granted. From the log:
+ *
+ * - within a class, a request that was asked once another one waited is not granted before it;
+ * - with priorities, no class with waiters is passed over more often in a row than `ageing` and the
+ *   number of classes allow.
+ *
+ * The grants of a killed process are missing in the log, which makes no bound look exceeded.
+ * Instants are those of grants in the set, which never go back.
+ *
+ *     WEIR_OPERATIONS: requests of each thread; WEIR_ROUNDS: kills; WEIR_SEED
+ */
+#include "shared.h"
+
+#include "lib/random.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 3, THREADS = 3, CLASSES = 3, AGEING = 6, LOG_ROOM = 1 << 14 };
+#define SLACK_NS (MS / 10) /* clocks of several processes differ by less */
+
+#define SLOTS      "limits: [ { type: resource, key: slot, capacity: 2 } ]"
+#define PRIORITIES "priorities: 3, ageing: 6, "
+#define SHARES     "shares: { a: 1, b: 3, c: 2 }, "
+
+static const struct kind {
+    const char *text;
+    bool is_shared, has_priorities;
+} kinds[] = {
+    {"version: 1\nsets: { s: { " PRIORITIES SLOTS " } }\n", false, true},
+    {"version: 1\nsets: { s: { " SHARES SLOTS " } }\n", false, false},
+    {"version: 1\nsets: { s: { backend: process, " PRIORITIES SLOTS " } }\n", true, true},
+    {"version: 1\nsets: { s: { backend: process, " SHARES SLOTS " } }\n", true, false},
+};
+
+static const struct kind *kind;
+static const char *const names[][CLASSES] = {{"a", "b", "c"}, {"0", "1", "2"}};
+
+struct entry {
+    _Atomic bool is_whole;
+    uint32_t wait_class;
+    bool waited;
+    uint64_t asked, queued, granted; /* `queued` 0: it has not waited */
+};
+
+static struct log {
+    _Atomic uint32_t n;
+    _Atomic bool ends;
+    struct entry entries[LOG_ROOM];
+} * entries_log;
+
+static weir *w;
+static weir_pool *pool;
+static uint64_t operations;
+
+static void log_grant(const struct entry *entry)
+{
+    uint32_t i = atomic_fetch_add(&entries_log->n, 1);
+
+    if (i >= LOG_ROOM)
+        return;
+    entries_log->entries[i].wait_class = entry->wait_class;
+    entries_log->entries[i].asked = entry->asked;
+    entries_log->entries[i].queued = entry->queued;
+    entries_log->entries[i].granted = entry->granted;
+    atomic_store(&entries_log->entries[i].is_whole, true);
+}
+
+/* Waits until it is decided, or gives up. */
+static bool await_grant(weir_acquisition *acquisition, bool gives_up)
+{
+    struct pollfd fd = {weir_acquisition_fd(acquisition), POLLIN, 0};
+
+    require(fd.fd >= 0);
+    require(poll(&fd, 1, gives_up ? 1 : 60000) >= (gives_up ? 0 : 1));
+    return weir_acquisition_result(acquisition) == 0;
+}
+
+static void ask_once(uint64_t *random)
+{
+    struct entry entry = {.wait_class = (uint32_t)random_below(random, CLASSES)};
+    struct shared_request memory;
+    struct weir_request request =
+        *shared_ask(&memory, "slot", 1 + random_chance(random, 20), WEIR_FOREVER);
+    weir_acquisition *acquisition = NULL;
+    struct timespec rest = {0, (long)random_below(random, MS / 20)};
+    int r;
+
+    request.wait_class = names[kind->has_priorities][entry.wait_class];
+    entry.asked = weir_now(w);
+    r = weir_submit(pool, &request, &acquisition, NULL);
+    require(r == 0 || r == 1);
+    if (r == 1)
+        entry.queued = weir_now(w);
+    if (r == 0 || await_grant(acquisition, random_chance(random, 10))) {
+        require(weir_acquisition_granted_ns(acquisition, &entry.granted) == 0);
+        log_grant(&entry);
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, NULL);
+    }
+    require(weir_release(&acquisition) == 0);
+}
+
+static void *work(void *argument)
+{
+    uint64_t random = *(uint64_t *)argument;
+
+    for (uint64_t i = 0; i < operations && !atomic_load(&entries_log->ends); i++)
+        ask_once(&random);
+    return NULL;
+}
+
+static void run_threads(uint64_t seed)
+{
+    pthread_t threads[THREADS];
+    uint64_t seeds[THREADS];
+
+    for (uint64_t i = 0; i < THREADS; i++) {
+        seeds[i] = seed * THREADS + i;
+        require(pthread_create(&threads[i], NULL, work, &seeds[i]) == 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        require(pthread_join(threads[i], NULL) == 0);
+}
+
+static void run_worker(void *argument)
+{
+    w = shared_open(kind->text);
+    pool = shared_pool(w, "s");
+    run_threads(*(uint64_t *)argument);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* ---- what the log says ---- */
+
+static int compare_granted(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    return x->granted < y->granted ? -1 : x->granted > y->granted;
+}
+
+/* Of those granted later, none has waited before this one was asked, in its class. */
+static void check_order(const struct entry *entries, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = i + 1; k < n; k++) {
+            const struct entry *first = &entries[i], *second = &entries[k];
+
+            if (first->wait_class != second->wait_class || !second->queued ||
+                first->granted == second->granted)
+                continue;
+            require(first->asked <= second->queued + SLACK_NS);
+        }
+}
+
+/* Grants strictly between the last one of the class, or the beginning of the wait, and the grant.
+ */
+static void check_bound(const struct entry *entries, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct entry *entry = &entries[i];
+        uint32_t passed = 0;
+
+        for (uint32_t k = i; entry->queued && k-- > 0;) {
+            if (entries[k].granted <= entry->queued + SLACK_NS ||
+                entries[k].wait_class == entry->wait_class)
+                break;
+            passed += entries[k].granted < entry->granted;
+        }
+        require(passed <= AGEING + CLASSES - 2);
+    }
+}
+
+static uint32_t check_log(void)
+{
+    uint32_t n = atomic_load(&entries_log->n), whole = 0, waited = 0;
+    struct entry *entries = entries_log->entries;
+
+    n = n < LOG_ROOM ? n : LOG_ROOM;
+    for (uint32_t i = 0; i < n; i++)
+        if (atomic_load(&entries[i].is_whole)) {
+            waited += entries[i].queued != 0;
+            entries[whole++] = entries[i];
+        }
+    qsort(entries, whole, sizeof(*entries), compare_granted);
+    check_order(entries, whole);
+    if (kind->has_priorities)
+        check_bound(entries, whole);
+    printf("%s: %u grants, %u after waiting\n", kind->text + 11, whole, waited);
+    require(waited > 0);
+    return whole;
+}
+
+/* All that there is can be had, so nothing was lost. */
+static void check_rest(void)
+{
+    struct weir_class_stats classes[CLASSES];
+    struct shared_request memory;
+    weir_acquisition *all = NULL;
+
+    require(weir_acquire(pool, shared_ask(&memory, "slot", 2, 20 * SECOND), &all, NULL) == 0);
+    require(weir_set_classes(weir_pool_set(pool, 0), classes, CLASSES) == CLASSES);
+    for (unsigned c = 0; c < CLASSES; c++)
+        require(classes[c].waiting == 0 && classes[c].held == (c == CLASSES - 1));
+    require(weir_release(&all) == 0);
+}
+
+static void begin(const struct kind *of)
+{
+    kind = of;
+    shared_begin();
+    entries_log =
+        mmap(NULL, sizeof(*entries_log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(entries_log != MAP_FAILED);
+}
+
+static void end(void)
+{
+    require(munmap(entries_log, sizeof(*entries_log)) == 0);
+    shared_end();
+}
+
+static void threads_are_granted_in_the_order_of_classes(void **state)
+{
+    (void)state;
+    operations = random_operations(400);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        begin(&kinds[i]);
+        w = shared_open(kind->text);
+        pool = shared_pool(w, "s");
+        run_threads(test_seed);
+        check_log();
+        check_rest();
+        weir_pool_close(pool);
+        weir_close(w);
+        end();
+    }
+}
+
+static void processes_that_die_leave_the_order(void **state)
+{
+    uint64_t random = test_seed, kills = number_from("WEIR_ROUNDS", 20);
+
+    (void)state;
+    operations = UINT64_MAX;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        pid_t workers[WORKERS];
+        uint64_t seeds = 1;
+
+        if (!kinds[i].is_shared)
+            continue;
+        begin(&kinds[i]);
+        for (unsigned k = 0; k < WORKERS; k++, seeds++)
+            workers[k] = shared_fork(run_worker, &seeds);
+        for (uint64_t kill_n = 0; kill_n < kills; kill_n++, seeds++) {
+            struct timespec time = {0, (long)(MS + random_below(&random, 20 * MS))};
+            uint64_t victim = random_below(&random, WORKERS);
+
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+            kill(workers[victim], SIGKILL);
+            shared_wait(workers[victim], SIGKILL);
+            workers[victim] = shared_fork(run_worker, &seeds);
+        }
+        atomic_store(&entries_log->ends, true);
+        for (unsigned k = 0; k < WORKERS; k++)
+            shared_wait(workers[k], 0);
+        check_log();
+        w = shared_open(kind->text);
+        pool = shared_pool(w, "s");
+        check_rest();
+        weir_pool_close(pool);
+        weir_close(w);
+        end();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_are_granted_in_the_order_of_classes),
+        cmocka_unit_test(processes_that_die_leave_the_order),
+    };
+
+    seed_begin();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
