@@ -40,7 +40,7 @@ struct loss_watch {
 /* A look over more records rests so long for each of them before the next. */
 #define HOLD_LOOK_REST_NS UINT64_C(128)
 #define HOLD_LOOK_SMALL   4096u
-/* A definition that could not be read is tried again after that. */
+/* What a look could not do, since the definition changes or cannot be read, is tried again then. */
 #define HOLD_LOOK_RETRY_NS UINT64_C(1000000000)
 
 struct hold_look {
@@ -215,8 +215,7 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
 }
 
 /* Looks at a record of `set`, the newest definition of `of`. `word`: what it had before anything
- * else of it was read. A revocation that the definition of meanwhile does not permit is decided
- * again. */
+ * else of it was read. A revocation that found a newer definition is decided again. */
 static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
                              uint64_t word)
 {
@@ -238,7 +237,8 @@ static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of
     if (hold.overheld_ns > now_ns)
         hold_look_at(look, set, hold.overheld_ns);
     else if (hold.revoking && record_load(&r->word) == word && !set_is_broken(of))
-        hold_look_at(look, set, hold.revoked_ns);
+        hold_look_at(look, set,
+                     hold.revoked_ns > now_ns ? hold.revoked_ns : now_ns + HOLD_LOOK_RETRY_NS);
 }
 
 /* ---- all records ---- */
