@@ -137,17 +137,19 @@ static void run_hash_decide(struct size *size, unsigned n)
     }
 }
 
-static enum key_use is_new(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use is_new(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     (void)word;
     (void)ret_instant;
     return KEY_AS_NEW;
 }
 
-static enum key_use is_live(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use is_live(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     *ret_instant = word;
     return KEY_EVICTABLE;
 }

@@ -92,18 +92,24 @@ static const char *reload_obstacle(const weir_set *set)
 {
     if (set->backend == BACKEND_REMOTE)
         return "an engine keeps it";
-    if (set_is_shared(set))
-        return "processes share it";
-    return set->is_keyed ? "it has a state for each subject" : NULL;
+    return set_is_shared(set) ? "processes share it" : NULL;
 }
 
-static const char *reload_obstacle_in_plan(const weir *w, const struct set_plan *plan)
+static const char *reload_obstacle_in_plan(const weir_set *before, const struct set_plan *plan)
 {
     if (plan->backend == BACKEND_REMOTE)
         return "an engine would keep it";
-    if (plan->backend == BACKEND_PROCESS && !w->private_only)
+    if (plan->backend == BACKEND_PROCESS && !before->w->private_only)
         return "processes would share it";
-    return plan->keyed.max_keys ? "it would have a state for each subject" : NULL;
+    if (plan->keyed.max_keys && !before->is_keyed)
+        return "it would have a state for each subject";
+    if (!before->is_keyed)
+        return NULL;
+    if (!plan->keyed.max_keys)
+        return "it has a state for each subject";
+    return keyed_lacks_tags(keyed_of(before))
+               ? "subjects were not asked for since it has changed 2047 times"
+               : NULL;
 }
 
 static int reload_refuse(const struct reload *reload, const char *kind, const char *name,
@@ -151,7 +157,7 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
     if (r && reload_set_is_alike(before, plan))
         return 0;
     why = reload_obstacle(before);
-    why = why ? why : reload_obstacle_in_plan(reload->w, plan);
+    why = why ? why : reload_obstacle_in_plan(before, plan);
     if (!why && reload_changes_clock(before, plan))
         why = "its times are by the other clock";
     if (!why && reload_changes_classes(before, plan))
@@ -433,6 +439,8 @@ static void reload_publish(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
+        if (set->after && set->before && set->after->is_keyed)
+            keyed_begin_change(set->after);
         if (set->after && set->before)
             atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
@@ -463,6 +471,8 @@ static void reload_change_sets(const struct reload *reload)
         ctx = thread_ctx_borrow(set);
         set_grant_waiters(ctx, set);
         thread_ctx_return(ctx);
+        if (set->is_keyed)
+            keyed_take_over(set);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         if (!reload->removed[i]->head_unit)

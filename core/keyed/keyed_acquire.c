@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from keyed sets. */
 #include "base/backoff.h"
+#include "base/compiler.h"
 #include "keyed/keyed_internal.h"
 #include "limit/counters.h"
 #include "shm/segment.h"
@@ -86,6 +87,17 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
     return keyed_decide(acq, code);
 }
 
+/* Lets a request wait by the latest definition, which came as it was enqueued. The definition was
+ * published before the waiters were looked for, and is looked for after the request was enqueued:
+ * so one of the two threads finds the other's. */
+static void keyed_wait_as_newest(const struct keyed_acquire_op *acq, const struct key_set *key_set)
+{
+    const weir_set *newest = set_newest(acq->set);
+
+    if (newest != acq->set)
+        keyed_take_over_waiters(acq->op->ctx, keyed_of(newest), key_set->number);
+}
+
 /* Acquires from the key set that the key's word names. */
 static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
 {
@@ -98,10 +110,14 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
         keyed_move_to(acq, &key_set->set);
         op->ctx->binding = key_word_binding(word);
         r = set_acquire(op, acq->record, acq->mode, acq->max_wait_ns);
+        if (r == 1 && keyed_is_outdated(key_set->keyed))
+            keyed_wait_as_newest(acq, key_set);
         if (r >= 0 && acq->record)
             return keyed_decide(acq, r);
         keyed_move_to(acq, acq->set);
     }
+    if ((r == -ESTALE || r == -ESHUTDOWN) && keyed_is_outdated(acq->slot.keyed))
+        return keyed_decide(acq, -ESTALE);
     if (r == -ESTALE && !key_set_repair(&acq->slot))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (r == -ESTALE)
@@ -123,6 +139,8 @@ static bool keyed_acquire_promoted(struct keyed_acquire_op *acq)
     r = key_set_bind(&acq->slot);
     if (r == 1)
         return keyed_acquire_key_set(acq);
+    if (keyed_is_outdated(acq->slot.keyed))
+        return keyed_decide(acq, -ESTALE);
     return r != -ESTALE && keyed_refuse_room(acq, r);
 }
 
@@ -227,15 +245,31 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     return keyed_decide(acq, 0);
 }
 
+/* Gives a key of an earlier definition this one. */
+WEIR_NOINLINE bool keyed_acquire_renew(struct keyed_acquire_op *acq)
+{
+    int r = acq->attempts < ATTEMPTS_MAX ? keyed_slot_renew(&acq->slot) : -ENOBUFS;
+
+    return r != 1 && r != -ESTALE && keyed_refuse_room(acq, r);
+}
+
 static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
+    if (keyed_is_outdated(acq->slot.keyed)) /* or removed */
+        return keyed_decide(acq, -ESTALE);
+
     if (set_is_broken(acq->set) || keyed_is_faulty(acq->op->ctx, acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
-    if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at))
+    if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at)) {
+        if (keyed_is_outdated(acq->slot.keyed))
+            return false;
         return keyed_refuse_room(acq,
                                  keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
+    }
+    if (keyed_slot_is_foreign(&acq->slot))
+        return keyed_acquire_renew(acq);
     if (keyed_slot_is_bound(&acq->slot))
         return keyed_acquire_key_set(acq);
     if (acq->slot.is_claim && !acq->slot.keyed->fits_inline)

@@ -32,8 +32,17 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
     WEIR_INVARIANT(look->op->ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
         uint64_t word = slot.entry.word;
+        const struct keyed *of = keyed_definition_of(slot.keyed, slot.entry.id);
         struct key_set storage, *key_set;
 
+        if (!of)
+            return false; /* a definition has come since this one was found to be the latest */
+        if (of != slot.keyed && !key_word_is_key_set(word)) {
+            keyed_convert(look->op->ctx, slot.keyed, of, &word, 0, states);
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
+            look->at_states(look, &set->limits, states, &at);
+            return true;
+        }
         if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
             look->at_states(look, &set->limits, &word, &at);
@@ -77,20 +86,42 @@ static void keyed_forecast_key_set(struct keyed_look *look, weir_set *key_set)
                  look->walk, &op->decision);
 }
 
-void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+static void keyed_forecast_key(struct acquire_op *op, weir_set *set, const struct key_digest *key,
+                               enum forecast_walk walk)
 {
-    weir_set *set = key_set_template(op->set);
-    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
     struct keyed_look look = {.at_states = keyed_forecast_states,
                               .at_key_set = keyed_forecast_key_set,
                               .op = op,
                               .walk = walk};
 
-    if (set->limits.has_shadow && shadow_forecast(op, record))
-        return;
-    if (!keyed_look(&look, set, &key))
+    if (!keyed_look(&look, set, key))
         op->decision =
             (struct decision){.now_ns = clock_now_ns(&set->w->clock), .forecast_ns = WEIR_NEVER};
+}
+
+/* Forecasts by the definition that has succeeded that of the request. */
+static void keyed_forecast_moved(struct acquire_op *op, const weir_set *set, weir_set *newest,
+                                 const struct key_digest *key, enum forecast_walk walk)
+{
+    struct acquire_op moved = *op;
+
+    moved.ctx = moved_borrow_ctx(op->ctx, newest);
+    successor_translate(newest, set, UINT32_MAX, moved.amounts);
+    shadow_remove(newest, 0, moved.amounts);
+    keyed_forecast_key(&moved, newest, key, walk);
+    moved_return_ctx(op->ctx, moved.ctx);
+    op->decision = moved.decision;
+}
+
+void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+{
+    weir_set *set = key_set_template(op->set), *newest = set_newest(set);
+    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
+
+    if (newest != set)
+        keyed_forecast_moved(op, set, newest, &key, walk);
+    else if (!set->limits.has_shadow || !shadow_forecast(op, record))
+        keyed_forecast_key(op, set, &key, walk);
 }
 
 /* ---- what remains ---- */

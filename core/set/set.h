@@ -82,6 +82,9 @@ static inline bool set_is_key_set(const weir_set *set)
     return (set->id & KEY_SET_ID_BIT) != 0;
 }
 
+/* Returns the set that programs know, of a key set (keyed/). */
+weir_set *key_set_owner(const weir_set *set);
+
 /* Returns the content words of a version without a forecast. */
 static inline uint32_t set_content_min(const weir_set *set)
 {
@@ -188,10 +191,16 @@ struct origin_limit {
 };
 
 struct set_origin {
-    weir_set *predecessor;
+    weir_set *predecessor;        /* NULL: of a new key set of a successor */
     uint64_t unopened_word;       /* state word until the first version */
-    struct origin_limit limits[]; /* by limit of the successor */
+    struct origin_limit limits[]; /* by limit of the successor; not of a key set: its owner's */
 };
+
+/* Returns the set that has the origins of a set's limits: of a key set its owner. */
+static inline const weir_set *set_definition(const weir_set *set)
+{
+    return set_is_key_set(set) ? key_set_owner(set) : set;
+}
 
 /* Makes the origin of a set with these limits. NULL: out of memory. */
 struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits);
@@ -211,6 +220,10 @@ static inline bool set_is_removed(const weir_set *set)
 /* Returns the set that has, or is about to take over, the state of this one: often itself. */
 weir_set *set_newest(const weir_set *set);
 
+/* Makes the states of a successor, of all limits, from those of its predecessor at its end. */
+void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
+                       uint64_t *states);
+
 /* Gives the set its state if it is a successor without one: moves its predecessor, if need be. */
 void set_open(struct thread_ctx *ctx, weir_set *set);
 
@@ -220,8 +233,8 @@ void set_remove(struct thread_ctx *ctx, weir_set *set);
 /* Returns whether a limit decides as another one of its type and algorithm does, in every state. */
 bool limit_is_same(const struct limit *a, const struct limit *b);
 
-/* Returns the set with this id: `set`, or one that it has succeeded; or NULL. The sets that other
- * threads make meanwhile are not looked at, as instance_set() would. */
+/* Returns the definition of the set with this id: that of `set`, or one that it has succeeded; or
+ * NULL. The sets that other threads make meanwhile are not looked at, as instance_set() would. */
 const weir_set *set_ancestor(const weir_set *set, uint32_t id);
 
 /* Turns amounts by the limits of `of` into those by the limits of `set`, which has succeeded it.
@@ -381,6 +394,9 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
  * set, and not necessarily for its successor.
  */
 struct release_op;
+/* Return a context that is prepared for another set of the same instance, and end its use. */
+struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set);
+void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed);
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
 bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                        enum record_state state);

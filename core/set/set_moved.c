@@ -12,9 +12,8 @@
 
 /* ---- the two commits ---- */
 
-/* Returns a context that is prepared for another set of the same instance; moved_return_ctx()
- * returns it. The spare one is: it was prepared before the successor was known. */
-static struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set)
+/* The spare context is prepared: it was before the successor was known. */
+struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set)
 {
     if (thread_ctx_is_prepared(ctx, set->number))
         return ctx;
@@ -24,7 +23,7 @@ static struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set
     return thread_ctx_lock_spare(set); /* the thread ends, and has given `ctx` back */
 }
 
-static void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed)
+void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed)
 {
     if (borrowed != ctx)
         thread_ctx_return(borrowed);
@@ -55,9 +54,8 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
     }
 }
 
-/* Makes the states of a successor from those of the final version before it. */
-static void successor_convert(const weir_set *set, const uint64_t *before,
-                              const struct weir_instant *at, uint64_t *states)
+void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
+                       uint64_t *states)
 {
     memset(states, 0, set->limits.state_words * sizeof(*states));
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -118,7 +116,10 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
     at.now_ns = content[CONTENT_LAST_NS];
-    successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
+    if (set_is_key_set(set))
+        key_set_convert(to, set, txn_states(&txn), at.now_ns, content + CONTENT_STATES);
+    else
+        successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
     if (set->classes)
         successor_convert_classes(set, txn_states(&txn), content + CONTENT_STATES);
 }

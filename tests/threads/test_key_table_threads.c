@@ -50,9 +50,10 @@ void sched_point(void)
         sched_yield();
 }
 
-static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use use(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     *ret_instant = LIFE(word);
     if (DECISIONS(word))
         return KEY_PINNED;

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/* Reloads of keyed sets: what becomes of a subject's state, of those that hold and wait for it, and
+ * of the room for subjects. */
+#include "keyed/keyed.h"
+#include "lib/world.h"
+#include <inttypes.h>
+
+#define RATE(algorithm, n)                                                                         \
+    "{ type: rate, key: tokens, algorithm: " algorithm ", capacity: " n ", window: 10s }"
+#define SLOTS(n) "{ type: resource, key: slots, capacity: " n " }"
+#define SHADOW_SLOTS(n)                                                                            \
+    "{ type: resource, key: slots, capacity: " n ", shadow: true }"
+
+static struct weir_error error;
+
+static int reload_text(const char *text)
+{
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+
+    error = (struct weir_error){0};
+    return weir_reload(world.w, &options, &error);
+}
+
+static int reload_fields(const char *fields)
+{
+    char text[4096];
+
+    snprintf(text, sizeof(text), "version: 1\nsets: { main: { %s } }\n", fields);
+    return reload_text(text);
+}
+
+static void reload(const char *how, const char *limits)
+{
+    char fields[2048];
+
+    snprintf(fields, sizeof(fields), "subjects: { %s }, limits: [ %s ]", how, limits);
+    assert_int_equal(reload_fields(fields), 0);
+}
+
+static void open_keyed(const char *how, const char *limits)
+{
+    char fields[2048];
+
+    snprintf(fields, sizeof(fields), "subjects: { %s }, limits: [ %s ]", how, limits);
+    world_set(fields);
+}
+
+static struct weir_request *of(struct weir_request *request, const char *subject)
+{
+    request->subject = subject;
+    request->subject_size = strlen(subject);
+    return request;
+}
+
+static struct weir_subjects_stats keys(void)
+{
+    struct weir_subjects_stats ret = {.size = sizeof(ret)};
+
+    assert_int_equal(weir_set_subjects(weir_pool_set(world.pool, 0), &ret), 1);
+    return ret;
+}
+
+/* How much there is of a limit for a subject. */
+static uint64_t left(const char *subject, size_t limit)
+{
+    struct weir_remaining remaining[4];
+
+    assert_true(weir_set_remaining(world.set, of(ASK_DEFAULTS, subject), remaining, 4) >= 1);
+    return remaining[limit].available;
+}
+
+#define TOKENS(n, subject) of(ASK({"tokens", n}, {"slots", 0}), subject)
+#define SLOT(n, subject)   of(ASK({"slots", n}, {"tokens", 0}), subject)
+
+/* ---- states ---- */
+
+static void a_subject_keeps_its_level(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    reload("max: 10", RATE("token_bucket", "20"));
+    assert_int_equal(left("a", 0), 6);
+    assert_int_equal(left("b", 0), 20);
+    assert_int_equal(take(TOKENS(7, "a")), -EAGAIN);
+    assert_int_equal(take(TOKENS(6, "a")), 0);
+    reload("max: 10", RATE("token_bucket", "5"));
+    assert_int_equal(take(TOKENS(1, "a")), -EAGAIN);
+    advance(2 * SECOND);
+    assert_int_equal(take(TOKENS(1, "a")), 0);
+    world_close();
+}
+
+/* Time passes by the new definition from the reload on, whenever the subject is asked for. */
+static void the_change_is_as_of_the_reload(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(10, "a")), 0);
+    advance(2 * SECOND);
+    reload("max: 10", RATE("token_bucket", "100"));
+    advance(SECOND);
+    assert_int_equal(left("a", 0), 12);
+    assert_int_equal(take(TOKENS(12, "a")), 0);
+    assert_int_equal(take(TOKENS(1, "a")), -EAGAIN);
+    world_close();
+}
+
+/* It could have been forgotten before the reload as well. */
+static void a_subject_as_good_as_new_begins_anew(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    advance(10 * SECOND);
+    assert_int_equal(keys().known, 1);
+    reload("max: 10", RATE("token_bucket", "20"));
+    assert_int_equal(keys().known, 0);
+    assert_int_equal(left("a", 0), 20);
+    world_close();
+}
+
+static void an_algorithm_that_changed_begins_anew(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("token_bucket", "10") "," SLOTS("2"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    reload("max: 10", RATE("fixed_window", "10") "," SLOTS("2"));
+    assert_int_equal(take(TOKENS(10, "a")), 0);
+    assert_int_equal(take(TOKENS(1, "a")), -EAGAIN);
+    world_close();
+}
+
+/* From a word to a key set and back, the one limit goes on, and the other one comes and goes. */
+static void limits_come_and_go(void **state)
+{
+    weir_acquisition *held, *none = NULL;
+
+    (void)state;
+    open_keyed("max: 10", RATE("gcra", "10"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    assert_int_equal(keys().live, 0);
+    reload("max: 10", SLOTS("1") "," RATE("gcra", "10"));
+    assert_int_equal(left("a", 1), 6);
+    held = granted(SLOT(1, "a"));
+    assert_int_equal(keys().live, 1);
+    assert_int_equal(try_acquire(SLOT(1, "a"), &none), -EAGAIN);
+    assert_int_equal(take(TOKENS(7, "a")), -EAGAIN);
+    reload("max: 10", RATE("gcra", "10"));
+    assert_int_equal(left("a", 0), 6);
+    release(held);
+    assert_int_equal(left("a", 0), 6);
+    assert_int_equal(take(of(ASK({"tokens", 6}), "a")), 0);
+    assert_int_equal(take(of(ASK({"tokens", 1}), "a")), -EAGAIN);
+    assert_int_equal(keys().live, 0);
+    world_close();
+}
+
+/* Each of several reloads counts, also where no request came between them: a level that the second
+ * definition has cut is that of a new subject, and stays so. */
+static void reloads_add_up(void **state)
+{
+    static const char *const limits[][2] = {
+        {RATE("token_bucket", "10"), RATE("token_bucket", "10") "," SLOTS("1")},
+        {RATE("token_bucket", "5"), RATE("token_bucket", "5") "," SLOTS("1")},
+        {RATE("token_bucket", "12"), RATE("token_bucket", "12") "," SLOTS("1")},
+        {RATE("fixed_window", "12"), RATE("fixed_window", "12") "," SLOTS("1")}};
+
+    (void)state;
+    for (int bound = 0; bound < 2; bound++) {
+        open_keyed("max: 10", limits[0][bound]);
+        assert_int_equal(take(TOKENS(1, "cut")), 0);
+        assert_int_equal(take(TOKENS(7, "low")), 0);
+        reload("max: 10", limits[1][bound]);
+        reload("max: 10", limits[2][bound]);
+        reload("max: 10", limits[2][1 - bound]);
+        assert_int_equal(left("cut", 0), 12);
+        assert_int_equal(left("low", 0), 3);
+        reload("max: 10", limits[3][bound]);
+        reload("max: 10", limits[2][bound]);
+        assert_int_equal(left("low", 0), 12);
+        world_close();
+    }
+}
+
+/* ---- holders ---- */
+
+static void what_is_held_stays_held(void **state)
+{
+    static const char *const before[] = {SLOTS("3"), SLOTS("3") "," RATE("gcra", "10")};
+    static const char *const after[] = {SLOTS("2"), SLOTS("2") "," RATE("gcra", "10")};
+    weir_acquisition *held[2], *none = NULL;
+    struct weir_holder holder[2];
+
+    (void)state;
+    for (int from = 0; from < 2; from++) {
+        for (int to = 0; to < 2; to++) {
+            open_keyed("max: 10", before[from]);
+            held[0] = granted(SLOT(2, "a"));
+            held[1] = granted(SLOT(1, "a"));
+            reload("max: 10", after[to]);
+            assert_int_equal(limit_stats(0).held, 3);
+            assert_int_equal(weir_set_holders(world.set, holder, 2), 2);
+            assert_int_equal(try_acquire(SLOT(1, "a"), &none), -EAGAIN);
+            release(granted(SLOT(2, "b")));
+            release(held[1]);
+            assert_int_equal(try_acquire(SLOT(1, "a"), &none), -EAGAIN);
+            assert_int_equal(weir_return(held[0], "slots", 1), 0);
+            held[1] = granted(SLOT(1, "a"));
+            assert_int_equal(try_acquire(SLOT(1, "a"), &none), -EAGAIN);
+            release(held[0]);
+            release(held[1]);
+            release(granted(SLOT(2, "a")));
+            assert_int_equal(limit_stats(0).held, 0);
+            world_close();
+        }
+    }
+}
+
+/* What a limit holds that began anew was not granted by it. */
+static void a_limit_that_began_anew_gets_nothing_back(void **state)
+{
+    weir_acquisition *held;
+
+    (void)state;
+    open_keyed("max: 10", "{ type: rate, key: tokens, algorithm: fixed_window, capacity: 10, "
+                          "window: 10s, refund: true }");
+    held = granted(TOKENS(5, "a"));
+    reload("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(6, "a")), 0);
+    release_used(held, "tokens", 0);
+    assert_int_equal(left("a", 0), 4);
+    world_close();
+}
+
+/* ---- waiters ---- */
+
+static void waiters_go_on_in_their_order(void **state)
+{
+    static const char *const more[] = {SLOTS("3"), RATE("gcra", "10") "," SLOTS("3")};
+    weir_acquisition *held, *waiting[3];
+
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        open_keyed("max: 10", SLOTS("1"));
+        held = granted(SLOT(1, "a"));
+        for (size_t i = 0; i < 3; i++)
+            waiting[i] = pending(SLOT(1, "a"));
+        reload("max: 10", more[to]);
+        assert_int_equal(weir_acquisition_result(waiting[0]), 0);
+        assert_int_equal(weir_acquisition_result(waiting[1]), 0);
+        assert_int_equal(weir_acquisition_result(waiting[2]), -EINPROGRESS);
+        assert_int_equal(stats().waiting, 1);
+        release(waiting[0]);
+        assert_int_equal(weir_acquisition_result(waiting[2]), 0);
+        release(held);
+        release(waiting[1]);
+        release(waiting[2]);
+        assert_int_equal(limit_stats(to).held, 0);
+        assert_int_equal(stats().waiting, 0);
+        world_close();
+    }
+}
+
+static void waiters_end_by_time_and_by_the_new_rate(void **state)
+{
+    weir_acquisition *soon, *late, *canceled;
+
+    (void)state;
+    open_keyed("max: 10", RATE("gcra", "10"));
+    assert_int_equal(take(TOKENS(10, "a")), 0);
+    soon = pending(TOKENS(1, "a"));
+    canceled = pending(TOKENS(2, "a"));
+    late = pending(with_timeout(TOKENS(9, "a"), 3 * SECOND));
+    reload("max: 10", RATE("gcra", "100"));
+    assert_int_equal(weir_cancel(canceled), 0);
+    release(canceled);
+    advance(SECOND / 10);
+    assert_int_equal(weir_acquisition_result(soon), 0);
+    release_used(soon, "tokens", 1);
+    assert_int_equal(weir_acquisition_result(late), -EINPROGRESS);
+    reload("max: 10", RATE("gcra", "10"));
+    advance(3 * SECOND);
+    assert_int_equal(weir_acquisition_result(late), -ETIMEDOUT);
+    release_expecting(late, 0);
+    world_close();
+}
+
+static void what_can_never_be_granted_ends(void **state)
+{
+    weir_acquisition *held, *large, *small;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("3"));
+    held = granted(SLOT(1, "a"));
+    large = pending(SLOT(3, "a"));
+    small = pending(SLOT(1, "a"));
+    reload("max: 10", SLOTS("2"));
+    assert_int_equal(weir_acquisition_result(large), -ERANGE);
+    assert_int_equal(weir_acquisition_result(small), 0);
+    release(large);
+    release(small);
+    release(held);
+    assert_int_equal(limit_stats(0).held, 0);
+    world_close();
+}
+
+static void a_removed_set_ends_its_waits(void **state)
+{
+    weir_acquisition *held, *waiting, *none = NULL;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("1"));
+    held = granted(SLOT(1, "a"));
+    waiting = pending(SLOT(1, "a"));
+    reload("max: 10", SLOTS("1") "," RATE("gcra", "10"));
+    assert_int_equal(reload_text("version: 1\n"), 0);
+    assert_int_equal(weir_acquisition_result(waiting), -ESHUTDOWN);
+    assert_int_equal(try_acquire(SLOT(1, "b"), &none), -ESTALE);
+    release(waiting);
+    release(held);
+    world_close();
+}
+
+static void nested_requests_go_on(void **state)
+{
+    weir_acquisition *outer, *inner;
+    struct weir_request *request = SLOT(1, "a");
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("1"));
+    outer = granted(SLOT(1, "a"));
+    reload("max: 10", SLOTS("2"));
+    request->within = outer;
+    inner = granted(request);
+    release(inner);
+    request->subject = "b";
+    assert_int_equal(try_acquire(request, &inner), -EINVAL);
+    release(outer);
+    world_close();
+}
+
+/* What was not taken in shadow does not come back, whatever the limit is now. */
+static void shadow_goes_on(void **state)
+{
+    weir_acquisition *untaken, *taken;
+
+    (void)state;
+    open_keyed("max: 10", SHADOW_SLOTS("1"));
+    taken = granted(SLOT(1, "a"));
+    untaken = granted(SLOT(1, "a"));
+    reload("max: 10", SLOTS("2"));
+    assert_int_equal(limit_stats(0).held, 1);
+    release(untaken);
+    assert_int_equal(left("a", 0), 1);
+    release(taken);
+    assert_int_equal(left("a", 0), 2);
+    world_close();
+}
+
+/* ---- subjects ---- */
+
+static void room_grows_and_stays(void **state)
+{
+    char subject[16];
+    uint64_t room;
+
+    (void)state;
+    open_keyed("max: 4, evict: none", RATE("gcra", "10"));
+    room = keys().room;
+    for (int i = 0; i < 4; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(5, subject)), 0);
+    }
+    reload("max: 2000, evict: none", RATE("gcra", "10"));
+    assert_int_equal(keys().max, 2000);
+    assert_true(keys().room >= 2000 && keys().room >= 2 * room);
+    for (int i = 0; i < 2000; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(5, subject)), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(1, subject)), -EAGAIN);
+    }
+    assert_int_equal(keys().known, 2000);
+    room = keys().room;
+    reload("max: 1, evict: oldest", RATE("gcra", "10"));
+    assert_int_equal(keys().room, room);
+    assert_string_equal(keys().evict, "oldest");
+    assert_int_equal(keys().known, 2000);
+    assert_int_equal(take(TOKENS(6, "s1999")), -EAGAIN);
+    assert_int_equal(take(TOKENS(5, "s1999")), 0);
+    assert_int_equal(keys().evicted, 0);
+    world_close();
+}
+
+static void subjects_are_neither_added_nor_removed(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", SLOTS("1"));
+    assert_int_equal(reload_fields("limits: [ " SLOTS("1") " ]"), -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "it has a state for each subject"));
+    world_close();
+    world_limits(SLOTS("1"));
+    assert_int_equal(reload_fields("subjects: { max: 10 }, limits: [ " SLOTS("1") " ]"),
+                     -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "it would have a state for each subject"));
+    world_close();
+}
+
+/* A subject whose one word is to be a key set changes when it is asked for. If it never is, the
+ * words of its definition are told apart for so many reloads, and no longer. */
+static void tags_are_not_used_twice(void **state)
+{
+    weir_acquisition *held;
+    int r = 0, n = 0;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("1"));
+    held = granted(SLOT(1, "a"));
+    for (; r == 0 && n < 5000; n++)
+        r = reload_fields(n % 2 ? "subjects: { max: 10 }, limits: [ " SLOTS("2") "," RATE(
+                                      "gcra", "9") " ]"
+                                : "subjects: { max: 10 }, limits: [ " SLOTS("3") "," RATE(
+                                      "gcra", "9") " ]");
+    assert_int_equal(n, 2048);
+    assert_int_equal(r, -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "subjects were not asked for"));
+    assert_int_equal(left("a", 0), 2);
+    release(granted(SLOT(2, "a")));
+    reload("max: 10", SLOTS("3") "," RATE("gcra", "9"));
+    release(held);
+    assert_int_equal(left("a", 0), 3);
+    world_close();
+}
+
+/* The definition of a removed subject does not come back with it. */
+static void counters_add_up(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("gcra", "10"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    reload("max: 10", SLOTS("1") "," RATE("gcra", "10"));
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    assert_int_equal(stats().granted, 2);
+    assert_int_equal(limit_stats(1).granted, 8);
+    assert_int_equal(limit_stats(0).granted, 0);
+    world_close();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        leak_checked_test(a_subject_keeps_its_level),
+        leak_checked_test(the_change_is_as_of_the_reload),
+        leak_checked_test(a_subject_as_good_as_new_begins_anew),
+        leak_checked_test(an_algorithm_that_changed_begins_anew),
+        leak_checked_test(limits_come_and_go),
+        leak_checked_test(reloads_add_up),
+        leak_checked_test(what_is_held_stays_held),
+        leak_checked_test(a_limit_that_began_anew_gets_nothing_back),
+        leak_checked_test(waiters_go_on_in_their_order),
+        leak_checked_test(waiters_end_by_time_and_by_the_new_rate),
+        leak_checked_test(what_can_never_be_granted_ends),
+        leak_checked_test(a_removed_set_ends_its_waits),
+        leak_checked_test(nested_requests_go_on),
+        leak_checked_test(shadow_goes_on),
+        leak_checked_test(room_grows_and_stays),
+        leak_checked_test(subjects_are_neither_added_nor_removed),
+        leak_checked_test(tags_are_not_used_twice),
+        leak_checked_test(counters_add_up),
+    };
+
+    backend_choose(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
