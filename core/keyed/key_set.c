@@ -345,7 +345,8 @@ static int key_set_choose_reclaimed(struct keyed_slot *slot)
 
     for (uint32_t i = 0; i < n; i++) {
         /* Relaxed: the hand only spreads the scans. */
-        uint32_t index = atomic_fetch_add_explicit(&keyed->store->clock_hand, 1, memory_order_relaxed);
+        uint32_t index =
+            atomic_fetch_add_explicit(&keyed->store->clock_hand, 1, memory_order_relaxed);
         enum key_use use = KEY_PINNED;
         int r;
 

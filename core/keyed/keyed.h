@@ -35,11 +35,11 @@ struct keyed_store {
 };
 
 struct keyed {
-    weir_set *set;                      /* the template set */
+    weir_set *set; /* the template set */
     struct keyed_store *store;
-    uint32_t definition;           /* number among those of its set: the tag of its words */
-    struct weir_instant change_at; /* when it succeeded the one before */
-    _Atomic uint32_t oldest;       /* no word has the tag of an earlier definition */
+    uint32_t definition;                /* number among those of its set: the tag of its words */
+    struct weir_instant change_at;      /* when it succeeded the one before */
+    _Atomic uint32_t oldest;            /* no word has the tag of an earlier definition */
     const struct segment *segment;      /* the shared segment; NULL: private */
     struct segment_keyed *shared_state; /* counters and list heads; in the segment, or owned */
     struct siphash_secret secret;
@@ -145,7 +145,8 @@ struct key_set {
     weir_set set; /* first: see key_set_of(); settings are the template set's */
     struct keyed *keyed;
     uint32_t number;
-    struct unbound_link own_unbound, *unbound; /* of a private key set: of the first of its number */
+    struct unbound_link own_unbound,
+        *unbound; /* of a private key set: of the first of its number */
 };
 
 /* Returns the key set of a set for which set_is_key_set() is true. */

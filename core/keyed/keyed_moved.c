@@ -140,8 +140,8 @@ void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32
     moved_return_ctx(ctx, own);
 }
 
-/* A lost race leaves a key to the thread that has changed it. The fence orders the publication of
- * the definition before the loads, as keyed_slot_claim() orders claims. */
+/* A lost race leaves a key to the thread that has changed it. The fence orders the store of the
+ * successor before the loads, as keyed_slot_claim() orders claims. */
 void keyed_take_over(weir_set *set)
 {
     struct keyed *keyed = keyed_of(set);

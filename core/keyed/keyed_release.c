@@ -140,9 +140,9 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
 }
 
 /* Releases by a definition, with a context that is prepared for it. */
-static enum release_result keyed_release_by(struct keyed_release_op *rel, weir_set *set,
-                                            enum release_result (*release)(
-                                                struct keyed_release_op *rel))
+static enum release_result
+keyed_release_by(struct keyed_release_op *rel, weir_set *set,
+                 enum release_result (*release)(struct keyed_release_op *rel))
 {
     bool is_own = set == rel->set;
     struct thread_ctx *ctx = is_own ? rel->ctx : moved_borrow_ctx(rel->ctx, set);

@@ -43,6 +43,10 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
         txn_begin(&txn, ctx, set);
         if (version_flags(&txn.version) & (flag | CONTENT_MOVED))
             return;
+        /* No time passes by the limits of a key set that end before: they change as of the reload.
+         */
+        if (set_is_key_set(set))
+            txn.now_ns = txn.at.now_ns = txn.version.content[CONTENT_LAST_NS];
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
         WEIR_INVARIANT(version_is_inflated(&txn.version) ||

@@ -70,8 +70,7 @@ void shadow_fill_record(const struct acquire_op *op, struct acq_record *r)
 
 /* ---- what a record holds ---- */
 
-const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r,
-                               const weir_set *last)
+const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r, const weir_set *last)
 {
     uint64_t owner = record_load(&r->owner);
     const weir_set *next;

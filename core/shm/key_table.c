@@ -165,8 +165,7 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
     return KEY_CHANGED;
 }
 
-enum key_swap key_entry_retag(const struct key_table *table, struct key_entry *entry,
-                              uint64_t word)
+enum key_swap key_entry_retag(const struct key_table *table, struct key_entry *entry, uint64_t word)
 {
     uint64_t id = (entry->id & ~table->tag_mask) | table->tag;
 

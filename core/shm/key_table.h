@@ -55,8 +55,8 @@
 struct key_table {
     struct atomic128 *slots;
     uint32_t buckets_n;
-    uint64_t tag_mask; /* KEY_TAG_MASK; 0: the table is not tagged */
-    uint64_t tag;      /* of what is written by this handle */
+    uint64_t tag_mask;            /* KEY_TAG_MASK; 0: the table is not tagged */
+    uint64_t tag;                 /* of what is written by this handle */
     const struct key_table *more; /* the next one of the chain; its tag does not matter */
 };
 

@@ -40,7 +40,7 @@ static void write_config(char *text, size_t size, unsigned reload, const char *m
 {
     snprintf(text, size,
              "version: 1\nsets: { main: { subjects: { max: %llu, evict: none }, limits: [ { type: "
-             "rate, key: tokens, algorithm: token_bucket, capacity: %u, window: 1000000h }%s ] } "
+             "rate, key: tokens, algorithm: gcra, capacity: %u, window: 1000000h }%s ] } "
              "}\n",
              (unsigned long long)subjects_n, capacities[reload], more);
 }

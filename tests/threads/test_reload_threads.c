@@ -2,8 +2,8 @@
 /*
  * Reloads while threads acquire, wait, cancel and release: capacities go up and down, algorithms
  * and limits are exchanged, a set comes and goes, and some configurations are invalid. No grant is
- * beyond the limit in force when it was given, no unit is lost, and no waiter is stuck. So it is for
- * each subject of a set that has them, in which a subject's state is one word or a key set by
+ * beyond the limit in force when it was given, no unit is lost, and no waiter is stuck. So it is
+ * for each subject of a set that has them, in which a subject's state is one word or a key set by
  * turns. Usage: test_reload_threads [seed].
  */
 #include "lib/random.h"

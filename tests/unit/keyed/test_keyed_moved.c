@@ -7,9 +7,8 @@
 
 #define RATE(algorithm, n)                                                                         \
     "{ type: rate, key: tokens, algorithm: " algorithm ", capacity: " n ", window: 10s }"
-#define SLOTS(n) "{ type: resource, key: slots, capacity: " n " }"
-#define SHADOW_SLOTS(n)                                                                            \
-    "{ type: resource, key: slots, capacity: " n ", shadow: true }"
+#define SLOTS(n)        "{ type: resource, key: slots, capacity: " n " }"
+#define SHADOW_SLOTS(n) "{ type: resource, key: slots, capacity: " n ", shadow: true }"
 
 static struct weir_error error;
 
@@ -110,13 +109,22 @@ static void the_change_is_as_of_the_reload(void **state)
 static void a_subject_as_good_as_new_begins_anew(void **state)
 {
     (void)state;
-    open_keyed("max: 10", RATE("token_bucket", "10"));
+    open_keyed("max: 10", RATE("gcra", "10"));
     assert_int_equal(take(TOKENS(4, "a")), 0);
-    advance(10 * SECOND);
+    advance(4 * SECOND);
     assert_int_equal(keys().known, 1);
-    reload("max: 10", RATE("token_bucket", "20"));
+    reload("max: 10", RATE("gcra", "20"));
     assert_int_equal(keys().known, 0);
     assert_int_equal(left("a", 0), 20);
+    world_close();
+    open_keyed("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(4, "new")), 0);
+    assert_int_equal(take(TOKENS(5, "old")), 0);
+    advance(4 * SECOND);
+    reload("max: 10", RATE("token_bucket", "20"));
+    advance(SECOND);
+    assert_int_equal(left("new", 0), 20);
+    assert_int_equal(left("old", 0), 11);
     world_close();
 }
 
@@ -409,7 +417,7 @@ static void subjects_are_neither_added_nor_removed(void **state)
     world_close();
 }
 
-/* A subject whose one word is to be a key set changes when it is asked for. If it never is, the
+/* A subject of one word that is to be a key set changes when it is asked for. If it never is, the
  * words of its definition are told apart for so many reloads, and no longer. */
 static void tags_are_not_used_twice(void **state)
 {
@@ -420,10 +428,9 @@ static void tags_are_not_used_twice(void **state)
     open_keyed("max: 10", SLOTS("1"));
     held = granted(SLOT(1, "a"));
     for (; r == 0 && n < 5000; n++)
-        r = reload_fields(n % 2 ? "subjects: { max: 10 }, limits: [ " SLOTS("2") "," RATE(
-                                      "gcra", "9") " ]"
-                                : "subjects: { max: 10 }, limits: [ " SLOTS("3") "," RATE(
-                                      "gcra", "9") " ]");
+        r = reload_fields(
+            n % 2 ? "subjects: { max: 10 }, limits: [ " SLOTS("2") "," RATE("gcra", "9") " ]"
+                  : "subjects: { max: 10 }, limits: [ " SLOTS("3") "," RATE("gcra", "9") " ]");
     assert_int_equal(n, 2048);
     assert_int_equal(r, -EOPNOTSUPP);
     assert_non_null(strstr(error.message, "subjects were not asked for"));

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* A reload: what is read, compared with what the instance has (reload_compare.c), and made of it
+ * (reload.c). */
+#ifndef WEIR_CORE_API_RELOAD_H
+#define WEIR_CORE_API_RELOAD_H
+
+#include "api/instance.h"
+
+/* What becomes of a set of the plan. */
+struct reload_set {
+    weir_set *before; /* of its name; NULL: there is none */
+    weir_set *after;  /* NULL: not made */
+    bool is_due;      /* it is to be made */
+};
+
+struct reload {
+    weir *w;
+    struct plan *plan;
+    struct weir_error *reterr;
+    struct reload_set *sets;              /* by set of the plan */
+    struct instance_pool **pools;         /* by pool of the plan: the same one; NULL: it is new */
+    struct str_map set_names, pool_names; /* of the plan, to its parts */
+    weir_set **removed;                   /* sets that the plan lacks */
+    uint32_t removed_n;
+};
+
+/* Finds out what differs; changes nothing. Returns 0, -EEXIST, -EOPNOTSUPP or -ENOMEM, with the
+ * reason. The instance's lock is held. */
+int reload_compare(struct reload *reload);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Compares a configuration with what the instance has, and refuses what cannot change. */
+#include "api/reload.h"
+#include "api/pool.h"
+#include "api/set_object.h"
+#include "config/plan.h"
+#include "keyed/keyed.h"
+#include "remote/remote.h"
+#include <errno.h>
+#include <string.h>
+
+static bool reload_config_is_same(const weir_set *set, const struct set_plan *plan)
+{
+    if (set->config_n != plan->config_n)
+        return false;
+    for (uint32_t i = 0; i < plan->config_n; i++)
+        if (strcmp(set->config[i].name, plan->config[i].name) != 0 ||
+            strcmp(set->config[i].value, plan->config[i].value) != 0)
+            return false;
+    return true;
+}
+
+/* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
+static int reload_limits_are_same(weir *w, const weir_set *set, const struct set_plan *plan)
+{
+    struct limit *interned;
+    bool is_same;
+
+    if (set->limits.n != plan->limits_n || !plan->limits_n)
+        return set->limits.n == plan->limits_n;
+    interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
+    if (!interned)
+        return -ENOMEM;
+    is_same = interned == set->limits.items; /* equal limits are one */
+    limit_intern_release(&w->limits, interned);
+    return is_same;
+}
+
+/* Returns whether all is as planned but the limits. */
+static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan)
+{
+    if (set->ops != set_ops_for(plan) || set->backend != plan->backend ||
+        set->while_used != plan->while_used)
+        return false;
+    if (set->strict != plan->strict || set->fair != (plan->fair != FAIR_NO) ||
+        set->per_limit != (plan->fair == FAIR_PER_LIMIT))
+        return false;
+    if (set->limits.counts_holds != plan->counts_holds)
+        return false;
+    if (set->timeout_ns != plan->timeout_ns || set->max_wait_ns != plan->max_wait_ns ||
+        set->max_waiters != plan->max_waiters)
+        return false;
+    if (set->boottime != plan->boottime || !reload_config_is_same(set, plan))
+        return false;
+    if (set->classes &&
+        memcmp(&set->classes->rule, &plan->classes->rule, sizeof(set->classes->rule)))
+        return false;
+    if (set->is_keyed && !keyed_is_planned(keyed_of(set), plan))
+        return false;
+    return set->backend != BACKEND_REMOTE || remote_is_planned(set, plan);
+}
+
+/* Returns why a set cannot get another definition while it is used, or NULL. */
+static const char *reload_obstacle(const weir_set *set)
+{
+    if (set->backend == BACKEND_REMOTE)
+        return "an engine keeps it";
+    return set_is_shared(set) ? "processes share it" : NULL;
+}
+
+static const char *reload_obstacle_in_plan(const weir_set *before, const struct set_plan *plan)
+{
+    if (plan->backend == BACKEND_REMOTE)
+        return "an engine would keep it";
+    if (plan->backend == BACKEND_PROCESS && !before->w->private_only)
+        return "processes would share it";
+    if (plan->keyed.max_keys && !before->is_keyed)
+        return "it would have a state for each subject";
+    if (!before->is_keyed)
+        return NULL;
+    if (!plan->keyed.max_keys)
+        return "it has a state for each subject";
+    return keyed_lacks_tags(keyed_of(before))
+               ? "subjects were not asked for since it has changed 2047 times"
+               : NULL;
+}
+
+static int reload_refuse(const struct reload *reload, const char *kind, const char *name,
+                         const char *what, const char *why)
+{
+    return error_set(reload->reterr, -EOPNOTSUPP, "%s `%s` cannot be %s while it is in use: %s",
+                     kind, error_text(name).text, what, why);
+}
+
+/* Returns whether the set of a plan tells the time by another clock. */
+static bool reload_changes_clock(const weir_set *set, const struct set_plan *plan)
+{
+    return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
+}
+
+/* Returns whether waiters would be of other classes. Weights and ageing may change. */
+static bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
+{
+    const struct wait_classes *a = set->classes, *b = plan->classes;
+
+    if (!a || !b)
+        return a != b;
+    return a->rule.n != b->rule.n || memcmp(a->names, b->names, sizeof(a->names)) != 0;
+}
+
+/* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
+static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
+                            const weir_set *before)
+{
+    const char *why;
+    int r;
+
+    if (!before)
+        return plan->backend == BACKEND_REMOTE
+                   ? reload_refuse(reload, "set", plan->name, "added",
+                                   "an engine would keep it, and backends are opened with the "
+                                   "instance")
+                   : 1;
+    if (!before->is_configured && !before->is_by_name)
+        return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
+                         error_text(plan->name).text);
+    r = reload_limits_are_same(reload->w, before, plan);
+    if (r < 0)
+        return r;
+    if (r && reload_set_is_alike(before, plan))
+        return 0;
+    why = reload_obstacle(before);
+    why = why ? why : reload_obstacle_in_plan(before, plan);
+    if (!why && reload_changes_clock(before, plan))
+        why = "its times are by the other clock";
+    if (!why && reload_changes_classes(before, plan))
+        why = "its requests would be of other classes";
+    return why ? reload_refuse(reload, "set", plan->name, "changed", why) : 1;
+}
+
+static bool reload_pool_is_same(const struct pool_plan *a, const struct pool_plan *b)
+{
+    if (a->balancer != b->balancer || a->seed != b->seed || a->sets_n != b->sets_n)
+        return false;
+    if (a->tries_next != b->tries_next || a->waits_any != b->waits_any)
+        return false;
+    if (!a->wait_class != !b->wait_class ||
+        (a->wait_class && strcmp(a->wait_class, b->wait_class) != 0))
+        return false;
+    if (a->config_size != b->config_size ||
+        (a->config_size && memcmp(a->config, b->config, a->config_size) != 0))
+        return false;
+    for (uint32_t i = 0; i < a->sets_n; i++)
+        if (strcmp(a->sets[i], b->sets[i]) != 0 || a->weights[i] != b->weights[i])
+            return false;
+    return true;
+}
+
+/* Finds the pool of a name if it is not that of a set alone. */
+static struct instance_pool *reload_find_pool(const weir *w, const char *name)
+{
+    struct instance_pool *pool = str_map_find(&instance_of(w)->pool_names, name);
+
+    return pool && pool->plan.name ? pool : NULL;
+}
+
+static int reload_check_pool(const struct reload *reload, const struct pool_plan *plan,
+                             const struct instance_pool *before)
+{
+    if (!before)
+        return 0;
+    if (!before->is_configured)
+        return error_set(reload->reterr, -EEXIST, "pool `%s` was defined by the program",
+                         error_text(plan->name).text);
+    return reload_pool_is_same(&before->plan, plan)
+               ? 0
+               : reload_refuse(reload, "pool", plan->name, "changed",
+                               "its handles know its sets and its balancer");
+}
+
+/* Returns an error if the program has defined what the plan calls a set, or a pool. */
+static int reload_check_kind(const struct reload *reload, const char *name, bool is_pool)
+{
+    const weir_set *set = str_map_find(&instance_of(reload->w)->set_names, name);
+    const struct instance_pool *pool = reload_find_pool(reload->w, name);
+    bool is_taken =
+        is_pool ? set && !set->is_configured && !set->is_by_name : pool && !pool->is_configured;
+
+    if (is_pool && set && set->is_by_name)
+        return reload_refuse(reload, "pool", name, "added", "the program has opened that name");
+    return is_taken ? error_set(reload->reterr, -EEXIST, "%s `%s` was defined by the program",
+                                is_pool ? "set" : "pool", error_text(name).text)
+                    : 0;
+}
+
+static int reload_compare_sets(const struct reload *reload)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < reload->plan->sets_n && r >= 0; i++) {
+        const struct set_plan *plan = &reload->plan->sets[i];
+        struct reload_set *set = &reload->sets[i];
+
+        set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
+        r = reload_check_kind(reload, plan->name, false);
+        if (r == 0)
+            r = reload_check_set(reload, plan, set->before);
+        set->is_due = r == 1;
+    }
+    return r < 0 ? r : 0;
+}
+
+static int reload_compare_pools(const struct reload *reload)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++) {
+        const struct pool_plan *plan = &reload->plan->pools[i];
+
+        reload->pools[i] = reload_find_pool(reload->w, plan->name);
+        r = reload_check_kind(reload, plan->name, true);
+        if (r == 0)
+            r = reload_check_pool(reload, plan, reload->pools[i]);
+    }
+    return r;
+}
+
+/* Finds the sets that the plan lacks. */
+static int reload_compare_removed(struct reload *reload)
+{
+    weir *w = reload->w;
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++) {
+        weir_set *set = instance_set(w, i);
+        const char *name = registry_set_name(w, i), *why = reload_obstacle(set);
+
+        if (!name || !set->is_configured || str_map_find(&reload->set_names, name))
+            continue;
+        if (why)
+            return reload_refuse(reload, "set", name, "removed", why);
+        reload->removed[reload->removed_n++] = set;
+    }
+    return 0;
+}
+
+int reload_compare(struct reload *reload)
+{
+    int r = reload_compare_sets(reload);
+
+    if (r == 0)
+        r = reload_compare_pools(reload);
+    return r == 0 ? reload_compare_removed(reload) : r;
+}
