@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Compares a configuration with what the instance has, and refuses what cannot change. */
-#include "api/reload.h"
 #include "api/pool.h"
+#include "api/reload.h"
 #include "api/set_object.h"
 #include "config/plan.h"
 #include "keyed/keyed.h"

@@ -122,6 +122,7 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
         os_free(key_set);
         return r;
     }
+    atomic_fetch_add_explicit(&store->key_sets_made, 1, memory_order_relaxed);
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
     if (before)

@@ -246,15 +246,19 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
     const struct keyed *keyed;
     struct key_entry entry;
-    uint64_t keys = 0, key_sets = 0;
+    uint64_t keys = 0, key_sets = 0, made_n;
 
     if (!set || !ret || ret->size < sizeof(*ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    set = set_newest(set);
     if (!set->is_keyed)
         return 0;
     keyed = keyed_of(set);
+    made_n = set_is_shared(set)
+                 ? key_sets_n(keyed)
+                 : atomic_load_explicit(&keyed->store->key_sets_made, memory_order_relaxed);
     for (const struct key_table *table = &keyed->table; table; table = table->more) {
         for (uint64_t i = 0; i < key_table_slots(table); i++) {
             bool is_used = key_table_at(table, i, &entry);
@@ -269,7 +273,7 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
         .live = key_sets,
         .max = keyed->max_keys,
         .room = keyed->capacity,
-        .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
+        .memory = keyed->memory_size + made_n * key_set_size(set),
         .memory_max = keyed->memory_max,
         .evict = policies[keyed->eviction],
         .forgotten = atomic_load_explicit(&keyed->shared_state->forgotten, memory_order_relaxed),

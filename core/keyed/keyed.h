@@ -31,6 +31,7 @@ struct keyed_store {
         key_sets; /* struct key_set * by number, the newest that this process has met; owned */
     _Atomic uint32_t key_sets_known_n; /* entries of key_sets in use */
     _Atomic uint32_t clock_hand;       /* key_set.c: the next key set to examine */
+    _Atomic uint32_t key_sets_made;    /* by all definitions */
     struct segment_keyed *own_state;   /* of a private set */
 };
 

@@ -92,8 +92,11 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
  * so one of the two threads finds the other's. */
 static void keyed_wait_as_newest(const struct keyed_acquire_op *acq, const struct key_set *key_set)
 {
-    const weir_set *newest = set_newest(acq->set);
+    const weir_set *newest;
 
+    if (!atomic_load_explicit(&acq->set->successor, memory_order_seq_cst))
+        return;
+    newest = set_newest(acq->set);
     if (newest != acq->set)
         keyed_take_over_waiters(acq->op->ctx, keyed_of(newest), key_set->number);
 }
@@ -110,7 +113,7 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
         keyed_move_to(acq, &key_set->set);
         op->ctx->binding = key_word_binding(word);
         r = set_acquire(op, acq->record, acq->mode, acq->max_wait_ns);
-        if (r == 1 && keyed_is_outdated(key_set->keyed))
+        if (r == 1)
             keyed_wait_as_newest(acq, key_set);
         if (r >= 0 && acq->record)
             return keyed_decide(acq, r);

@@ -49,6 +49,8 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
             return true;
         }
         key_set = key_set_at(slot.keyed, word, &storage);
+        if (!key_set && !set_is_shared(set))
+            return false; /* out of memory for this definition, or there is a later one */
         if (key_set)
             look->at_key_set(look, &key_set->set);
         /* A word that named a key set all the time: its states were the key's. */
@@ -115,13 +117,16 @@ static void keyed_forecast_moved(struct acquire_op *op, const weir_set *set, wei
 
 void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
 {
-    weir_set *set = key_set_template(op->set), *newest = set_newest(set);
+    weir_set *set = key_set_template(op->set), *newest;
     const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
 
-    if (newest != set)
-        keyed_forecast_moved(op, set, newest, &key, walk);
-    else if (!set->limits.has_shadow || !shadow_forecast(op, record))
-        keyed_forecast_key(op, set, &key, walk);
+    do {
+        newest = set_newest(set);
+        if (newest != set)
+            keyed_forecast_moved(op, set, newest, &key, walk);
+        else if (!set->limits.has_shadow || !shadow_forecast(op, record))
+            keyed_forecast_key(op, set, &key, walk);
+    } while (set_newest(newest) != newest);
 }
 
 /* ---- what remains ---- */
@@ -147,7 +152,11 @@ int keyed_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t 
                               .ret = ret,
                               .n = n};
 
-    if (keyed_look(&look, op->set, &op->key))
-        return set_is_broken(op->set) ? -EUCLEAN : 0;
-    return set_is_broken(op->set) ? -EUCLEAN : -ENOMEM;
+    bool is_found = keyed_look(&look, op->set, &op->key);
+
+    if (set_is_broken(op->set))
+        return -EUCLEAN;
+    if (is_found)
+        return 0;
+    return set_newest(op->set) == op->set ? -ENOMEM : -ESTALE;
 }

@@ -145,14 +145,16 @@ keyed_release_by(struct keyed_release_op *rel, weir_set *set,
                  enum release_result (*release)(struct keyed_release_op *rel))
 {
     bool is_own = set == rel->set;
-    struct thread_ctx *ctx = is_own ? rel->ctx : moved_borrow_ctx(rel->ctx, set);
+    struct thread_ctx *outer = rel->slot.ctx; /* maybe the spare one, for a later definition */
+    struct thread_ctx *ctx = is_own ? rel->ctx : moved_borrow_ctx(outer, set);
     enum release_result result;
 
     rel->slot.keyed = keyed_of(set);
     rel->slot.ctx = ctx;
     result = release(rel);
     if (!is_own)
-        moved_return_ctx(rel->ctx, ctx);
+        moved_return_ctx(outer, ctx);
+    rel->slot.ctx = outer;
     return result;
 }
 
@@ -281,7 +283,7 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
-    struct keyed_release_op rel = {.slot.key = &key,
+    struct keyed_release_op rel = {.slot = {.ctx = ctx, .key = &key},
                                    .set = template,
                                    .ctx = ctx,
                                    .record = record,
@@ -309,7 +311,7 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
-    struct keyed_release_op rel = {.slot.key = &key,
+    struct keyed_release_op rel = {.slot = {.ctx = ctx, .key = &key},
                                    .set = template,
                                    .ctx = ctx,
                                    .record = record,

@@ -110,8 +110,9 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
         atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats.evicted,
                                   memory_order_relaxed);
     slot->is_claim = claim == KEY_CLAIMED;
-    /* The claim was made before the load: one that misses the successor is seen by all requests of
-     * that, which withdraw it as soon as they look for the key. */
+    /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
+     * seen by all requests of that, which withdraw it before they claim. */
+    atomic_thread_fence(memory_order_seq_cst);
     if (slot->is_claim && keyed_is_outdated(keyed)) {
         key_claim_drop(&slot->entry);
         slot->is_claim = false;

@@ -232,10 +232,11 @@ static int reload_subjects_with(const struct whole_set *world, const char *limit
     char text[1024];
     const struct weir_options options = {.size = sizeof(options), .text = text};
 
-    snprintf(text, sizeof(text),
-             "version: 1\nsets: { each: { subjects: { max: %u }, limits: [ { type: resource, key: k, "
-             "capacity: %s ] } }\n",
-             max, limits);
+    snprintf(
+        text, sizeof(text),
+        "version: 1\nsets: { each: { subjects: { max: %u }, limits: [ { type: resource, key: k, "
+        "capacity: %s ] } }\n",
+        max, limits);
     return weir_reload(world->w, &options, reterr);
 }
 

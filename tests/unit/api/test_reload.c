@@ -643,10 +643,11 @@ static void sets_stay_with_subjects_or_without(void **state)
     world_open(KEYED("1"), "k");
     assert_refused("version: 1\nsets: { k: { limits: [] }, a: { limits: [] } }\n", -EOPNOTSUPP,
                    "set `k` cannot be changed");
-    assert_refused("version: 1\nsets: { k: { subjects: { max: 9 }, limits: [ { type: resource, key: "
-                   "k, capacity: 1 } ] }, a: { subjects: { max: 9 }, limits: [ { type: resource, "
-                   "key: k, capacity: 1 } ] } }\n",
-                   -EOPNOTSUPP, "set `a` cannot be changed");
+    assert_refused(
+        "version: 1\nsets: { k: { subjects: { max: 9 }, limits: [ { type: resource, key: "
+        "k, capacity: 1 } ] }, a: { subjects: { max: 9 }, limits: [ { type: resource, "
+        "key: k, capacity: 1 } ] } }\n",
+        -EOPNOTSUPP, "set `a` cannot be changed");
     assert_int_equal(reload(KEYED("2")), 0);
     assert_int_equal(reload("version: 1\nsets: { a: { limits: [] } }\n"), 0);
     world_close();

@@ -55,7 +55,7 @@ static struct weir_subjects_stats keys(void)
 {
     struct weir_subjects_stats ret = {.size = sizeof(ret)};
 
-    assert_int_equal(weir_set_subjects(weir_pool_set(world.pool, 0), &ret), 1);
+    assert_int_equal(weir_set_subjects(world.set, &ret), 1);
     return ret;
 }
 
