@@ -224,8 +224,14 @@ int keyed_hash(struct acquire_op *op)
 
 bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record)
 {
-    const struct key_digest key = keyed_record_key(op->set, record);
+    const weir_set *of = op->set; /* of the definition that has made the record */
+    struct key_digest key;
 
+    if (of->origin)
+        of = set_ancestor(of, record_set_number(record_at(of->region, record)));
+    if (!of)
+        return false;
+    key = keyed_record_key(of, record);
     return key.buckets == op->key.buckets && key.id == op->key.id;
 }
 

@@ -338,13 +338,17 @@ static void nested_requests_go_on(void **state)
     (void)state;
     open_keyed("max: 10", SLOTS("1"));
     outer = granted(SLOT(1, "a"));
-    reload("max: 10", SLOTS("2"));
     request->within = outer;
-    inner = granted(request);
-    release(inner);
-    request->subject = "b";
-    assert_int_equal(try_acquire(request, &inner), -EINVAL);
+    for (int i = 0; i < 2; i++) {
+        reload("max: 10", i ? RATE("gcra", "9") "," SLOTS("3") : SLOTS("2"));
+        request->subject = "a";
+        inner = granted(request);
+        release(inner);
+        request->subject = "b";
+        assert_int_equal(try_acquire(request, &inner), -EINVAL);
+    }
     release(outer);
+    assert_int_equal(left("a", 1), 3);
     world_close();
 }
 
