@@ -113,12 +113,9 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
 }
 
 /* Releases to a key set, as set_release_inflated(). In a private set the record may be freed first,
- * because threads do not die one by one; one of another definition always is. */
+ * because threads do not die one by one. */
 static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
 {
-    if (keyed_release_is_foreign(rel) && !keyed_claim_record(rel))
-        return TRY_REFUSED;
-    keyed_release_translate(rel);
     struct release_op op = {.args = &rel->args,
                             .record = rel->record,
                             .record_word = rel->word,
@@ -167,8 +164,9 @@ static enum release_result keyed_release_bound_before(struct keyed_release_op *r
     const struct key_set *key_set = key_set_known(rel->slot.keyed, number);
 
     WEIR_INVARIANT(key_set);
-    if (key_set->keyed == rel->slot.keyed)
-        return RELEASE_AGAIN;
+    if (key_set->keyed == rel->slot.keyed || !rel->granter)
+        return RELEASE_AGAIN; /* there is memory now; or there is a successor, of which to take note
+                               */
     return keyed_release_by(rel, key_set->keyed->set, keyed_release_bound);
 }
 
@@ -183,7 +181,9 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 
     if (!key_set && !set_is_shared(rel->set))
         return keyed_release_bound_before(rel);
-
+    if (keyed_release_is_foreign(rel) && !keyed_claim_record(rel))
+        return RELEASE_LOST;
+    keyed_release_translate(rel);
     ctx->binding = key_word_binding(word);
     if (key_set)
         r = keyed_release_to_key_set(rel, &key_set->set);
@@ -237,16 +237,17 @@ static enum release_result keyed_release_found(struct keyed_release_op *rel)
     return keyed_release_word(rel);
 }
 
-/* As keyed_release_once(), by the latest definition. */
+/* Makes one attempt, by the latest definition. */
 static enum release_result keyed_release_newest(struct keyed_release_op *rel)
 {
     struct keyed_slot *slot = &rel->slot;
     int r;
 
-    if (!keyed_release_find(rel))
-        return keyed_is_outdated(slot->keyed) && !set_is_removed(slot->keyed->set) ? RELEASE_AGAIN
-               : rel->record_freed                                                 ? RELEASE_DONE
-                                                                                   : RELEASE_LOST;
+    if (!keyed_release_find(rel)) {
+        if (set_newest(slot->keyed->set) != slot->keyed->set)
+            return RELEASE_AGAIN; /* it may be in a table of the successor */
+        return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
+    }
     if (slot->is_claim && !slot->keyed->fits_inline) {
         r = key_set_bind(slot);
         return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
