@@ -48,10 +48,10 @@ static void write_config(char *text, size_t size, unsigned reload, const char *m
 /* Takes a token of a subject. Returns whether there was one. */
 static bool take_one(uint64_t subject)
 {
-    const struct weir_amount tokens = {"tokens", 1};
+    const struct weir_amount tokens[] = {{"tokens", 1}, {"slots", 0}};
     const struct weir_request request = {.size = sizeof(request),
-                                         .amounts = &tokens,
-                                         .amounts_n = 1,
+                                         .amounts = tokens,
+                                         .amounts_n = 2,
                                          .subject = &subject,
                                          .subject_size = sizeof(subject)};
     int r = weir_take(pool, &request, NULL);
