@@ -155,7 +155,8 @@ static enum key_use is_live(const void *userdata, uint64_t id, uint64_t word, ui
 }
 
 static bool put(const struct key_table *table, const struct key_digest *key, struct size *size,
-                enum key_use (*use)(const void *, uint64_t, uint64_t *), struct probe_stats *tally)
+                enum key_use (*use)(const void *, uint64_t, uint64_t, uint64_t *),
+                struct probe_stats *tally)
 {
     const struct key_policy policy = {use, NULL, KEY_EVICT_OLDEST, NULL};
     struct key_entry entry;

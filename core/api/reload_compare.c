@@ -80,8 +80,10 @@ static const char *reload_obstacle_in_plan(const weir_set *before, const struct 
         return NULL;
     if (!plan->keyed.max_keys)
         return "it has a state for each subject";
-    return keyed_lacks_tags(keyed_of(before))
-               ? "subjects were not asked for since it has changed 2047 times"
+    if (keyed_lacks_tags(keyed_of(before)))
+        return "subjects were not asked for since it has changed 2047 times";
+    return keyed_lacks_room(keyed_of(before), set_plan_block_class(plan))
+               ? "the definitions that its subjects had have used up the room for their states"
                : NULL;
 }
 

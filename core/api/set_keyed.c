@@ -60,15 +60,19 @@ static uint64_t set_keyed_check_stalls(struct thread_ctx *ctx, weir_set *set)
     return next_ns;
 }
 
-/* Key sets of an earlier definition may still have waiters, if memory was short. */
+/* Key sets of an earlier definition may still have waiters, if memory was short. Those of a later
+ * one go on after a fault of this one. */
 static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
     atomic_thread_fence(memory_order_seq_cst); /* a key set made later sees INSTANCE_CLOSED */
     for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++) {
-        weir_set *key_set = &key_set_known(keyed_of(set), i)->set;
-        struct thread_ctx *own = moved_borrow_ctx(ctx, key_set);
+        struct key_set *key_set = key_set_known(keyed_of(set), i);
+        struct thread_ctx *own;
 
-        set_shutdown(own, key_set);
+        if (key_set->keyed->definition > keyed_of(set)->definition)
+            continue;
+        own = moved_borrow_ctx(ctx, &key_set->set);
+        set_shutdown(own, &key_set->set);
         moved_return_ctx(ctx, own);
     }
     set_shutdown(ctx, set);

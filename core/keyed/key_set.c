@@ -123,6 +123,7 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
         return r;
     }
     atomic_fetch_add_explicit(&store->key_sets_made, 1, memory_order_relaxed);
+    keyed->owed_n -= before != NULL;
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
     if (before)
@@ -133,6 +134,12 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
     return 0;
 }
 
+/* Returns how many more key sets of this definition the region has room for. */
+static uint64_t key_sets_left(const struct keyed *keyed)
+{
+    return version_sets_left(keyed->set->region, keyed->set->block_class);
+}
+
 /* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
  * or -ESHUTDOWN; in a segment, the error of the system. */
 static int key_set_make(struct keyed *keyed, uint32_t number)
@@ -140,7 +147,7 @@ static int key_set_make(struct keyed *keyed, uint32_t number)
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
-    if (number >= keyed->key_sets_max)
+    if (number >= keyed->key_sets_max || (keyed->owed_n && keyed->owed_n >= key_sets_left(keyed)))
         return -ENOBUFS;
     if (keyed->segment)
         return segment_alloc_key_set(keyed->segment, number);
@@ -291,6 +298,8 @@ static int key_set_choose_unbound(struct keyed_slot *slot)
     for (uint32_t i = 0; i < RECLAIM_MAX && key_set_pop_unbound(slot->keyed, &number); i++) {
         int r = key_set_begin_number(slot, number);
 
+        if (r < 0)
+            key_set_push_unbound(slot->keyed, number); /* for another key */
         if (r != 0)
             return r;
     }

@@ -320,8 +320,8 @@ enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t w
     struct key_set storage;
     struct txn txn;
 
-    if (!key_set_read(&txn, ctx, keyed, word, &storage))
-        return KEY_PINNED;
+    if (!key_set_read(&txn, ctx, keyed, word, &storage) || keyed_is_outdated(keyed))
+        return KEY_PINNED; /* once there is a successor, the time of the version is too late */
     return key_set_use_of(&txn, ret_instant);
 }
 
@@ -334,13 +334,15 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
     uint64_t instant;
 
     WEIR_INVARIANT(use != KEY_PINNED);
-    if (!key_set_read(&txn, ctx, keyed, word, &storage))
+    if (!key_set_read(&txn, ctx, keyed, word, &storage) || keyed_is_outdated(keyed))
         return false;
     now = key_set_use_of(&txn, &instant);
     if (now == KEY_PINNED || (use == KEY_AS_NEW && now != use))
         return false;
     if (key_set_phase_of(&txn) != PHASE_UNBOUND && !key_set_end_binding(&txn))
         return false;
+    if (keyed_is_outdated(keyed))
+        return false; /* the next request binds it again */
     /* The caller replaces the entry at once. */
     key_set_push_unbound(keyed, key_set_of(txn.set)->number);
     return true;

@@ -54,6 +54,8 @@ struct keyed {
     bool fits_inline; /* the state of one key fits its word */
 
     uint32_t key_sets_max;
+    uint32_t owed_n; /* key sets that have no successor by this definition, under the instance's
+                        lock: there is room for each */
 };
 
 /* A template set. */
@@ -98,6 +100,9 @@ void keyed_begin_change(weir_set *set);
 void keyed_take_over(weir_set *set);
 /* Returns whether the words of so many definitions are in use that there is no tag for another. */
 bool keyed_lacks_tags(const struct keyed *keyed);
+/* Returns whether there is no room for a successor, with blocks of this class, of each key set. The
+ * instance's lock is held. */
+bool keyed_lacks_room(const struct keyed *keyed, uint32_t block_class);
 
 /* Hashes the subject of a request. Returns 0, or -EINVAL if it is missing or too long. */
 int keyed_hash(struct acquire_op *op);

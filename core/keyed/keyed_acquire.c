@@ -124,7 +124,8 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
     if (r == -ESTALE && !key_set_repair(&acq->slot))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (r == -ESTALE)
-        return !key_set && keyed_refuse_room(acq, -ENOMEM);
+        return !key_set &&
+               keyed_refuse_room(acq, instance_is_closed(acq->set->w) ? -ESHUTDOWN : -ENOMEM);
     if (r < 0 || acq->slot.keyed->fits_inline)
         key_set_unbind_if_idle(op->ctx, &key_set->set);
     return keyed_decide(acq, r);

@@ -26,10 +26,10 @@ struct keyed_look {
 static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_digest *key)
 {
     struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = look->op->ctx, .key = key};
-    uint64_t *states = look->op->ctx->content; /* as room for a new key's */
+    struct thread_ctx *ctx = look->op->ctx; /* its content is room for states, and may move */
     struct weir_instant at;
 
-    WEIR_INVARIANT(look->op->ctx->w == set->w);
+    WEIR_INVARIANT(ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
         uint64_t word = slot.entry.word;
         const struct keyed *of = keyed_definition_of(slot.keyed, slot.entry.id);
@@ -38,9 +38,9 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
         if (!of)
             return false; /* a definition has come since this one was found to be the latest */
         if (of != slot.keyed && !key_word_is_key_set(word)) {
-            keyed_convert(look->op->ctx, slot.keyed, of, &word, 0, states);
+            keyed_convert(ctx, slot.keyed, of, &word, 0, ctx->content);
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
-            look->at_states(look, &set->limits, states, &at);
+            look->at_states(look, &set->limits, ctx->content, &at);
             return true;
         }
         if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
@@ -60,9 +60,9 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
             return false;
     }
     at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
-    limits_init(&set->limits, states, &at);
-    look->at_states(look, &set->limits, states, &at);
+    memset(ctx->content, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*ctx->content));
+    limits_init(&set->limits, ctx->content, &at);
+    look->at_states(look, &set->limits, ctx->content, &at);
     return true;
 }
 
@@ -119,9 +119,12 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
 {
     weir_set *set = key_set_template(op->set), *newest;
     const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
+    uint64_t amounts[WEIR_LIMITS_MAX];
 
+    memcpy(amounts, op->amounts, set->limits.n * sizeof(*amounts));
     do {
         newest = set_newest(set);
+        memcpy(op->amounts, amounts, set->limits.n * sizeof(*amounts)); /* less a grant in shadow */
         if (newest != set)
             keyed_forecast_moved(op, set, newest, &key, walk);
         else if (!set->limits.has_shadow || !shadow_forecast(op, record))

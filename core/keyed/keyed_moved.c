@@ -14,6 +14,7 @@ void keyed_begin_change(weir_set *set)
 
     keyed_of(set)->change_at =
         clock_instant(&set->w->clock, set->limits.clock_needs | before->limits.clock_needs);
+    keyed_of(set)->owed_n = key_sets_n(keyed_of(set));
 }
 
 const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id)
@@ -33,10 +34,15 @@ bool keyed_lacks_tags(const struct keyed *keyed)
            KEY_TAGS / 2 - 1;
 }
 
+bool keyed_lacks_room(const struct keyed *keyed, uint32_t block_class)
+{
+    return key_sets_n(keyed) > version_sets_left(keyed->set->region, block_class);
+}
+
 /* ---- conversion ---- */
 
 /* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
- * with the change. */
+ * with the change; one with a reservation ahead could not. */
 bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
                    const uint64_t *states, uint64_t last_ns, uint64_t *ret)
 {
@@ -48,10 +54,11 @@ bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const s
         const struct keyed *next = keyed_of(set_successor(from->set));
         struct weir_instant at = next->change_at;
         uint64_t *converted = ctx->converted[i], instant;
+        bool is_ahead = at.now_ns < last_ns;
 
-        if (at.now_ns < last_ns)
+        if (is_ahead)
             at.now_ns = last_ns;
-        is_new = key_states_use(from->set, states, &at, &instant) == KEY_AS_NEW;
+        is_new = !is_ahead && key_states_use(from->set, states, &at, &instant) == KEY_AS_NEW;
         if (is_new) {
             memset(converted, 0, next->set->limits.state_words * sizeof(*converted));
             limits_init(&next->set->limits, converted, &at);
@@ -130,7 +137,8 @@ void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32
     struct key_set *key_set = key_set_known(keyed, number);
     struct thread_ctx *own;
 
-    if (!key_set || !try_now_has_queue(&key_set->set))
+    /* One that has no state yet is about to take over the queue of that before it. */
+    if (!key_set || (key_set->keyed != keyed && !try_now_has_queue(&key_set->set)))
         return;
     key_set = key_set_by_number(keyed, number, NULL);
     if (!key_set)
@@ -138,6 +146,16 @@ void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32
     own = moved_borrow_ctx(ctx, &key_set->set);
     set_grant_waiters(own, &key_set->set);
     moved_return_ctx(ctx, own);
+}
+
+/* Withdraws a claim by an earlier definition, the tag of which is to come back. The thread that has
+ * it was stopped, and begins again. */
+static void keyed_withdraw_claim(const struct keyed *keyed, const struct key_entry *entry)
+{
+    const struct keyed *of = entry->id ? keyed_definition_of(keyed, entry->id) : NULL;
+
+    if (of && of != keyed)
+        key_claim_drop(entry);
 }
 
 /* A lost race leaves a key to the thread that has changed it. The fence orders the store of the
@@ -156,8 +174,10 @@ void keyed_take_over(weir_set *set)
         for (uint64_t i = 0; i < key_table_slots(table); i++) {
             uint32_t definition;
 
-            if (!key_table_at(table, i, &entry))
+            if (!key_table_at(table, i, &entry)) {
+                keyed_withdraw_claim(keyed, &entry);
                 continue;
+            }
             definition = keyed_take_over_key(ctx, keyed, &entry);
             oldest = definition < oldest ? definition : oldest;
         }

@@ -157,16 +157,16 @@ keyed_release_by(struct keyed_release_op *rel, weir_set *set,
 
 static enum release_result keyed_release_bound(struct keyed_release_op *rel);
 
-/* Releases to a key set of an earlier definition: there is no memory for that of the slot's. */
+/* Releases to a key set of an earlier definition if there is no memory for that of the slot's, and
+ * no other reason: a definition that has come meanwhile is to be taken note of first. */
 static enum release_result keyed_release_bound_before(struct keyed_release_op *rel)
 {
     uint32_t number = (uint32_t)(rel->slot.entry.word >> BINDING_BITS & (KEY_SETS_MAX - 1));
     const struct key_set *key_set = key_set_known(rel->slot.keyed, number);
 
     WEIR_INVARIANT(key_set);
-    if (key_set->keyed == rel->slot.keyed || !rel->granter)
-        return RELEASE_AGAIN; /* there is memory now; or there is a successor, of which to take note
-                               */
+    if (key_set->keyed->definition >= rel->slot.keyed->definition || !rel->granter)
+        return RELEASE_AGAIN;
     return keyed_release_by(rel, key_set->keyed->set, keyed_release_bound);
 }
 

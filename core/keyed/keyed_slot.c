@@ -91,6 +91,8 @@ static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use u
 {
     const struct key_policy_args *args = userdata;
 
+    if (keyed_is_outdated(args->keyed))
+        return false; /* whether it is as new was decided by this definition, and maybe too late */
     return !key_word_is_key_set(word) || key_set_may_remove(args->ctx, args->keyed, word, use);
 }
 

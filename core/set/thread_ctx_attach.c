@@ -244,16 +244,17 @@ static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
 
-    uint32_t words = set->head_unit ? set_content_max(set) : 0;
-    const weir_set *before = set;
+    uint32_t words = set->head_unit ? set_content_max(set) : 0, copies = 2;
+    const weir_set *before = set_definition(set); /* of a key set that is met first as well */
 
     WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);
     /* States of a subject go through those of every definition before. */
-    while (set->is_keyed && before->origin) {
+    while (before->is_keyed && before->origin) {
         before = before->origin->predecessor;
         words = set_content_max(before) > words ? set_content_max(before) : words;
+        copies = 4;
     }
-    if (thread_ctx_grow_content(ctx, words, before == set ? 2 : 4) < 0)
+    if (thread_ctx_grow_content(ctx, words, copies) < 0)
         return -ENOMEM;
     if (set_is_shared(set))
         return 0;

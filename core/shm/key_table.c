@@ -495,8 +495,6 @@ bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry
     struct atomic128_value value = atomic128_load(&table->slots[slot]);
 
     WEIR_INVARIANT(slot < key_table_slots(table));
-    if (!value.low || value.low & CLAIM_BIT)
-        return false;
     *ret = (struct key_entry){&table->slots[slot], value.low, value.high};
-    return true;
+    return value.low && !(value.low & CLAIM_BIT);
 }

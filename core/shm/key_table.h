@@ -174,7 +174,7 @@ void key_claim_drop(const struct key_entry *entry);
 
 /* Returns the number of slots of this table alone, for an iteration over all keys. */
 uint64_t key_table_slots(const struct key_table *table);
-/* Reads one slot. Returns false if it holds no key. */
+/* Reads one slot. Returns false if it holds no key: then `*ret` is a claim, or has the id 0. */
 bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry *ret);
 
 #endif

@@ -55,6 +55,9 @@ struct version {
  * instance's lock. */
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
                          const uint64_t *content, size_t content_n);
+/* Returns how many sets with blocks of this class there is room for, less what threads may need.
+ * The caller holds the instance's lock. */
+uint64_t version_sets_left(const struct region *region, uint32_t block_class);
 /* Makes a set with this inline word and no block. Returns the unit of its head, or 0 if out of
  * memory. The caller holds the instance's lock. */
 uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,

@@ -37,15 +37,29 @@ static uint64_t version_new_block(struct region *region, uint32_t block_class)
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
                          const uint64_t *content, size_t content_n)
 {
-    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
-    uint64_t own_ref = unit ? version_new_block(region, block_class) : 0;
+    uint64_t own_ref = version_new_block(region, block_class); /* of which there is less room */
+    uint32_t unit =
+        own_ref ? region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE) : 0;
 
-    if (!own_ref)
+    if (!unit)
         return 0;
     set_layout_init(region_block(region, unit), block_class, number,
                     block_at(true, region, block_class, own_ref), state_word_slot(own_ref), content,
                     content_n);
     return unit;
+}
+
+uint64_t version_sets_left(const struct region *region, uint32_t block_class)
+{
+    const struct region_area *area = &region->blocks;
+    size_t end = block_slots_end(block_class);
+
+    WEIR_INVARIANT(!region->segment);
+    end = end < area->reserved ? end : area->reserved;
+    end -= end / 8; /* for threads, as key_sets_room() leaves it */
+    return end > area->used
+               ? (end - area->used) / (((size_t)1 << block_class) + sizeof(struct set_head))
+               : 0;
 }
 
 uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,

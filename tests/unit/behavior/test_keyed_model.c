@@ -444,7 +444,7 @@ static bool is_as_new(unsigned subject)
         if (!limit_is_new(limit, view.content + CONTENT_STATES + limit->state_offset, &at))
             return false;
     }
-    return !view.length;
+    return !view.length && at.now_ns == world.now;
 }
 
 /* Counts what the own set of a subject has done, which is about to be exchanged. */

@@ -3,7 +3,9 @@
  * of the room for subjects. */
 #include "keyed/keyed.h"
 #include "lib/world.h"
+#include "set/instance_base.h"
 #include <inttypes.h>
+#include <pthread.h>
 
 #define RATE(algorithm, n)                                                                         \
     "{ type: rate, key: tokens, algorithm: " algorithm ", capacity: " n ", window: 10s }"
@@ -128,6 +130,27 @@ static void a_subject_as_good_as_new_begins_anew(void **state)
     world_close();
 }
 
+/* It could not have been forgotten: later requests are granted after the reservation, if it gave
+ * all back as well. */
+static void a_subject_with_a_reservation_ahead_goes_on(void **state)
+{
+    static const char strict[] = "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 1, "
+                                 "window: 10s, refund: strict }";
+    weir_acquisition *ahead;
+    uint64_t at_ns;
+
+    (void)state;
+    open_keyed("max: 10", strict);
+    assert_int_equal(take(TOKENS(1, "a")), 0);
+    assert_int_equal(weir_reserve(world.pool, TOKENS(1, "a"), &ahead, &at_ns, NULL), 0);
+    assert_int_equal(at_ns, world.now + 10 * SECOND);
+    release_used(ahead, "tokens", 0);
+    reload("max: 10", RATE("token_bucket", "5"));
+    advance(10 * SECOND);
+    assert_int_equal(left("a", 0), 1);
+    world_close();
+}
+
 static void an_algorithm_that_changed_begins_anew(void **state)
 {
     (void)state;
@@ -223,6 +246,34 @@ static void what_is_held_stays_held(void **state)
             world_close();
         }
     }
+}
+
+/* A thread may meet a successor by a key set of that one, and then a subject that is still of an
+ * earlier definition. */
+static void *release_and_take(void *held)
+{
+    weir_acquisition *acquisition = held;
+    int r = weir_release(&acquisition);
+
+    return (void *)(intptr_t)(r ? r : take(TOKENS(4, "b")));
+}
+
+static void a_new_thread_releases_then_asks(void **state)
+{
+    pthread_t thread;
+    void *result;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("2") "," RATE("gcra", "10"));
+    assert_int_equal(take(TOKENS(1, "a")), 0);
+    assert_int_equal(take(TOKENS(3, "b")), 0);
+    reload("max: 10", SLOTS("3") "," RATE("gcra", "10"));
+    assert_int_equal(pthread_create(&thread, NULL, release_and_take, granted(SLOT(2, "a"))), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, NULL);
+    assert_int_equal(left("a", 0), 3);
+    assert_int_equal(left("b", 1), 3);
+    world_close();
 }
 
 /* What a limit holds that began anew was not granted by it. */
@@ -446,6 +497,151 @@ static void tags_are_not_used_twice(void **state)
     world_close();
 }
 
+/* What key sets of earlier definitions take up is not freed. A reload is refused before the room is
+ * used up: each subject has a key set by every definition. */
+static void room_is_left_for_each_subject(void **state)
+{
+    struct region_area *area;
+    size_t reserved;
+    char subject[16];
+    int n = 0, r = 0;
+
+    (void)state;
+    open_keyed("max: 1000", SLOTS("2") "," RATE("gcra", "1000000"));
+    area = &world.w->region.blocks;
+    reserved = area->reserved;
+    area->reserved = area->committed;
+    for (; r == 0; n++) {
+        for (int i = 0; i < 100; i++) {
+            snprintf(subject, sizeof(subject), "s%d", i);
+            assert_int_equal(take(TOKENS(1, subject)), 0);
+        }
+        r = reload_fields(n % 2 ? "subjects: { max: 1000 }, limits: [ " SLOTS("2") "," RATE(
+                                      "gcra", "1000000") " ]"
+                                : "subjects: { max: 1000 }, limits: [ " SLOTS("3") "," RATE(
+                                      "gcra", "1000000") " ]");
+        assert_true(n < 100);
+    }
+    assert_true(n > 2);
+    assert_int_equal(r, -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "used up the room"));
+    for (int i = 0; i < 100; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(left(subject, 1), 1000000 - (uint64_t)n);
+        assert_int_equal(take(TOKENS(1, subject)), 0);
+    }
+    area->reserved = reserved;
+    reload("max: 1000", SLOTS("5") "," RATE("gcra", "1000000"));
+    world_close();
+}
+
+/* New subjects leave the room to those that have a key set already. */
+static void new_subjects_leave_room_for_others(void **state)
+{
+    struct region_area *area;
+    size_t reserved;
+    char subject[16];
+    int r = 0, n = 0;
+
+    (void)state;
+    open_keyed("max: 5000, evict: none", SLOTS("2") "," RATE("gcra", "1000000"));
+    area = &world.w->region.blocks;
+    reserved = area->reserved;
+    area->reserved = area->committed;
+    for (int i = 0; i < 100; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(1, subject)), 0);
+    }
+    reload("max: 5000, evict: none", SLOTS("3") "," RATE("gcra", "1000000"));
+    for (; r == 0; n++) {
+        snprintf(subject, sizeof(subject), "new%d", n);
+        r = take(TOKENS(1, subject));
+    }
+    assert_int_equal(r, -ENOBUFS);
+    assert_true(n > 100);
+    for (int i = 0; i < 100; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(1, subject)), 0);
+    }
+    area->reserved = reserved;
+    world_close();
+}
+
+/* What does not fit leaves the room as it is, however often it is tried. */
+static void a_set_without_room_takes_none(void **state)
+{
+    const uint64_t content[CONTENT_STATES] = {0};
+    struct region *region, before;
+    size_t reserved;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("2") "," RATE("gcra", "10"));
+    region = &world.w->region;
+    reserved = region->blocks.reserved;
+    region->blocks.reserved = region->blocks.committed;
+    do
+        before = *region;
+    while (version_new_set(region, BLOCK_CLASS_MAX, 0, content, CONTENT_STATES));
+    assert_memory_equal(&before, region, sizeof(before));
+    region->blocks.reserved = reserved;
+    world_close();
+}
+
+/* A key set that is free stays so if there is no memory for it by the latest definition. */
+static void a_free_key_set_is_not_lost(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", SLOTS("2") "," RATE("gcra", "10"));
+    release(granted(SLOT(1, "a")));
+    assert_int_equal(keys().known, 0);
+    reload("max: 10", SLOTS("3") "," RATE("gcra", "10"));
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
+    assert_int_equal(take(TOKENS(1, "b")), -ENOMEM);
+    fake_os_fail_at(0);
+    assert_int_equal(take(TOKENS(1, "b")), 0);
+    assert_int_equal(key_sets_n(keyed_of(world.set)), 1);
+    world_close();
+}
+
+/* A thread that was stopped with its claim begins again. */
+static void a_claim_by_an_earlier_definition_ends(void **state)
+{
+    const struct key_policy none = {NULL, NULL, KEY_EVICT_NONE, NULL};
+    const struct key_digest key = {UINT64_C(0x123456789abcdef0), UINT64_C(0xfedcba9876543210)};
+    struct probe_stats stats = {0};
+    struct key_entry entry;
+    uint64_t nonce = 1;
+
+    (void)state;
+    open_keyed("max: 10", RATE("gcra", "10"));
+    assert_int_equal(
+        key_table_claim(&keyed_of(world.set)->table, &key, &none, &nonce, &entry, &stats),
+        KEY_CLAIMED);
+    reload("max: 10", RATE("gcra", "20"));
+    assert_false(key_claim_commit(&entry, 1));
+    world_close();
+}
+
+/* A fault ends the definition in which it shows, and no later one. */
+static void a_late_fault_ends_no_later_definition(void **state)
+{
+    weir_acquisition *held, *waiting;
+    weir_set *first;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("1") "," RATE("gcra", "10"));
+    held = granted(SLOT(1, "a"));
+    waiting = pending(SLOT(1, "a"));
+    first = world.set;
+    reload("max: 10", RATE("gcra", "10") "," SLOTS("1"));
+    first->ops->shut_down(thread_ctx_get(first), first);
+    assert_int_equal(weir_acquisition_result(waiting), -EINPROGRESS);
+    release(held);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    release(waiting);
+    world_close();
+}
+
 /* The definition of a removed subject does not come back with it. */
 static void counters_add_up(void **state)
 {
@@ -466,10 +662,12 @@ int main(int argc, char **argv)
         leak_checked_test(a_subject_keeps_its_level),
         leak_checked_test(the_change_is_as_of_the_reload),
         leak_checked_test(a_subject_as_good_as_new_begins_anew),
+        leak_checked_test(a_subject_with_a_reservation_ahead_goes_on),
         leak_checked_test(an_algorithm_that_changed_begins_anew),
         leak_checked_test(limits_come_and_go),
         leak_checked_test(reloads_add_up),
         leak_checked_test(what_is_held_stays_held),
+        leak_checked_test(a_new_thread_releases_then_asks),
         leak_checked_test(a_limit_that_began_anew_gets_nothing_back),
         leak_checked_test(waiters_go_on_in_their_order),
         leak_checked_test(waiters_end_by_time_and_by_the_new_rate),
@@ -480,6 +678,12 @@ int main(int argc, char **argv)
         leak_checked_test(room_grows_and_stays),
         leak_checked_test(subjects_are_neither_added_nor_removed),
         leak_checked_test(tags_are_not_used_twice),
+        leak_checked_test(room_is_left_for_each_subject),
+        leak_checked_test(new_subjects_leave_room_for_others),
+        leak_checked_test(a_set_without_room_takes_none),
+        leak_checked_test(a_free_key_set_is_not_lost),
+        leak_checked_test(a_claim_by_an_earlier_definition_ends),
+        leak_checked_test(a_late_fault_ends_no_later_definition),
         leak_checked_test(counters_add_up),
     };
 
