@@ -98,6 +98,8 @@ _weir_options()
     why) echo --json --file --process-dir --plugin-dir --help ;;
     serve) echo --metrics --file --process-dir --plugin-dir --help ;;
     ls) echo --json --names --file --process-dir --help ;;
+    apply) echo --dry-run --process-dir --plugin-dir --help ;;
+    set) echo --dry-run --file --process-dir --plugin-dir --help ;;
     rm) echo --force --file --process-dir --help ;;
     check) echo --json --names --strict --connect --plugin-dir --help ;;
     simulate)
@@ -124,7 +126,7 @@ _weir()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "exec hold stat top why serve ls rm check simulate plugin plugins --help --version" -- "$current")
+            "exec hold stat top why serve ls rm apply set check simulate plugin plugins --help --version" -- "$current")
         return
     fi
     if [[ $part == exec ]]; then
@@ -193,8 +195,8 @@ _weir()
         return
     fi
     case $part in
-    stat | top | why | rm) _weir_complete_sets "$part" "$current" ;;
-    check | plugin | plugins | simulate) compopt -o default ;;
+    stat | top | why | rm | set) _weir_complete_sets "$part" "$current" ;;
+    apply | check | plugin | plugins | simulate) compopt -o default ;;
     esac
 }
 

@@ -20,6 +20,8 @@ static const char help[] =
     "  weir serve      answer Prometheus with the metrics of shared sets\n"
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
+    "  weir apply      change the definitions of shared sets in use\n"
+    "  weir set        change settings of a shared set in use\n"
     "  weir check      check a configuration and say what it means\n"
     "  weir simulate   say what a configuration would do with recorded traffic\n"
     "  weir plugins    list plugins and refused plugin files\n"
@@ -36,6 +38,7 @@ struct part {
 };
 
 static const struct part parts[] = {
+    {"apply", "weir apply", run_apply, ENDING_SYSTEM},
     {"check", "weir check", run_check, ENDING_SYSTEM},
     {"exec", "weir exec", run_exec, EXEC_FAILED},
     {"hold", "weir hold", run_hold, EXEC_FAILED},
@@ -43,6 +46,7 @@ static const struct part parts[] = {
     {"plugin", "weir plugin", run_plugin, ENDING_SYSTEM},
     {"plugins", "weir plugins", run_plugins, ENDING_SYSTEM},
     {"rm", "weir rm", run_rm, ENDING_SYSTEM},
+    {"set", "weir set", run_set, ENDING_SYSTEM},
     {"serve", "weir serve", run_serve, ENDING_SYSTEM},
     {"simulate", "weir simulate", run_simulate, ENDING_SYSTEM},
     {"stat", "weir stat", run_stat, ENDING_SYSTEM},

@@ -15,6 +15,7 @@ enum ending {
 #define EXEC_FAILED 125
 
 /* Subcommands. Each parses its own part of the command line; argv[0] is its title. */
+int run_apply(int argc, char **argv);
 int run_check(int argc, char **argv);
 int run_exec(int argc, char **argv);
 int run_hold(int argc, char **argv);
@@ -22,6 +23,7 @@ int run_ls(int argc, char **argv);
 int run_plugin(int argc, char **argv);
 int run_plugins(int argc, char **argv);
 int run_rm(int argc, char **argv);
+int run_set(int argc, char **argv);
 int run_serve(int argc, char **argv);
 int run_simulate(int argc, char **argv);
 int run_stat(int argc, char **argv);

@@ -113,13 +113,24 @@ static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpos
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 
+/* Returns why amounts were resolved by a definition that is not the last one: -ESTALE, or an error
+ * of set_catch_up(); 0: they were not. */
+static int acquire_op_follow(const struct acquire_op *op)
+{
+    int r = set_is_shared(op->set) ? set_catch_up(op->set, false) : 0;
+
+    if (r == 0 && set_newest(op->set) != op->set)
+        r = -ESTALE;
+    return r;
+}
+
 /* Prepares an operation on any pool and request. A function of its own, so that the common case
  * needs few registers. */
 WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool,
                                           enum purpose purpose)
 {
     const char *key = NULL;
-    int r;
+    int r, outdated;
 
     acquire_within_pick(op, pool);
     r = acquire_op_identify(op);
@@ -130,6 +141,9 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     if (pool->w->clock.tsc)
         clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
+    outdated = r == -ERANGE ? acquire_op_follow(op) : 0;
+    if (outdated < 0)
+        return outdated;
     /* After the warnings: the log callback may call weir and so return this thread's context. */
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)

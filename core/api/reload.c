@@ -11,6 +11,7 @@
 #include "config/config_ast.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
+#include "remote/remote.h"
 #include "state/version.h"
 #include <errno.h>
 #include <string.h>
@@ -183,10 +184,13 @@ static void reload_publish(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
-        if (set->after && set->before && set->after->is_keyed)
+        if (!set->after || !set->before)
+            continue;
+        if (set->after->backend == BACKEND_REMOTE)
+            remote_take_over(set->after);
+        if (set->after->is_keyed)
             keyed_begin_change(set->after);
-        if (set->after && set->before)
-            atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
+        atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++)
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
@@ -280,15 +284,23 @@ static int held_complaints_end(struct held_complaints *held, const struct weir_o
     return held->is_cut ? -ENOMEM : r;
 }
 
-/* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
- * they are looked at when they are ready by what is known now; each later request tries again. */
-static void reload_watch_wall(const struct reload *reload)
+/* If it cannot be watched they are looked at when they are ready by what is known now; each later
+ * request tries again. */
+void reload_watch_wall(const weir_set *after)
 {
-    for (size_t i = 0; i < reload->plan->sets_n; i++)
-        if (reload->sets[i].after && wall_watch_subscribe(reload->sets[i].after) < 0)
-            log_write(&reload->w->log, WEIR_LOG_WARNING,
-                      "%s: steps of the wall clock are not noticed before the next request",
-                      set_name(reload->sets[i].after));
+    if (wall_watch_subscribe(after) < 0)
+        log_write(&after->w->log, WEIR_LOG_WARNING,
+                  "%s: steps of the wall clock are not noticed before the next request",
+                  set_name(after));
+}
+
+/* What other processes have changed is not new. */
+static void reload_follow_shared(const weir *w)
+{
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++)
+        (void)set_current(instance_set(w, i));
 }
 
 /* Reads, resolves and applies a configuration. */
@@ -305,6 +317,7 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
                           "there is no configuration to reload: the call names neither a file nor "
                           "a text, and the environment variable WEIR_CONFIG is not set, or ignored "
                           "since the process is privileged");
+    reload_follow_shared(w);
     instance_lock(w);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
     if (r == 0 && options->only)
@@ -313,7 +326,9 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
         r = reload_apply(&reload);
     instance_unlock(w);
     if (r == 0) {
-        reload_watch_wall(&reload);
+        for (size_t i = 0; i < plan.sets_n; i++)
+            if (reload.sets[i].after)
+                reload_watch_wall(reload.sets[i].after);
         reload_change_sets(&reload);
         log_write(&w->log, WEIR_LOG_INFO, "%s: reloaded: sets: %zu, pools: %zu", complaints->file,
                   plan.sets_n, plan.pools_n);

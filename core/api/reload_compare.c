@@ -5,6 +5,7 @@
 #include "api/set_object.h"
 #include "config/plan.h"
 #include "keyed/keyed.h"
+#include "os/os.h"
 #include "remote/remote.h"
 #include <errno.h>
 #include <string.h>
@@ -21,13 +22,15 @@ static bool reload_config_is_same(const weir_set *set, const struct set_plan *pl
 }
 
 /* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
-static int reload_limits_are_same(weir *w, const weir_set *set, const struct set_plan *plan)
+static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan *plan)
 {
     struct limit *interned;
     bool is_same;
 
     if (set->limits.n != plan->limits_n || !plan->limits_n)
         return set->limits.n == plan->limits_n;
+    for (uint32_t i = 0; i < plan->limits_n && set_is_shared(set); i++)
+        plan->limits[i].held_max = set->limits.items[i].held_max; /* none of the definition */
     interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
     if (!interned)
         return -ENOMEM;
@@ -65,7 +68,9 @@ static const char *reload_obstacle(const weir_set *set)
 {
     if (set->backend == BACKEND_REMOTE)
         return "an engine keeps it";
-    return set_is_shared(set) ? "processes share it" : NULL;
+    return set_is_shared(set) ? "processes share it; use `weir apply`, which changes it for all of "
+                                "them, and reload that definition"
+                              : NULL;
 }
 
 static const char *reload_obstacle_in_plan(const weir_set *before, const struct set_plan *plan)
@@ -100,8 +105,8 @@ static bool reload_changes_clock(const weir_set *set, const struct set_plan *pla
     return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
 }
 
-/* Returns whether waiters would be of other classes. Weights and ageing may change. */
-static bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
+/* Weights and ageing may change. */
+bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
 {
     const struct wait_classes *a = set->classes, *b = plan->classes;
 
@@ -111,7 +116,7 @@ static bool reload_changes_classes(const weir_set *set, const struct set_plan *p
 }
 
 /* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
-static int reload_check_set(const struct reload *reload, const struct set_plan *plan,
+static int reload_check_set(const struct reload *reload, struct set_plan *plan,
                             const weir_set *before)
 {
     const char *why;
@@ -126,6 +131,7 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
     if (!before->is_configured && !before->is_by_name)
         return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
                          error_text(plan->name).text);
+    before = set_newest(before);
     r = reload_limits_are_same(reload->w, before, plan);
     if (r < 0)
         return r;
@@ -133,6 +139,8 @@ static int reload_check_set(const struct reload *reload, const struct set_plan *
         return 0;
     why = reload_obstacle(before);
     why = why ? why : reload_obstacle_in_plan(before, plan);
+    if (before->backend == BACKEND_REMOTE && plan->backend == BACKEND_REMOTE)
+        why = remote_obstacle(before, plan);
     if (!why && reload_changes_clock(before, plan))
         why = "its times are by the other clock";
     if (!why && reload_changes_classes(before, plan))
@@ -200,7 +208,7 @@ static int reload_compare_sets(const struct reload *reload)
     int r = 0;
 
     for (size_t i = 0; i < reload->plan->sets_n && r >= 0; i++) {
-        const struct set_plan *plan = &reload->plan->sets[i];
+        struct set_plan *plan = &reload->plan->sets[i];
         struct reload_set *set = &reload->sets[i];
 
         set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);

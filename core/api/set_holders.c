@@ -200,7 +200,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
@@ -232,7 +232,7 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     record = record_link_target(holder->id);
     pthread_mutex_lock(&set->w->lock);
     is_there = set->limits.n && region_has_record(set->region, record);
@@ -278,7 +278,7 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
         return -EINVAL;
     if (set->backend == BACKEND_REMOTE)
         return -EOPNOTSUPP;
-    set = set_newest(set);
+    set = set_current(set);
     record = record_link_target(waiter->id);
     r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
     if (r < 0)

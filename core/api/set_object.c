@@ -98,6 +98,15 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
 
 void set_free(weir_set *set)
 {
+    weir_set *next = set_successor(set);
+
+    /* Those of a shared set are in no registry, and use its participant. */
+    while (next && set_is_shared(set) && !set->origin) {
+        weir_set *after = set_successor(next);
+
+        set_free(next);
+        next = after;
+    }
     set->ops->close(set);
     set_plan_free(&(struct set_plan){.config = set->config, .config_n = set->config_n});
     os_free(atomic_load_explicit(&set->warnings, memory_order_seq_cst));

@@ -55,6 +55,14 @@ int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stat
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
                struct weir_set_view *ret);
 
+/* ---- reload.c ---- */
+
+/* Returns whether waiters would be of other classes in a set of this plan. */
+bool reload_changes_classes(const weir_set *set, const struct set_plan *plan);
+
+/* Waiters that a successor takes over may depend on the wall clock from now on. No locks held. */
+void reload_watch_wall(const weir_set *after);
+
 /* ---- set_holders.c ---- */
 
 /* Returns how many acquisitions of a shared set are held and not empty. Its counters cannot tell: a

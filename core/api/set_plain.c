@@ -20,7 +20,8 @@ static int set_plain_open(weir_set *set, const struct set_plan *plan, struct wei
 
 static void set_plain_close(weir_set *set)
 {
-    participant_close(set->participant);
+    if (!set->origin) /* else it is that of the first definition */
+        participant_close(set->participant);
 }
 
 static void set_plain_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)

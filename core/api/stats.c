@@ -40,7 +40,7 @@ int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size
 {
     if (!set || (n && !ret))
         return -EINVAL;
-    set = set_newest(set);
+    set = set_current(set);
     for (uint32_t i = 0; i < set->config_n && i < n; i++)
         ret[i] = (struct weir_setting){set->config[i].name, set->config[i].value};
     return set->config_n;
@@ -60,7 +60,7 @@ int weir_set_limit_find(const weir_set *set, const char *key, size_t from)
 {
     if (!set || !key)
         return -EINVAL;
-    set = set_newest(set);
+    set = set_current(set);
     for (size_t i = from; i < set->limits.n; i++)
         if (request_key_equal(set->limits.items[i].key, key))
             return (int)i;
@@ -73,7 +73,7 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
 
     if (!set || !ret || ret->size < sizeof(*ret))
         return -EINVAL;
-    set = set_newest(set);
+    set = set_current(set);
     shared = set->backend == BACKEND_PROCESS;
     *ret = (struct weir_set_info){
         .size = sizeof(*ret),
@@ -101,7 +101,7 @@ int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setti
 {
     const char *at;
 
-    set = set ? set_newest(set) : NULL;
+    set = set ? set_current(set) : NULL;
     if (limit >= weir_set_limits(set) || (n && !ret))
         return -EINVAL;
     at = set->limits.items[limit].settings_text;
@@ -239,7 +239,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     return stats_read(set, ret, retlimits,
                       limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n, true);
 }
@@ -251,7 +251,7 @@ int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *
     struct thread_ctx *ctx;
     int gauges_n;
 
-    set = set ? set_newest(set) : NULL;
+    set = set ? set_current(set) : NULL;
     if (limit >= weir_set_limits(set) || (n && !ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
@@ -277,7 +277,7 @@ int weir_set_lease_stats(weir_set *set, size_t limit, struct weir_lease_stats *r
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    return remote_leases_stats(set, (uint32_t)limit, ret);
+    return remote_leases_stats(set_newest(set), (uint32_t)limit, ret);
 }
 
 /* Returns the setting `window` of a limit, or 0. */
@@ -304,7 +304,7 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
     uint32_t limits_n;
     int r;
 
-    op.set = set = set ? set_newest(set) : NULL;
+    op.set = set = set ? set_current(set) : NULL;
 
     if (!set || !op.request || (n && !ret))
         return -EINVAL;
@@ -347,7 +347,7 @@ int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_
     const char *key;
     int r;
 
-    op.set = set = set ? set_newest(set) : NULL;
+    op.set = set = set ? set_current(set) : NULL;
     op.request = request_validate(request);
     if (!set || !ret_ns || !op.request)
         return -EINVAL;

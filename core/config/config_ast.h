@@ -52,7 +52,7 @@ struct ast_subjects {
 
 struct ast_set {
     struct config_value name; /* its mark is the set's; no text only in an invalid specification */
-    struct config_value backend, lifetime, on_failure;
+    struct config_value backend, lifetime, on_failure, revision;
     struct config_value timeout, max_wait, max_waiters, strict, fair, clock, hold_histogram;
     struct config_value shadow, enforce; /* of its limits that say nothing else */
     struct config_value priorities, ageing;

@@ -88,6 +88,7 @@ static const struct schema set_schema = {
     .fields = {FIELD(ast_set, backend),
                FIELD(ast_set, lifetime),
                FIELD(ast_set, on_failure),
+               FIELD(ast_set, revision),
                FIELD(ast_set, timeout),
                FIELD(ast_set, max_wait),
                FIELD(ast_set, max_waiters),

@@ -182,6 +182,11 @@ static uint64_t fingerprint_hash_limit(uint64_t hash, const struct limit *limit)
     return fnv1a_bytes(hash, limit->config, limit->config_size);
 }
 
+uint64_t fingerprint_of_limit(const struct limit *limit)
+{
+    return fingerprint_hash_limit(FNV1A_INIT, limit);
+}
+
 static uint64_t fingerprint_hash_set(const struct set_plan *plan)
 {
     const uint64_t numbers[] = {plan->while_used,     plan->fair,         plan->max_waiters,

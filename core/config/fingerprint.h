@@ -37,6 +37,8 @@ struct fingerprint {
  */
 int fingerprint_new(const struct set_plan *plan, struct fingerprint *ret,
                     struct weir_error *reterr);
+/* Returns the hash of one limit: what the hash of a set has of it. */
+uint64_t fingerprint_of_limit(const struct limit *limit);
 void fingerprint_free(struct fingerprint *fingerprint);
 
 #endif

@@ -84,6 +84,7 @@ struct set_plan {
     enum fairness fair;
     enum backend backend;
     enum on_failure on_failure;
+    uint32_t revision;               /* of the definition that its engine keeps */
     char *engine;                    /* name of its backend; NULL: not BACKEND_REMOTE */
     struct limit_settings *settings; /* one for each limit, if it is */
     struct keyed_plan keyed;

@@ -91,6 +91,19 @@ static void resolve_engine_on_failure(struct resolver *resolver, const struct as
             "how many others a subject uses");
 }
 
+static void resolve_engine_revision(struct resolver *resolver, const struct ast_set *ast,
+                                    struct set_plan *plan)
+{
+    uint64_t revision = 0;
+    if (plan->backend != BACKEND_REMOTE && value_is_given(&ast->revision))
+        complain(resolver->complaints, ast->revision.mark,
+                 "`revision` is for sets that an engine keeps: it needs a `backend` of `backends`");
+    else
+        value_read_number(resolver->complaints, "revision", &ast->revision, UNITS_AMOUNT, 0,
+                          INT32_MAX, &revision);
+    plan->revision = (uint32_t)revision;
+}
+
 /* Complains of a limit, or set, that is not enforced: engines know only those that are. */
 static void resolve_engine_shadow(struct resolver *resolver, const struct config_value *shadow,
                                   const struct config_value *enforce)
@@ -145,6 +158,7 @@ bool resolve_engine(struct resolver *resolver, const struct ast_set *ast, struct
         resolve_engine_check(resolver, ast);
     }
     resolve_engine_on_failure(resolver, ast, plan);
+    resolve_engine_revision(resolver, ast, plan);
     return known || !value_is_given(&ast->backend);
 }
 

@@ -29,11 +29,14 @@ struct limit {
     const char *algorithm_name;             /* NULL for a counted resource, like the next */
     const char *algorithm_version;          /* the plugin's, like the next */
     uint64_t algorithm_state_id;            /* identity of configuration and state */
-    char *settings_text;   /* owned; settings text: name NUL value NUL, and so on */
-    uint32_t settings_n;   /* number of settings */
-    void *config;          /* owned; the algorithm's configuration, aligned to 16 */
-    size_t config_size;    /* in bytes */
-    uint64_t capacity;     /* the largest amount that can be granted */
+    char *settings_text; /* owned; settings text: name NUL value NUL, and so on */
+    uint32_t settings_n; /* number of settings */
+    void *config;        /* owned; the algorithm's configuration, aligned to 16 */
+    size_t config_size;  /* in bytes */
+    uint64_t capacity;   /* the largest amount that can be granted */
+    /* Units of a counted resource that can be held, the capacity, or more where a definition with a
+     * greater one may have granted them. Of limits that are not interned 0: the capacity. */
+    uint64_t held_max;
     uint32_t state_offset; /* offset of its state in that of the set, in 8-byte words */
     uint32_t state_words;  /* counted resource: 1, the units held */
     uint64_t lease;        /* units that a thread takes at once as a lease; 0: no lease */
@@ -160,7 +163,7 @@ WEIR_ALWAYS_INLINE int limit_check(const struct limit *limit, const uint64_t *st
 {
     if (limit->algorithm)
         return limit->algorithm->check ? limit->algorithm->check(limit->config, state) : 0;
-    return state[0] <= limit->capacity ? 0 : -1;
+    return state[0] <= limit->held_max ? 0 : -1;
 }
 
 /* Returns the first time at which all of `amounts` would be granted; at->now_ns: now.

@@ -48,6 +48,11 @@ static bool limit_intern_bytes_equal(const void *a, const void *b, size_t size)
     return size == 0 || memcmp(a, b, size) == 0;
 }
 
+static uint64_t limit_held_max(const struct limit *limit)
+{
+    return limit->held_max ? limit->held_max : limit->capacity;
+}
+
 static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
 {
     size_t text_size = limit_intern_text_size(a);
@@ -60,6 +65,8 @@ static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
         return false;
     if (a->capacity != b->capacity || a->lease != b->lease || a->state_offset != b->state_offset ||
         a->state_words != b->state_words)
+        return false;
+    if (limit_held_max(a) != limit_held_max(b))
         return false;
     if (a->settings_n != b->settings_n || text_size != limit_intern_text_size(b) ||
         a->config_size != b->config_size)
@@ -118,6 +125,7 @@ static struct limit_intern_entry *limit_intern_copy(const struct limit *limits, 
         struct limit *to = &copy->limits[i];
 
         *to = *limit;
+        to->held_max = limit_held_max(limit);
         if (limit->config)
             to->config = limit_intern_put(&at, limit->config, limit->config_size, CONFIG_ALIGNMENT);
         to->key = limit_intern_put(&at, limit->key, strlen(limit->key) + 1, 1);

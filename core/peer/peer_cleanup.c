@@ -45,7 +45,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
                 atomic_load_explicit(&dead_thread->peer_key, memory_order_seq_cst), peer_key))
             continue;
         r = thread_recovery_run(ctx, set->region, segment_thread_unit(segment, i), generation);
-        if (r == -ENOMEM || r == -EUCLEAN)
+        if (r < 0 && r != -EALREADY)
             return false;
         SCHED_POINT();
     }
@@ -80,9 +80,10 @@ static bool peer_cleanup_next_dead(weir_set *set, enum probe_round round, bool m
                                    uint32_t *ret_slot, uint64_t *ret_life)
 {
     struct participant *participant = set->participant;
+    const weir_set *newest = set_newest(set);
     const struct probe_plan plan = {
         .round = round,
-        .head = (uint32_t)version_peek_content(set->region, set->head_unit, CONTENT_ENDS),
+        .head = (uint32_t)version_peek_content(set->region, newest->head_unit, CONTENT_ENDS),
         .is_keyed = set->is_keyed};
     int found;
 

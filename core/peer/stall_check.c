@@ -22,8 +22,9 @@ static bool stall_check_is_never_ready(const struct txn *txn, uint32_t record)
 }
 
 /* Returns true if the waiter is queued, or decided already; marks the set broken if it, or the next
- * one, can never be granted: in a set that is fair per limit others may be next for ever. Once
- * decided, the record may wait again, for another key of a keyed set. */
+ * one, can never be granted: in a set that is fair per limit others may be next for ever. By a
+ * later definition that may be so; then their waits end. Once decided, the record may wait again,
+ * for another key of a keyed set. */
 static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, uint64_t word,
                                       uint64_t next_ready)
 {
@@ -31,7 +32,7 @@ static bool stall_check_wait_is_sound(const struct txn *txn, uint32_t record, ui
 
     if (set_record_word(txn->set, record) != word)
         return true;
-    if (is_stuck && txn_is_current(txn))
+    if (is_stuck && !txn->set->is_later && txn_is_queue_current(txn))
         participant_mark_broken(txn->set->participant);
     return txn_has_waiter(txn, record);
 }
@@ -44,8 +45,9 @@ void stall_check_run(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
 
     WEIR_INVARIANT(set_is_shared(set) && record);
     WEIR_INVARIANT(record_state(word) == RECORD_WAITING);
+    set = set_current(set);
     txn_begin(&txn, ctx, set);
-    if (set_is_broken(set))
+    if (set_is_broken(set) || version_flags(&txn.version) & CONTENT_MOVED)
         return;
     next = txn_next(&txn, &ready);
     if (!stall_check_wait_is_sound(&txn, record, word, ready) || !next)
@@ -111,12 +113,15 @@ uint64_t stall_check_queue(struct thread_ctx *ctx, weir_set *set)
     struct txn txn;
 
     WEIR_INVARIANT(set_is_shared(set));
+    set = set_current(set);
     set_settle_heads(ctx, set);
     txn_begin(&txn, ctx, set);
     if (!waitq_length(&txn.version) || set_is_broken(set))
         return WEIR_FOREVER;
     if (set_end_overdue_waits(ctx, set, waitq_length(&txn.version), txn.now_ns))
         txn_begin(&txn, ctx, set);
+    if (version_flags(&txn.version) & CONTENT_MOVED) /* its waiters are those of another set */
+        return txn.now_ns + STALL_CHECK_NS;
     return stall_check_foresee(&txn);
 }
 
@@ -138,7 +143,7 @@ uint64_t stall_check_deadline(struct thread_ctx *ctx, weir_set *set, uint32_t ti
     struct set_view view;
     uint32_t place;
 
-    set_snapshot(ctx, set, &view);
+    set_snapshot(ctx, set_current(set), &view);
     place = (ticket - waitq_departures_in(view.content[CONTENT_COUNT])) & WAITQ_COUNT_MASK;
     /* Departures from behind the waiter count, too, so the difference may be below 0. */
     if (place > WAITQ_COUNT_MASK / 2)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Recovers dead threads by ordinary operations, each of which expects an exact record word. */
 #include "peer/peer.h"
-#include "shm/segment.h"
+#include "shm/segment_definition.h"
 
 #include "base/invariant.h"
 #include "base/sched_point.h"
@@ -33,8 +33,9 @@ static weir_set *recovery_find_key_set(weir_set *set, uint64_t head, struct key_
     return &key_set_by_number(keyed_of(set), number, storage)->set;
 }
 
-/* Returns the set of the region with this head, or NULL. A segment has exactly one set, whatever
- * the dead thread wrote. `storage`: as for key_set_by_number(). */
+/* Returns the set of the region with this head, or NULL: it cannot be caught up with for want of
+ * memory. A segment has exactly one set, whatever the dead thread wrote. `storage`: as for
+ * key_set_by_number(). */
 static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint64_t head,
                                    struct key_set *storage)
 {
@@ -45,20 +46,26 @@ static weir_set *recovery_find_set(const struct thread_recovery *recovery, uint6
 
         if (set->region != recovery->region)
             continue;
+        if (set_is_shared(set) && set_catch_up(set, false) < 0 && !set_is_broken(set))
+            return NULL;
         if (set_is_shared(set))
-            return recovery_find_key_set(set, head, storage);
+            return recovery_find_key_set(set_newest(set), head, storage);
         if (set->head_unit == head)
             return set;
     }
     return NULL;
 }
 
+/* Returns the set that a record is of; NULL: as for recovery_find_set(). */
 static weir_set *recovery_record_set(const struct thread_recovery *recovery,
                                      const struct acq_record *r, struct key_set *storage)
 {
-    return recovery->region->segment
-               ? key_set_of_record(recovery_find_set(recovery, 0, NULL), r, storage)
-               : instance_set(recovery->ctx->w, record_set_number(r));
+    weir_set *set;
+
+    if (!recovery->region->segment)
+        return instance_set(recovery->ctx->w, record_set_number(r));
+    set = recovery_find_set(recovery, 0, NULL);
+    return set ? key_set_of_record(set, r, storage) : NULL;
 }
 
 /* Returns the set once the thread context is prepared for it; NULL: out of memory. */
@@ -167,13 +174,20 @@ static void recovery_repeat_notify(struct thread_ctx *ctx, weir_set *set)
     }
 }
 
-/* Completes the deferred writes and announcements that the dead thread left. */
-static void recovery_complete_writes(struct thread_ctx *ctx, weir_set *set)
+/* Completes the deferred writes and announcements that the dead thread left, at the head that it
+ * worked on: perhaps that of an earlier definition. Returns as dcas_complete_all(). */
+static int recovery_complete_writes(struct thread_ctx *ctx, weir_set *set, uint64_t head)
 {
+    uint32_t number;
+
     WEIR_INVARIANT(set->head_unit);
+    if (set_is_shared(set) && !set->is_keyed && head <= UINT32_MAX &&
+        segment_definition_of_unit(set->participant->segment, (uint32_t)head, &number))
+        version_help(set->region, (uint32_t)head);
     version_help(set->region, set->head_unit);
     if (set->inline_format == INLINE_DCAS && !set->is_keyed) /* a template changes no state */
-        dcas_complete_all(ctx, set);
+        return dcas_complete_all(ctx, set);
+    return 0;
 }
 
 /* Does what the dead thread may have owed its active set. */
@@ -196,7 +210,9 @@ static int recovery_perform(const struct thread_recovery *recovery)
         return -ENOMEM;
     /* First of all: only a complete version says what the dead thread holds and waits for. */
     if (intent)
-        recovery_complete_writes(ctx, set);
+        r = recovery_complete_writes(ctx, set, intent);
+    if (r < 0)
+        return r;
     /* With the dead thread's own context: from the first operation on another set on, the context
      * no longer says which one lacks a grant or a notification. */
     if (intent && thread_ctx_for_set(ctx, set->number)->unit == recovery->dead_unit)

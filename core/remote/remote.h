@@ -52,7 +52,9 @@ struct remote_engine {
 struct remote_set {
     weir_set set; /* first */
     struct remote_engine *engine;
-    void *handle; /* the set, to the backend; NULL: none yet */
+    void *handle; /* the set, to the backend; NULL: none yet. A successor's is the same */
+    struct remote_set *before; /* that it has succeeded; NULL: none (remote_successor.c) */
+    uint32_t revision;         /* of the definition */
     enum on_failure on_failure;
     uint64_t subjects_max;                /* 0: the set has no subjects */
     struct remote_algorithms *algorithms; /* that the core runs; NULL: none */
@@ -112,6 +114,19 @@ bool remote_is_planned(const weir_set *set, const struct set_plan *plan);
 /* As set_ops.open and set_ops.close. */
 int remote_set_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
 void remote_set_close(weir_set *set);
+
+/* ---- other definitions (remote_successor.c) ---- */
+
+/* Returns why a set cannot have the definition of a plan while it is used, or NULL. What else there
+ * is the backend says when the successor is opened. */
+const char *remote_obstacle(const weir_set *set, const struct set_plan *plan);
+/* Gives the engine the definition of a set that is about to succeed its predecessor. Cannot fail.
+ * The instance's lock is held. */
+void remote_take_over(weir_set *set);
+/* Returns the set that asked for what a record has: this one, or one that it has succeeded. A
+ * record of no set, or of another: this one. */
+struct remote_set *remote_asked(struct remote_set *remote, uint32_t record);
+
 /* Starts the thread of an engine, unless it runs. Returns 0 or a negative errno: -EHOSTUNREACH if
  * the instance asks no engine. */
 int remote_engine_start(struct remote_engine *engine);

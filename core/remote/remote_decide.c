@@ -134,7 +134,7 @@ static const char *remote_failure_text(int result)
 {
     switch (result) {
     case -EEXIST:
-        return "it is defined otherwise there";
+        return "it is defined otherwise there: raise `revision`, or rename the set";
     case -EACCES:
         return "it may not be used there";
     case -EUCLEAN:
@@ -190,9 +190,9 @@ int remote_decided(void *context, void *argument, uint64_t token,
                    const struct weir_backend_verdict *verdict)
 {
     struct remote_engine *engine = context;
-    struct remote_set *remote = argument;
-    weir_set *set = &remote->set;
     uint32_t record = record_link_target(token);
+    struct remote_set *remote = remote_asked(argument, record);
+    weir_set *set = &remote->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock), word, next = 0;
 
     pthread_mutex_lock(&engine->lock);
@@ -216,7 +216,7 @@ int remote_decided(void *context, void *argument, uint64_t token,
     }
     pthread_mutex_unlock(&engine->lock);
     remote_count_answer(engine, verdict->result);
-    remote_note_failure(remote, verdict->result);
+    remote_note_failure(argument, verdict->result);
     if (next)
         notify_waiter(set, record, next);
     return next == 0;
@@ -247,8 +247,8 @@ static bool remote_has_hold(const weir_set *set, uint32_t record, uint64_t hold)
 void remote_lost(void *context, void *argument, uint64_t token, uint64_t hold)
 {
     struct remote_engine *engine = context;
-    const weir_set *set = argument;
     uint32_t record = record_link_target(token);
+    const weir_set *set = &remote_asked(argument, record)->set;
 
     pthread_mutex_lock(&engine->lock);
     if (remote_has_hold(set, record, hold)) {
@@ -296,15 +296,15 @@ uint64_t remote_end_wait(struct remote_set *remote, uint32_t record, uint64_t ex
  */
 void remote_away(void *context, void *argument, int is_away)
 {
-    struct remote_set *remote = argument;
-
     (void)context;
-    atomic_store_explicit(&remote->is_away, is_away != 0, memory_order_seq_cst);
-    if (is_away || remote->on_failure != ON_FAILURE_LOCAL_SHARE)
-        return;
-    if (atomic_exchange_explicit(&remote->failure_reported, false, memory_order_seq_cst))
-        remote_note_return(remote);
-    remote_share_end(remote);
+    for (struct remote_set *remote = argument; remote; remote = remote->before) {
+        atomic_store_explicit(&remote->is_away, is_away != 0, memory_order_seq_cst);
+        if (is_away || remote->on_failure != ON_FAILURE_LOCAL_SHARE)
+            continue;
+        if (atomic_exchange_explicit(&remote->failure_reported, false, memory_order_seq_cst))
+            remote_note_return(remote);
+        remote_share_end(remote);
+    }
 }
 
 void remote_nodes(void *context, void *argument, uint32_t nodes)

@@ -227,7 +227,7 @@ static void remote_lease_attend(struct remote_set *remote, uint32_t i, uint64_t 
         return;
     refused.result = remote_engine_start(engine);
     if (refused.result == 0)
-        refused.result = engine->backend->batch(remote->handle, i, wanted);
+        refused.result = engine->backend->batch(remote->handle, i, wanted, now_ns);
     if (refused.result < 0)
         remote_batched(engine, remote, &refused);
 }
@@ -389,10 +389,11 @@ static void remote_lease_store_batch(struct remote_lease *lease,
 {
     uint64_t valid_ns = batch->valid_ns < lease->for_ns ? batch->valid_ns : lease->for_ns;
     uint64_t margin_ns = LEASE_DRIFT(valid_ns);
+    uint64_t asked_ns = batch->tag < lease->asked_ns ? batch->tag : lease->asked_ns;
 
     lease->next = (struct remote_batch){
         .units = batch->units < lease->wanted ? batch->units : lease->wanted,
-        .deadline_ns = lease->asked_ns + (valid_ns > margin_ns ? valid_ns - margin_ns : 0),
+        .deadline_ns = asked_ns + (valid_ns > margin_ns ? valid_ns - margin_ns : 0),
         .at = batch->at};
     lease->size = lease->next.units;
     lease->taken += lease->next.units;
@@ -496,6 +497,7 @@ void remote_leases_close(struct remote_set *remote)
         rests[0] = remote_lease_withdraw(lease, now_ns);
         rests[1] = remote_lease_withdraw_next(lease, now_ns);
         lease->wanted = 0; /* what comes now is late */
+        lease->not_before_ns = WEIR_NEVER;
         pthread_mutex_unlock(&remote->engine->lock);
         remote_lease_give_back(remote, i, &rests[0]);
         remote_lease_give_back(remote, i, &rests[1]);
@@ -509,26 +511,34 @@ uint64_t remote_leases_ready(struct remote_set *remote, uint32_t i)
     return remote_leases_stats(&remote->set, i, &stats) == 0 ? stats.ready : 0;
 }
 
-int remote_leases_stats(weir_set *set, uint32_t i, struct weir_lease_stats *ret)
+/* Adds what is known of a lease; the engine's lock is held. */
+static void remote_lease_add_stats(const struct remote_lease *lease, uint64_t now_ns,
+                                   struct weir_lease_stats *ret)
 {
-    struct remote_set *remote = remote_of(set);
-    uint64_t now_ns = clock_boottime_ns(&set->w->clock);
-    const struct remote_lease *lease;
-
-    if (set->backend != BACKEND_REMOTE || !remote->leases || !remote->leases[i].for_ns)
-        return -ENOENT;
-    lease = remote_lease_of(remote, i);
-    pthread_mutex_lock(&remote->engine->lock);
-    *ret = (struct weir_lease_stats){.size = sizeof(*ret),
-                                     .batches = lease->batches,
-                                     .taken = lease->taken,
-                                     .granted = remote_lease_granted(lease),
-                                     .returned = lease->returned,
-                                     .stranded = lease->stranded};
+    ret->batches += lease->batches;
+    ret->taken += lease->taken;
+    ret->granted += remote_lease_granted(lease);
+    ret->returned += lease->returned;
+    ret->stranded += lease->stranded;
     if (lease->current.deadline_ns > now_ns)
         ret->ready += remote_lease_left(remote_lease_word(lease));
     if (lease->next.deadline_ns > now_ns)
         ret->ready += lease->next.units;
+}
+
+int remote_leases_stats(weir_set *set, uint32_t i, struct weir_lease_stats *ret)
+{
+    struct remote_set *remote = remote_of(set);
+    uint64_t now_ns = clock_boottime_ns(&set->w->clock);
+    struct weir_lease_stats sum = {.size = sizeof(sum)};
+
+    if (set->backend != BACKEND_REMOTE || !remote_is_leased(remote, i))
+        return -ENOENT;
+    pthread_mutex_lock(&remote->engine->lock);
+    for (const struct remote_set *asked = remote; asked; asked = asked->before)
+        if (remote_is_leased(asked, i))
+            remote_lease_add_stats(&asked->leases[i], now_ns, &sum);
     pthread_mutex_unlock(&remote->engine->lock);
+    *ret = sum;
     return 0;
 }

@@ -41,7 +41,8 @@ struct remote_lease {
 
 /* Makes the leases of a set from its plan: none if no limit is leased. Returns 0 or -ENOMEM. */
 int remote_leases_open(struct remote_set *remote, const struct set_plan *plan);
-/* Gives all units back and frees the leases. No other call about the set is running. */
+/* Gives all units back; no more are asked for. A thread that has decided to ask before that may do
+ * so still: a successor may get that batch, and knows by its tag since when it is valid. */
 void remote_leases_close(struct remote_set *remote);
 
 /* Takes the amounts from batches, all or none. `*ret_place`: the last batch that had come into use

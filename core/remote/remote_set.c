@@ -474,9 +474,12 @@ static void remote_own_stats(weir_set *set, struct weir_set_stats *ret,
 {
     struct remote_set *remote = remote_of(set);
 
-    ret->granted_alone = atomic_load_explicit(&remote->granted_open, memory_order_relaxed);
-    ret->waiting =
-        atomic_load_explicit(&remote->waiting, memory_order_seq_cst) + remote_share_waiting(remote);
+    ret->granted_alone = 0;
+    ret->waiting = remote_share_waiting(remote);
+    for (const struct remote_set *asked = remote; asked; asked = asked->before) {
+        ret->granted_alone += atomic_load_explicit(&asked->granted_open, memory_order_relaxed);
+        ret->waiting += atomic_load_explicit(&asked->waiting, memory_order_seq_cst);
+    }
     for (uint32_t i = 0; i < n; i++)
         limits[i].leased = remote_leases_ready(remote, i);
 }

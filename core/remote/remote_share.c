@@ -223,11 +223,17 @@ void remote_share_end(struct remote_set *remote)
 weir_set *remote_share_at(const weir_set *set, uint32_t i)
 {
     const struct remote_set *remote = (const struct remote_set *)set;
-    const struct remote_share *share = atomic_load_explicit(&remote->shares, memory_order_acquire);
 
-    for (; share && i > 0; i--)
-        share = share->next;
-    return share ? share->set : NULL;
+    for (; remote; remote = remote->before) {
+        const struct remote_share *share =
+            atomic_load_explicit(&remote->shares, memory_order_acquire);
+
+        for (; share && i > 0; i--)
+            share = share->next;
+        if (share)
+            return share->set;
+    }
+    return NULL;
 }
 
 int remote_share_snapshot(struct remote_set *remote, struct weir_set_stats *ret,

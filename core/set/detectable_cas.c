@@ -76,19 +76,26 @@ void dcas_complete(const weir_set *set, const struct version *version, uint32_t 
             return;
 }
 
-void dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
+/* The bits of a version that is MOVED tell nothing about announcements since then. */
+int dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
 {
     struct txn txn;
     uint32_t i = 0;
+    int r = 0;
 
-    while (i < DCAS_SLOTS) {
+    while (r == 0 && i < DCAS_SLOTS) {
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
-            return;
-        if (!version_is_inflated(&txn.version))
+            return 0;
+        if (version_flags(&txn.version) & CONTENT_MOVED) {
+            r = set_catch_up(set, false);
+            set = r == 0 ? moved_newest(set) : set;
+        } else if (!version_is_inflated(&txn.version)) {
             set_inflate(ctx, set, txn.version.state_word);
-        else
+        } else {
             while (i < DCAS_SLOTS && dcas_complete_slot(set, &txn.version, i, 0))
                 i++;
+        }
     }
+    return r;
 }

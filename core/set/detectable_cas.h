@@ -75,7 +75,8 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
  * What the caller reads of the record afterwards counts only if `version` is current then. */
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record);
 
-/* Completes all announcements that took effect before the call. Inflates an inline set. */
-void dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
+/* Completes all announcements that took effect before the call. Inflates an inline set. Returns 0,
+ * also if the set is broken; or an error of set_catch_up(). */
+int dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
 
 #endif

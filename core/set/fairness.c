@@ -56,7 +56,7 @@ static uint32_t fairness_search_per_limit(const weir_set *set, const struct vers
         asked = fairness_limits(set, amounts);
         if (!(asked & waited_for)) {
             ready = limits_ready_at(limits, states, at, amounts, true, &limiting);
-            if (ready == WEIR_NEVER && set_is_foreign(set, set_record(set, record))) {
+            if (ready == WEIR_NEVER && set_may_be_impossible(set, set_record(set, record))) {
                 *ret_ready = ready; /* its wait ends, before it holds up others */
                 return record;
             }

@@ -16,6 +16,15 @@ struct thread_ctx;
 /* Gives back `n` references; frees the instance with the last one. No locks are held. */
 void instance_unref(weir *w, uint64_t n);
 
+/* ---- api/redefine.c ---- */
+
+/* Makes the successor of a shared set that has moved, from the next definition in its segment.
+ * Returns 0, also if there is one; -EUCLEAN, after the set was marked broken since the definition
+ * is damaged, or its plugins are others; or -ENOMEM, also for want of a descriptor or a file that
+ * cannot be read: that may pass. With `must` any error marks the set broken. Takes the lock of the
+ * instance. */
+int set_follow(weir_set *set, bool must);
+
 /* ---- wait/timer_dispatch.c ---- */
 
 /* Tells the thread, descriptor or completion queue that waits on a waiter that its word has become

@@ -35,15 +35,22 @@ static void inline_state_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t
     version_commit(set->region, unit, set->head_unit, &txn.version);
 }
 
+bool inline_word_is_valid(const weir_set *set, uint64_t word)
+{
+    bool is_valid = set->inline_format != INLINE_DCAS || !set_is_shared(set) || word & DCAS_MARK;
+
+    if (!is_valid)
+        participant_mark_broken(set->participant); /* no correct process writes that */
+    return is_valid;
+}
+
 int set_inflate(struct thread_ctx *ctx, weir_set *set, uint64_t word)
 {
     int r = 0;
 
     WEIR_INVARIANT(set->inline_format != INLINE_NONE && !(word & INFLATED_BIT));
-    if (set_is_shared(set) && set->inline_format == INLINE_DCAS && !(word & DCAS_MARK)) {
-        participant_mark_broken(set->participant); /* no correct process writes that */
+    if (!inline_word_is_valid(set, word))
         return 0;
-    }
     /* A private set has no reserve block until it is first inflated. */
     if (!set_is_shared(set) && !version_reserve_block(set->region, set->head_unit)) {
         pthread_mutex_lock(&set->w->lock);

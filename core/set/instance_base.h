@@ -175,11 +175,15 @@ static inline uint32_t record_pool_get(struct thread_ctx *ctx, weir_set *set)
     return magazine->records[--magazine->n];
 }
 
+/* Of a broken set no record is used again: it may be HELD or WAITING, and peers read its amounts.
+ */
 static inline void record_pool_put(struct thread_ctx *ctx, const weir_set *set, uint32_t record)
 {
     struct magazine *magazine = thread_ctx_for_set(ctx, set->number)->magazine;
 
     WEIR_INVARIANT(record && record_is_unused(set, record));
+    if (set_is_broken(set))
+        return;
     WEIR_INVARIANT(!magazine->n || magazine->records[magazine->n - 1] != record);
     if (set_is_key_set(set))
         key_set_unbind_if_idle(ctx, instance_set(set->w, set->id));

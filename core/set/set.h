@@ -45,6 +45,7 @@ struct weir_set {
     bool while_used : 1;          /* lifetime: users */
     bool is_keyed : 1;            /* a template, which changes no state (keyed.h) */
     bool is_configured : 1;       /* defined by a configuration, and not by the program */
+    bool is_later : 1;            /* shared, with a definition that came later than its segment */
     bool is_by_name : 1;          /* empty: there was no configuration when it was opened */
     bool is_robust : 1;   /* its operations survive the death of another process at any step */
     unsigned backend : 2; /* enum backend */
@@ -168,7 +169,7 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
 /*
  * ---- successors (successor.c, set_moved.c) ----
  *
- * A set with a new definition takes over from the private set of its name.
+ * A set with a new definition takes over from the set of its name.
  *
  * A set does not change after it was made, so a new definition is another set, with a number and a
  * state word of its own. The old one names it as its successor. Then one commit moves the old set:
@@ -177,6 +178,15 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
  * same wait queue. Every thread that finds the successor without a state does both steps. So no
  * thread depends on the one that reloads, and the change takes place at one instant: the first of
  * the two commits.
+ *
+ * A shared set has the definitions that are in its segment, one after the other: each has its head
+ * and text there, and so each process makes the same successor. Its limits have the same names,
+ * types and algorithms, and its versions blocks of the same size. So all sets of one process have
+ * one number, one participant and the same thread contexts, and amounts are the same for all. The
+ * process that changes the definition writes it before it commits the version that is MOVED; all
+ * others make a successor when they come upon that. A process that cannot marks the set broken for
+ * itself, and its records stay as they are until it ends. Want of memory passes: it does so only
+ * where nothing may fail.
  *
  * Records stay where they are, and are those of the definition by which they were asked for: it
  * says how many amounts they have. The functions below turn amounts into those of a successor.
@@ -217,12 +227,42 @@ static inline bool set_is_removed(const weir_set *set)
     return set_successor(set) == set;
 }
 
-/* Returns the set that has, or is about to take over, the state of this one: often itself. */
+/* Returns the set that has, or is about to take over, the state of this one: often itself. Of a
+ * shared set as far as this process knows. */
 weir_set *set_newest(const weir_set *set);
 
 /* Makes the states of a successor, of all limits, from those of its predecessor at its end. */
 void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
                        uint64_t *states);
+/* Makes `after` the successor of a shared set. The lock of the instance is held. */
+void set_succeed(weir_set *before, weir_set *after);
+
+/* Makes the successors of a shared set that has moved, as its segment defines them, until there is
+ * one that has not. Returns 0; -EUCLEAN, after the set was marked broken; or -ENOMEM (also if a
+ * file cannot be read now), which is -EUCLEAN too with `must`. The lock of the instance is not
+ * held. */
+int set_catch_up(const weir_set *set, bool must);
+
+/* Returns the newest set after it was caught up with, as far as that is possible now. */
+weir_set *set_current(const weir_set *set);
+
+/* Returns the newest set, after one that has moved was caught up with. If a shared one has no
+ * successor, marks it broken: what may be tried again would be tried for ever. */
+weir_set *moved_newest(const weir_set *set);
+
+/* Fills in the first content of a successor, before it has the state: the words before the states,
+ * and those behind them. */
+void set_fill_unopened(const weir_set *set, uint64_t *content);
+
+/*
+ * Changes the definition of a shared set to that of `after`, its successor, which no other thread
+ * knows yet: stores it in the segment, and moves the set. `text` and `hash` are its fingerprint.
+ * The lock of the instance is held. Returns 0, and the successor is published; -EBUSY (another
+ * process is changing it, or was stopped while it did); -ESTALE (another process has changed it);
+ * -ENOSPC (the segment has no room for another definition), -EUCLEAN, or an error of the system.
+ */
+int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, const char *text,
+                 uint64_t hash);
 
 /* Gives the set its state if it is a successor without one: moves its predecessor, if need be. */
 void set_open(struct thread_ctx *ctx, weir_set *set);
@@ -251,10 +291,17 @@ void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret);
  * waiter those that it waits for, of a holder those that were taken. */
 void shadow_reduce(const weir_set *set, const struct acq_record *r, uint64_t *amounts);
 
-/* Returns whether a record was made by an earlier definition. */
+/* Returns whether a record was made by an earlier definition with other limits. Those of a shared
+ * set are the same in all definitions. */
 static inline bool set_is_foreign(const weir_set *set, const struct acq_record *r)
 {
-    return set->origin && record_set_number(r) != set->id;
+    return set->origin && !set_is_shared(set) && record_set_number(r) != set->id;
+}
+
+/* Returns whether a record may ask for more than this definition ever grants. */
+static inline bool set_may_be_impossible(const weir_set *set, const struct acq_record *r)
+{
+    return set->is_later || set_is_foreign(set, r);
 }
 
 /* Frees a record without changing the set: a decision without a grant, or a grant that leaves

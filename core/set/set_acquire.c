@@ -267,6 +267,16 @@ static int set_acquire_check_circle(struct txn *txn, const uint64_t *amounts, st
     return -EDEADLK;
 }
 
+/* Returns why a set grants nothing, once its successor is known. */
+static int set_acquire_closed(weir_set *set)
+{
+    int r = set_is_shared(set) ? set_catch_up(set, false) : 0;
+
+    if (r < 0)
+        return r;
+    return set_successor(set) ? -ESTALE : -ESHUTDOWN;
+}
+
 static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t record,
                             enum wait_mode mode, uint64_t max_wait_ns, struct decision *ret)
 {
@@ -282,7 +292,7 @@ static int set_acquire_once(struct txn *txn, const uint64_t *amounts, uint32_t r
     if (set_is_broken(set) || set_is_faulty(set))
         return -EUCLEAN;
     if (version_flags(&txn->version) & CONTENT_CLOSED)
-        return set_successor(set) ? -ESTALE : -ESHUTDOWN;
+        return set_acquire_closed(set);
     if (set_is_key_set(set) && !key_set_admits(txn->ctx, set, txn->version.content))
         return -ESTALE;
     may_wait = mode == MODE_WAIT && max_wait_ns == WEIR_FOREVER && !is_free;

@@ -2,12 +2,18 @@
 /* Moves a set to its successor, and does there what is asked of a set that has moved. */
 #include "base/backoff.h"
 #include "base/invariant.h"
+#include "base/sched_point.h"
+#include "os/os.h"
 #include "set/class_order.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/shadow.h"
 #include "set/try_now.h"
 #include "set/txn_internal.h"
+#include "shm/nameless.h"
+#include "shm/participant.h"
+#include "shm/segment_definition.h"
+#include <errno.h>
 #include <string.h>
 
 /* ---- the two commits ---- */
@@ -36,12 +42,15 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
     struct txn txn;
     unsigned turn = 0;
 
-    WEIR_INVARIANT(!set_is_shared(set) && set->head_unit);
+    WEIR_INVARIANT(set->head_unit);
     for (;; spin_backoff(&turn)) {
         uint64_t deflated_ns = inline_deflated_ns(set);
 
         txn_begin(&txn, ctx, set);
-        if (version_flags(&txn.version) & (flag | CONTENT_MOVED))
+        if (set_is_broken(set) || version_flags(&txn.version) & (flag | CONTENT_MOVED))
+            return;
+        if (!version_is_inflated(&txn.version) &&
+            !inline_word_is_valid(set, txn.version.state_word))
             return;
         /* No time passes by the limits of a key set that end before: they change as of the reload.
          */
@@ -49,7 +58,7 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
             txn.now_ns = txn.at.now_ns = txn.version.content[CONTENT_LAST_NS];
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
-        WEIR_INVARIANT(version_is_inflated(&txn.version) ||
+        WEIR_INVARIANT(set->is_robust || version_is_inflated(&txn.version) ||
                        version_reserve_block(set->region, set->head_unit) != 0);
         forecast_invalidate(&txn);
         version_set_flags(&txn.version, version_flags(&txn.version) | flag);
@@ -114,9 +123,13 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     set_close_state(ctx, before, CONTENT_MOVED);
     content = to->saved_states; /* opening the predecessor may have moved them */
     txn_begin(&txn, ctx, before);
+    if (set_is_broken(before))
+        return; /* no algorithm may see its states */
     WEIR_INVARIANT(version_flags(&txn.version) & CONTENT_MOVED);
     version_set_flags(&txn.version, 0);
     memcpy(content, txn.version.content, CONTENT_STATES * sizeof(*content));
+    if (set->inline_format == INLINE_DCAS) /* announcements before the change are told by them */
+        content[DCAS_BITS_AT] = txn.version.content[DCAS_BITS_AT];
     if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
     at.now_ns = content[CONTENT_LAST_NS];
@@ -126,6 +139,16 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
         successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
     if (set->classes)
         successor_convert_classes(set, txn_states(&txn), content + CONTENT_STATES);
+}
+
+/* Lets processes that attach from now on begin with this definition: it has the state. */
+static void set_tell_opened(const weir_set *set)
+{
+    const struct segment *segment = set->participant->segment;
+    uint32_t number;
+
+    if (segment_definition_of_unit(segment, set->head_unit, &number))
+        shm_raise_seq_cst(&segment_header(segment)->definition, number);
 }
 
 /* The first version also grants to the head, or arranges that it is looked at in time. */
@@ -139,9 +162,12 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
         before_ctx = moved_borrow_ctx(ctx, set->origin->predecessor);
     successor_take_over(before_ctx, set, ctx);
     moved_return_ctx(ctx, before_ctx);
+    if (set_is_broken(set))
+        return;
     txn_init(&txn, ctx, set);
     txn.within = txn.wait_class = 0;
     txn.forecast_walks = 0;
+    txn.version.needs_notify = false;
     txn.version.state_word = set->origin->unopened_word;
     txn.version.content_n = set_content_min(set);
     memcpy(txn.version.content, ctx->saved_states, txn.version.content_n * sizeof(uint64_t));
@@ -150,6 +176,8 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
     txn_grant_waiters(&txn, HEAD_WATCH_NONE);
     if (txn_commit(&txn) && txn.grant_again)
         set_grant_waiters(ctx, set);
+    if (set_is_shared(set))
+        set_tell_opened(set);
     set_end_if_faulty(ctx, set);
 }
 
@@ -162,17 +190,125 @@ void set_remove(struct thread_ctx *ctx, weir_set *set)
     set->ops->shut_down(ctx, set);
 }
 
+/* ---- shared sets ---- */
+
+void set_fill_unopened(const weir_set *set, uint64_t *content)
+{
+    content[CONTENT_COUNT] = (uint64_t)CONTENT_UNOPENED << CONTENT_FLAGS_SHIFT;
+    if (set->inline_format == INLINE_DCAS)
+        content[DCAS_BITS_AT] = DCAS_MARK;
+}
+
+/* Returns whether the version of a shared set is final. A version of a block that another head has
+ * by now is not taken for it. */
+static bool set_is_moved(const weir_set *set)
+{
+    uint64_t word = version_peek_word(set->region, set->head_unit);
+    uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT);
+
+    atomic_thread_fence(memory_order_acquire);
+    return word & INFLATED_BIT && version_peek_word(set->region, set->head_unit) == word &&
+           content_flags_in(count) & CONTENT_MOVED;
+}
+
+int set_catch_up(const weir_set *set, bool must)
+{
+    weir_set *newest = set_newest(set);
+    int r = 0;
+
+    WEIR_INVARIANT(set_is_shared(set));
+    if (set->is_keyed || set_is_key_set(set) || instance_is_forked(set->w))
+        return 0;
+    for (; r == 0 && !set_is_broken(newest) && set_is_moved(newest); newest = set_newest(newest))
+        r = set_follow(newest, must);
+    return set_is_broken(newest) ? -EUCLEAN : r;
+}
+
+weir_set *moved_newest(const weir_set *set)
+{
+    weir_set *newest = set_newest(set);
+
+    if (newest == set && set_is_shared(set)) /* no process takes the flag back */
+        participant_mark_broken(set->participant);
+    return newest;
+}
+
+weir_set *set_current(const weir_set *set)
+{
+    if (set_is_shared(set))
+        (void)set_catch_up(set, false);
+    return set_newest(set);
+}
+
+static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const weir_set *after,
+                               const char *text, uint64_t hash)
+{
+    const struct segment *segment = before->participant->segment;
+    uint64_t *content = ctx->saved_states;
+    uint32_t number, n = set_content_min(after);
+    int r;
+
+    if (!segment_definition_of_unit(segment, after->head_unit, &number))
+        return -EUCLEAN;
+    if (set_is_broken(before))
+        return -EUCLEAN;
+    if (set_is_moved(before) || nameless_segment_is(segment))
+        return -ESTALE; /* there is a newer definition, or a newer segment */
+    memset(content, 0, n * sizeof(*content));
+    set_fill_unopened(after, content);
+    r = segment_definition_write(segment, number, text, hash, content, n);
+    if (r < 0)
+        return r;
+    set_close_state(ctx, before, CONTENT_MOVED);
+    SCHED_POINT();
+    return set_is_broken(before) ? -EUCLEAN : 0;
+}
+
+int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, const char *text,
+                 uint64_t hash)
+{
+    const struct segment *segment = before->participant->segment;
+    int r = os_file_lock(segment->fd);
+
+    if (r < 0)
+        return r;
+    r = set_redefine_locked(ctx, before, after, text, hash);
+    os_file_unlock(segment->fd);
+    if (r == 0)
+        set_succeed(before, after);
+    return r;
+}
+
 /* ---- what is asked of a set that has moved ---- */
+
+/* Returns the newest set for what cannot fail. If that is not known, the set is broken: the old
+ * definition must decide nothing any more. */
+static weir_set *moved_must_follow(const weir_set *set)
+{
+    if (set_is_shared(set))
+        (void)set_catch_up(set, true);
+    return moved_newest(set);
+}
+
+/* Returns the newest set, or NULL: it is not known yet, and this call does without it. */
+static weir_set *moved_follow(const weir_set *set)
+{
+    weir_set *newest = set_current(set);
+
+    return newest == set ? NULL : newest;
+}
 
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    weir_set *newest = set_newest(set);
+    weir_set *newest = moved_must_follow(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
     struct release_args args = *rel->args;
     struct thread_ctx *own;
 
+    if (set_is_shared(set)) /* with the same limits, and the record changes with the state */
+        return set_release_inflated(ctx, newest, rel);
     args.granted_ns = grant_time(set_granted_ns(set, rel->record, rel->args));
     memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
     memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
@@ -203,7 +339,7 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                        enum record_state state)
 {
-    weir_set *newest = set_newest(set);
+    weir_set *newest = moved_must_follow(set);
     struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
     bool is_done = set_cancel_wait(own, newest, record, expected, state);
 
@@ -211,21 +347,29 @@ bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
     return is_done;
 }
 
+/* A process that cannot follow leaves the waiters to others, and to its next stall check. */
 void moved_grant_waiters(struct thread_ctx *ctx, weir_set *set)
 {
-    weir_set *newest = set_newest(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
+    weir_set *newest = moved_follow(set);
+    struct thread_ctx *own;
 
+    if (!newest)
+        return;
+    own = moved_borrow_ctx(ctx, newest);
     set_grant_waiters(own, newest);
     moved_return_ctx(ctx, own);
 }
 
 uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 {
-    weir_set *newest = set_newest(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t until = set_poll_head(own, newest, record);
+    weir_set *newest = moved_follow(set);
+    struct thread_ctx *own;
+    uint64_t until;
 
+    if (!newest)
+        return WEIR_FOREVER;
+    own = moved_borrow_ctx(ctx, newest);
+    until = set_poll_head(own, newest, record);
     moved_return_ctx(ctx, own);
     return until;
 }
@@ -233,12 +377,19 @@ uint64_t moved_poll_head(struct thread_ctx *ctx, weir_set *set, uint32_t record)
 void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer *newcomer,
                     enum forecast_walk walk, struct decision *ret)
 {
-    weir_set *newest = set_newest(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t translated[WEIR_LIMITS_MAX];
+    weir_set *newest = moved_follow(set);
+    uint64_t translated[WEIR_LIMITS_MAX], now_ns;
+    struct thread_ctx *own;
 
+    if (!newest) { /* a lower bound */
+        now_ns = clock_now_ns(&set->w->clock);
+        *ret = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
+        return;
+    }
+    own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, newcomer->amounts, set->limits.n * sizeof(*translated));
-    successor_translate(newest, set, UINT32_MAX, translated);
+    if (!set_is_shared(set))
+        successor_translate(newest, set, UINT32_MAX, translated);
     shadow_remove(newest, 0, translated);
     set_forecast(own, newest,
                  &(struct newcomer){translated, newcomer->within, newcomer->wait_class}, walk, ret);
@@ -248,12 +399,19 @@ void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer
 void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
                 struct set_look *ret)
 {
-    weir_set *newest = set_newest(set);
-    struct thread_ctx *own = moved_borrow_ctx(ctx, newest);
-    uint64_t translated[WEIR_LIMITS_MAX];
+    weir_set *newest = moved_follow(set);
+    uint64_t translated[WEIR_LIMITS_MAX], now_ns;
+    struct thread_ctx *own;
 
+    if (!newest) { /* as if it was empty */
+        now_ns = clock_now_ns(&set->w->clock);
+        *ret = (struct set_look){.now_ns = now_ns, .ready_ns = now_ns};
+        return;
+    }
+    own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
-    successor_translate(newest, set, UINT32_MAX, translated);
+    if (!set_is_shared(set))
+        successor_translate(newest, set, UINT32_MAX, translated);
     shadow_remove(newest, 0, translated);
     set_look(own, newest, translated, ret);
     moved_return_ctx(ctx, own);

@@ -163,9 +163,12 @@ static inline uint64_t request_max_wait(const weir_set *set, const struct weir_r
     return request->max_wait_ns ? request->max_wait_ns : set->max_wait_ns;
 }
 
-/* Frees a record that has ended without a grant. */
+/* Frees a record that has ended without a grant. Of a broken set it may have been granted or wait:
+ * its word stays, and peers end it by that once this process has ended. */
 static inline void set_free_ended_record(const weir_set *set, uint32_t record)
 {
+    if (set_is_broken(set))
+        return;
     if (set->ops->forget)
         set->ops->forget(set, record);
     set_free_record(set, record);

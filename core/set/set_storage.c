@@ -2,7 +2,7 @@
 /* Places a set's first version in private memory or in a segment. */
 #include "limit/counters.h"
 #include "set/set_ops.h"
-#include "shm/segment.h"
+#include "shm/segment_definition.h"
 
 #include "base/clock.h"
 #include "base/invariant.h"
@@ -12,6 +12,27 @@
 #include "set/instance_base.h"
 #include "shm/participant.h"
 #include <errno.h>
+#include <string.h>
+
+/* Of a later definition units of a resource may be held beyond its capacity. */
+static int set_storage_raise_held(weir_set *set)
+{
+    struct limit *limits = os_alloc(set->limits.n, sizeof(*limits)), *interned;
+
+    if (!limits)
+        return -ENOMEM;
+    memcpy(limits, set->limits.items, set->limits.n * sizeof(*limits));
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (!limits[i].algorithm)
+            limits[i].held_max = UINT64_MAX;
+    interned = limit_intern(&set->w->limits, limits, set->limits.n);
+    os_free(limits);
+    if (!interned)
+        return -ENOMEM;
+    limit_intern_release(&set->w->limits, set->limits.items);
+    set->limits.items = interned;
+    return 0;
+}
 
 static int set_storage_attach(weir_set *set, const struct set_storage_plan *storage,
                               const uint64_t *content, uint32_t n, struct weir_error *reterr)
@@ -44,17 +65,49 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         return r;
     atomic_store_explicit(&set->w->has_shared_sets, true, memory_order_seq_cst);
     set->region = &set->participant->region;
-    set->head_unit = segment_set_head_unit();
+    set->head_unit =
+        segment_definition_unit(set->participant->segment, set->participant->segment->definition);
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
     set->announce_slots = &segment_header(set->participant->segment)->announce_slots;
     if (set->w->clock.tsc)
         clock_tsc_disable(set->w->clock.tsc, TSC_SHARED);
+    set->is_later = set->participant->segment->definition != 0;
+    if (set->is_later && set_storage_raise_held(set) < 0)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    return 0;
+}
+
+/* Finds the place of a shared set's next definition in the segment. It is written when the set is
+ * moved, and was before if that has happened. */
+static int set_storage_follow(weir_set *set, struct weir_error *reterr)
+{
+    weir_set *before = set->origin->predecessor;
+    const struct segment *segment = before->participant->segment;
+    uint32_t number;
+
+    /* What was announced by a detectable CAS is told by a word that only sets with it have. */
+    if (set->block_class != before->block_class || set->record_units != before->record_units ||
+        (set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
+        return error_set(reterr, -EOPNOTSUPP,
+                         "the state of the set would have another size or form");
+    if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
+        number >= segment->layout.definitions_n)
+        return error_set(reterr, -ENOSPC, "its segment has no room for another definition");
+    set->is_later = true;
+    set->participant = before->participant;
+    set->region = before->region;
+    set->head_unit = segment_definition_unit(segment, number + 1);
+    set->deflated_ns = before->deflated_ns;
+    set->announce_slots = before->announce_slots;
+    set->origin->unopened_word = segment_definition_unopened(&segment->layout, number + 1);
     return 0;
 }
 
 static int set_storage_place(weir_set *set, const struct set_storage_plan *storage,
                              const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
+    if (set->origin && set_is_shared(set->origin->predecessor))
+        return set_storage_follow(set, reterr);
     if (set->backend == BACKEND_PROCESS && !set->w->private_only)
         return set_storage_attach(set, storage, content, n, reterr);
     if (!set->origin && set->inline_format != INLINE_NONE &&
@@ -85,7 +138,7 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     content[CONTENT_LAST_NS] = at.now_ns;
     WEIR_INVARIANT(CONTENT_STATES + set->limits.state_words <= n);
     if (set->origin)
-        content[CONTENT_COUNT] = (uint64_t)CONTENT_UNOPENED << CONTENT_FLAGS_SHIFT;
+        set_fill_unopened(set, content);
     else
         limits_init(&set->limits, content + CONTENT_STATES, &at);
     if (set->inline_format == INLINE_DCAS)

@@ -51,6 +51,14 @@ static void origin_connect(struct set_origin *origin, const struct limits *limit
     }
 }
 
+/* Connects all limits of a shared set with those of the same places: releases go by these. */
+static void origin_connect_shared(struct set_origin *origin, const struct limits *limits)
+{
+    WEIR_INVARIANT(limits->n == origin->predecessor->limits.n);
+    for (uint32_t i = 0; i < limits->n; i++)
+        origin->limits[i] = (struct origin_limit){.from = (uint8_t)i, .is_carried = true};
+}
+
 /* Limits of one key are told apart by what they are, then by their order. One that can carry no
  * state is connected with the first one of its key. */
 struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits)
@@ -62,6 +70,10 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
     if (!origin)
         return NULL;
     origin->predecessor = predecessor;
+    if (set_is_shared(predecessor)) {
+        origin_connect_shared(origin, limits);
+        return origin;
+    }
     for (uint32_t i = 0; i < limits->n; i++)
         origin->limits[i].from = ORIGIN_NONE;
     origin_connect(origin, limits, &carried, limit_is_unchanged);
@@ -71,11 +83,22 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
 
 weir_set *set_newest(const weir_set *set)
 {
-    weir_set *next;
+    weir_set *next = set_successor(set);
 
-    while ((next = set_successor(set)) && next != set)
+    if (next && next != set && set_is_shared(set))
+        return atomic_load_explicit(&set->participant->newest, memory_order_acquire);
+    while (next && next != set) {
         set = next;
+        next = set_successor(set);
+    }
     return (weir_set *)(uintptr_t)set;
+}
+
+void set_succeed(weir_set *before, weir_set *after)
+{
+    WEIR_INVARIANT(set_is_shared(before) && !set_successor(before));
+    atomic_store_explicit(&before->participant->newest, after, memory_order_seq_cst);
+    atomic_store_explicit(&before->successor, after, memory_order_seq_cst);
 }
 
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,

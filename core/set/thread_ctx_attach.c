@@ -239,12 +239,20 @@ static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
     return 0;
 }
 
+/* Returns the content words that a thread has to have room for. Later definitions of a shared set
+ * have blocks of the same size. */
+static uint32_t thread_ctx_content(const weir_set *set)
+{
+    if (set_is_shared(set))
+        return (uint32_t)block_capacity(set->block_class);
+    return set->head_unit ? set_content_max(set) : 0;
+}
+
 /* Reserves what all sets of this size need. */
 static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
-
-    uint32_t words = set->head_unit ? set_content_max(set) : 0, copies = 2;
+    uint32_t words = thread_ctx_content(set), copies = 2;
     const weir_set *before = set_definition(set); /* of a key set that is met first as well */
 
     WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);

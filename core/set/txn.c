@@ -61,8 +61,13 @@ static bool txn_is_valid(const struct txn *txn)
 {
     if (txn_is_unused(txn))
         return true;
-    /* Other flags are never set in a segment: no process shuts a set down for others. */
-    if (version_flags(&txn->version) & ~(uint32_t)(CONTENT_FORECAST | CONTENT_JOIN_PENDING))
+    /* No process shuts a set down for others. A key set has no other definition. */
+    if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
+        return false;
+    if (version_flags(&txn->version) & CONTENT_CLOSED &&
+        (set_is_key_set(txn->set) || version_flags(&txn->version) & CONTENT_UNOPENED))
+        return false;
+    if (version_flags(&txn->version) > CONTENT_FLAGS_ALL)
         return false;
     if (txn->version.is_mismatch || !txn_is_complete(txn))
         return false;
@@ -139,7 +144,8 @@ static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_
     txn_init(txn, ctx, set);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     version_read(set->region, set->head_unit, &txn->version);
-    while (set->origin && txn->version.state_word == set->origin->unopened_word) {
+    while (set->origin && txn->version.state_word == set->origin->unopened_word &&
+           !set_is_broken(set)) {
         set_open(ctx, set);
         txn_init(txn, ctx, set);
         version_read(set->region, set->head_unit, &txn->version);
@@ -172,6 +178,11 @@ bool txn_is_current(const struct txn *txn)
     return version_is_current(txn->set->region, txn->set->head_unit, &txn->version);
 }
 
+bool txn_is_queue_current(const struct txn *txn)
+{
+    return txn_is_current(txn) && !(version_flags(&txn->version) & CONTENT_MOVED);
+}
+
 bool txn_has_waiter(const struct txn *txn, uint32_t record)
 {
     const weir_set *set = txn->set;
@@ -179,7 +190,7 @@ bool txn_has_waiter(const struct txn *txn, uint32_t record)
 
     if (is_inflated && (!set_is_shared(set) || waitq_contains(set->region, &txn->version, record)))
         return true;
-    if (set_is_shared(set) && txn_is_current(txn))
+    if (set_is_shared(set) && txn_is_queue_current(txn))
         participant_mark_broken(set->participant);
     return false;
 }
@@ -272,7 +283,7 @@ static bool txn_is_waiting(const struct txn *txn, uint32_t record)
         return true;
     if (record_state(set_record_word(txn->set, record)) == RECORD_WAITING)
         return !txn->set->reorders || txn_has_waiter(txn, record);
-    if (txn_is_current(txn))
+    if (txn_is_queue_current(txn))
         participant_mark_broken(txn->set->participant);
     return false;
 }
@@ -364,7 +375,10 @@ void txn_grant_waiters(struct txn *txn, enum head_watch watch)
     }
     ready = txn_grant_next(txn, next, !txn->set->reorders);
     if (!txn->granted_record && txn_is_impossible(txn, next, ready)) {
-        txn_end_impossible(txn, next);
+        if (txn->version.writes_n) /* its end is three writes */
+            txn->grant_again = true;
+        else
+            txn_end_impossible(txn, next);
         return;
     }
     if (!txn->granted_record) {

@@ -52,6 +52,10 @@ void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
 /* Returns true if all that was read, links and records included, is still current. */
 bool txn_is_current(const struct txn *txn);
 
+/* Returns whether the records of the wait queue are as this version says: of a set that has moved
+ * they change with its successor. */
+bool txn_is_queue_current(const struct txn *txn);
+
 /* Publishes the version, then sends notifications and schedules the recheck. False: another thread
  * committed first; begin again. */
 bool txn_commit(struct txn *txn);
@@ -59,6 +63,9 @@ bool txn_commit(struct txn *txn);
 /* Reads the set for an operation that calls no algorithm. If the set is private and has no waiters,
  * the clock is not read: the time is that of the version. */
 void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
+
+/* Returns whether an inline state word can be, else marks the set broken. */
+bool inline_word_is_valid(const weir_set *set, uint64_t word);
 
 /* Inflates a set that is inline, so that a request can be enqueued, unless it has changed. Returns
  * 0 or -ENOMEM. */
@@ -115,7 +122,8 @@ uint64_t txn_next_ready(const struct txn *txn);
  * definition of the set. */
 static inline bool txn_is_impossible(const struct txn *txn, uint32_t record, uint64_t ready)
 {
-    return ready == WEIR_NEVER && record && set_is_foreign(txn->set, set_record(txn->set, record));
+    return ready == WEIR_NEVER && record &&
+           set_may_be_impossible(txn->set, set_record(txn->set, record));
 }
 
 /* Returns true if the next waiter is ready, or can never be, or the deadline of one that others

@@ -160,7 +160,8 @@ static inline enum record_state record_state(uint64_t word)
 /* Returns whether a record of a shared set can have this word: others are damage. */
 static inline bool record_is_stored_shared(uint64_t word)
 {
-    return (word & 0xff) < RECORD_BROKEN && (word & 0xff) != RECORD_UNREACHABLE;
+    return ((word & 0xff) < RECORD_BROKEN && (word & 0xff) != RECORD_UNREACHABLE) ||
+           (word & 0xff) == RECORD_IMPOSSIBLE;
 }
 
 /* Returns the successor of `word` with state `state`. */

@@ -162,8 +162,8 @@ __attribute__((format(printf, 2, 3))) static void definition_append(struct defin
 
 /* Describes a field that is `there` in one definition and `here`, with another value or as NULL, in
  * the other one. */
-static void definition_append_field(struct definition_diff *diff, const char *definition,
-                                    const struct definition_field *there,
+static void definition_append_field(struct definition_diff *diff, bool is_change,
+                                    const char *definition, const struct definition_field *there,
                                     const struct definition_field *here)
 {
     const struct definition_field *field = there ? there : here;
@@ -174,24 +174,30 @@ static void definition_append_field(struct definition_diff *diff, const char *de
     if (field->limit != 0 && definition_find(definition, &wanted, &key))
         snprintf(limit, sizeof(limit), " of limit %u (`%s`)", field->limit,
                  definition_text(key.value).text);
-    definition_append(diff, "`%s`%s is %s there, %s here", definition_text(field->key).text, limit,
+    definition_append(diff, is_change ? "`%s`%s: %s -> %s" : "`%s`%s is %s there, %s here",
+                      definition_text(field->key).text, limit,
                       there ? definition_text(there->value).text : "not set",
                       here ? definition_text(here->value).text : "not set");
 }
 
 /* Describes what only one definition has: a limit once, by its key. */
-static void definition_append_only(struct definition_diff *diff, const char *definition,
-                                   const char *other, const struct definition_field *field,
-                                   bool is_there)
+static void definition_append_only(struct definition_diff *diff, bool is_change,
+                                   const char *definition, const char *other,
+                                   const struct definition_field *field, bool is_there)
 {
     if (field->limit <= definition_limits_n(other))
-        definition_append_field(diff, definition, is_there ? field : NULL, is_there ? NULL : field);
+        definition_append_field(diff, is_change, definition, is_there ? field : NULL,
+                                is_there ? NULL : field);
     else if (definition_span_equal(field->key, (struct definition_span){"key", 3}))
-        definition_append(diff, "limit %u (`%s`) is %s only", field->limit,
-                          definition_text(field->value).text, is_there ? "there" : "here");
+        definition_append(diff, is_change ? "limit %u (`%s`) %s" : "limit %u (`%s`) is %s only",
+                          field->limit, definition_text(field->value).text,
+                          is_change  ? is_there ? "goes" : "comes"
+                          : is_there ? "there"
+                                     : "here");
 }
 
-struct definition_diff definition_diff(const char *there, const char *here)
+static struct definition_diff definition_compare(const char *there, const char *here,
+                                                 bool is_change)
 {
     struct definition_reader reader = {.at = there};
     struct definition_diff diff = {""};
@@ -199,12 +205,22 @@ struct definition_diff definition_diff(const char *there, const char *here)
 
     while (definition_next(&reader, &field)) {
         if (!definition_find(here, &field, &other))
-            definition_append_only(&diff, there, here, &field, true);
+            definition_append_only(&diff, is_change, there, here, &field, true);
         else if (!definition_same_value(field.value, other.value))
-            definition_append_field(&diff, there, &field, &other);
+            definition_append_field(&diff, is_change, there, &field, &other);
     }
     for (reader = (struct definition_reader){.at = here}; definition_next(&reader, &field);)
         if (!definition_find(there, &field, &other))
-            definition_append_only(&diff, here, there, &field, false);
+            definition_append_only(&diff, is_change, here, there, &field, false);
     return diff;
+}
+
+struct definition_diff definition_diff(const char *there, const char *here)
+{
+    return definition_compare(there, here, false);
+}
+
+struct definition_diff definition_changes(const char *before, const char *after)
+{
+    return definition_compare(before, after, true);
 }

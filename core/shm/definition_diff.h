@@ -15,4 +15,7 @@ struct definition_diff {
  */
 struct definition_diff definition_diff(const char *there, const char *here);
 
+/* Describes the same as a change: "`capacity` of limit 1 (`slots`): 4 -> 5". */
+struct definition_diff definition_changes(const char *before, const char *after);
+
 #endif

@@ -342,13 +342,16 @@ void participant_close(struct participant *participant)
 {
     if (!participant)
         return;
-    participant_release_slots(participant->segment, participant->slot, participant->peer_id, false);
+    if (!atomic_load_explicit(&participant->is_outdated, memory_order_seq_cst))
+        participant_release_slots(participant->segment, participant->slot, participant->peer_id,
+                                  false);
     if (participant->segment->while_used)
         segment_remove_if_unused(participant->segment, segment_has_users);
     for (uint32_t run = 0; run < participant_proxies_end(participant); run++)
         os_free(atomic_load_explicit(&participant->proxies[run], memory_order_seq_cst));
     os_free((void *)(uintptr_t)participant->proxies);
     os_free(participant->free_records);
+    os_free(participant->following);
     peer_watch_close(&participant->peer_watch);
     pthread_mutex_destroy(&participant->watch_lock);
     if (participant->region.segment)
@@ -378,10 +381,11 @@ int participant_open(const struct log_sink *log, const char *directory,
     pthread_mutex_init(&participant->watch_lock, NULL);
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
+    participant->following = os_alloc(1, sizeof(*participant->following));
     r = peer_watch_open(&participant->peer_watch, self_id, participant->slot);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);
-    if (r == 0 && !participant->proxies)
+    if (r == 0 && (!participant->proxies || !participant->following))
         r = -ENOMEM;
     if (r < 0) {
         participant_close(participant);

@@ -19,9 +19,11 @@
 #include <stdbool.h>
 
 struct counters;
+struct definition_copy;
 struct segment;
 struct segment_shape;
 struct weir_error;
+struct weir_set;
 
 struct participant {
     const struct log_sink *log;
@@ -29,13 +31,19 @@ struct participant {
     struct region region;
     _Atomic bool broken;          /* the segment is damaged; never reset */
     _Atomic bool broken_reported; /* the program has been told so */
-    uint32_t slot;                /* index of its peer slot */
-    uint64_t peer_id;             /* value of that slot */
+    /* It is broken for this process alone, since that cannot follow a change: then its slot stays
+     * after a close, and peers clean up once the process has ended. */
+    _Atomic bool is_outdated;
+    uint32_t slot;    /* index of its peer slot */
+    uint64_t peer_id; /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
     uint32_t peer_key; /* owner key that names the slot */
+    /* The last definition of the set that this process knows; NULL: the first one. */
+    _Atomic(struct weir_set *) newest;
 
-    /* The next four: under the instance's lock. */
-    uint32_t *free_records; /* of its runs, in no magazine */
+    /* The next five: under the instance's lock. */
+    struct definition_copy *following; /* room for the definition that is followed */
+    uint32_t *free_records;            /* of its runs, in no magazine */
     uint32_t free_n, free_capacity;
     uint64_t own_threads[SEGMENT_THREADS_MAX / 64]; /* bits: thread contexts claimed */
 

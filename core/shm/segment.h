@@ -45,9 +45,10 @@ struct segment_shape {
 
 /* Locations of all parts: computed from the shape, never read. Offsets in bytes from the start. */
 struct segment_layout {
-    size_t thread_stride, blocks_at, records_at, size;
+    size_t thread_stride, definitions_at, blocks_at, records_at, size;
     size_t keyed_at, key_sets_at, keys_at; /* 0: the set is not keyed */
     struct segment_sizes sizes;
+    uint64_t definitions_n; /* capacity in later definitions */
     uint64_t blocks_n;
 };
 
@@ -63,6 +64,7 @@ struct segment {
     unsigned char *base;
     struct segment_layout layout;
     int fd, directory_fd;
+    uint32_t definition; /* number of the one by which it was opened (segment_definition.h) */
     bool while_used, leaves_sigbus;
     _Atomic bool *broken, own_broken; /* the first is the second, or the shape's; never reset */
     struct siphash_secret secret;     /* of a keyed set */
@@ -158,6 +160,13 @@ enum {
 int segment_remove(const char *directory, const char *name, uint32_t flags,
                    segment_in_use_fn *in_use, struct weir_error *reterr);
 
+/* A definition, copied from a segment. */
+struct definition_copy {
+    uint32_t number; /* 0: the first */
+    uint64_t hash;   /* of its meaning */
+    char text[SEGMENT_DEFINITION_MAX];
+};
+
 /* State of a segment, read without mapping it. */
 enum segment_state {
     SEGMENT_USABLE = 0,
@@ -169,10 +178,10 @@ enum segment_state {
 struct segment_summary {
     enum segment_state state;
     struct segment_identity identity;
-    uint64_t real_size;                   /* bytes of the file that are allocated */
-    uint32_t peers_n;                     /* peer slots in use, of living and dead processes */
-    uint64_t peer_ids[SEGMENT_PEERS_MAX]; /* the first peers_n are valid */
-    char definition[SEGMENT_DEFINITION_MAX];
+    uint64_t real_size;                      /* bytes of the file that are allocated */
+    uint32_t peers_n;                        /* peer slots in use, of living and dead processes */
+    uint64_t peer_ids[SEGMENT_PEERS_MAX];    /* the first peers_n are valid */
+    char definition[SEGMENT_DEFINITION_MAX]; /* the newest */
 };
 
 /* Fills `ret`, a large struct. Returns 0, -ENOENT, or an error of segment_open. */

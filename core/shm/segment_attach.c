@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/key_table.h"
+#include "shm/segment_definition.h"
 #include "shm/segment_file.h"
 #include <errno.h>
 #include <string.h>
@@ -45,6 +46,18 @@ static uint32_t segment_threads_for(size_t block_size)
     if (n > SEGMENT_THREADS_MAX)
         n = SEGMENT_THREADS_MAX;
     return n < SEGMENT_THREADS_MIN ? SEGMENT_THREADS_MIN : (uint32_t)n;
+}
+
+/* Each later definition has a block for ever, and takes no part in sets with subjects. */
+static uint32_t segment_definitions_for(const struct segment_sizes *sizes, size_t block_size)
+{
+    size_t n = SEGMENT_DEFINITION_BLOCKS / block_size;
+
+    if (sizes->keys_max)
+        return 0;
+    if (n > SEGMENT_DEFINITIONS_MAX)
+        n = SEGMENT_DEFINITIONS_MAX;
+    return n < SEGMENT_DEFINITIONS_MIN ? SEGMENT_DEFINITIONS_MIN : (uint32_t)n;
 }
 
 /*
@@ -90,10 +103,13 @@ int segment_layout_compute(const struct segment_shape *shape, struct segment_lay
     sizes->runs_n = SEGMENT_RUNS_MAX;
     layout.thread_stride =
         segment_round_up(sizeof(struct segment_thread) + sizes->counters_size, REGION_UNIT_SIZE);
+    layout.definitions_n = segment_definitions_for(sizes, block);
+    layout.definitions_at = segment_round_up(
+        SEGMENT_THREADS_AT + sizes->threads_n * layout.thread_stride, SEGMENT_PAGE);
     layout.blocks_at =
-        segment_round_up(SEGMENT_THREADS_AT + sizes->threads_n * layout.thread_stride,
+        segment_round_up(layout.definitions_at + layout.definitions_n * SEGMENT_DEFINITION_STRIDE,
                          block > SEGMENT_PAGE ? block : SEGMENT_PAGE);
-    layout.blocks_n = UINT64_C(1) + sizes->threads_n + sizes->key_sets_max;
+    layout.blocks_n = UINT64_C(1) + sizes->threads_n + sizes->key_sets_max + layout.definitions_n;
     if (!segment_blocks_have_slots(&layout))
         return -E2BIG;
     layout.records_at = segment_round_up(layout.blocks_at + layout.blocks_n * block, SEGMENT_PAGE);
@@ -174,7 +190,7 @@ static int segment_create(struct segment_file *file, const struct segment_shape 
  * has that version. Uses pread: the block may be a hole, and a load would allocate its page. */
 static int segment_check_head(const struct segment *segment)
 {
-    const struct set_head *head = &segment_header(segment)->head;
+    const struct set_head *head = segment_definition_head(segment, segment->definition);
     const _Atomic uint64_t *word = &head->state_word;
     unsigned turn = 0;
 
@@ -220,7 +236,7 @@ static int segment_check_keyed(const struct segment *segment)
 static int segment_check_state(struct segment_file *file)
 {
     const struct segment *segment = file->segment;
-    const struct set_head *head = &segment_header(segment)->head;
+    const struct set_head *head = segment_definition_head(segment, segment->definition);
     bool same = head->block_class == segment->layout.sizes.block_class && head->number == 0;
     int r = same ? segment_check_head(segment) : -EUCLEAN;
 

@@ -20,7 +20,9 @@ struct segment_file {
     struct segment *segment;  /* its `fd` is negative and its `base` NULL until they are opened */
     uint64_t size, real_size; /* from here on: as of segment_file_open */
     struct segment_header header;
-    char definition[SEGMENT_DEFINITION_MAX]; /* NUL-terminated */
+    char definition[SEGMENT_DEFINITION_MAX]; /* the first, NUL-terminated */
+    struct definition_copy newest;           /* once segment_file_read_newest() has read it */
+    struct definition_copy next;             /* memory for that */
 };
 
 /* Fills the error and returns the code. Needs at least one argument after the format. */
@@ -66,6 +68,10 @@ int segment_file_describe(struct segment_file *file, const struct segment_shape 
  * boot), -EXDEV, -EPROTONOSUPPORT or -EUCLEAN.
  */
 int segment_file_check_usable(struct segment_file *file);
+
+/* Reads the newest definition of a usable segment. Returns 0, -EUCLEAN, or an error of the system.
+ */
+int segment_file_read_newest(struct segment_file *file);
 
 /* Checks whether a usable segment has this shape. Returns 0, -EEXIST or -EUCLEAN. */
 int segment_file_check_match(struct segment_file *file, const struct segment_shape *shape,

@@ -8,6 +8,7 @@
 #include "shm/acq_record.h"
 #include "shm/definition_diff.h"
 #include "shm/key_table.h"
+#include "shm/segment_definition.h"
 #include "shm/segment_file.h"
 #include <errno.h>
 #include <stddef.h>
@@ -226,11 +227,12 @@ static int segment_error_differs(struct segment_file *file, const char *there, c
     size_t at = 0;
 
     if (diff.text[0] != '\0')
-        return error_set(&file->error, -EEXIST,
-                         "the segment has another definition of the set: %s; define it alike, or "
-                         "remove it with `weir rm` once it is not in use (segment `%s` in `%s`)",
-                         diff.text, error_text(file->segment->file_name).text,
-                         error_text(file->directory).text);
+        return error_set(
+            &file->error, -EEXIST,
+            "the segment has another definition of the set: %s; define it alike, "
+            "change it there with `weir apply`, or remove it with `weir rm` once it is "
+            "not in use (segment `%s` in `%s`)",
+            diff.text, error_text(file->segment->file_name).text, error_text(file->directory).text);
     while (there[at] != '\0' && there[at] == here[at])
         at++;
     return error_set(&file->error, -EEXIST,
@@ -261,16 +263,21 @@ int segment_file_check_match(struct segment_file *file, const struct segment_sha
                              const struct segment_layout *layout)
 {
     const struct segment_identity *identity = &file->header.identity;
+    int r;
 
     if (strcmp(identity->name, shape->name) != 0)
         return segment_error_damaged(file, "it belongs to another set");
-    if (identity->definition_hash != shape->definition_hash ||
-        identity->while_used != shape->while_used)
-        return segment_error_differs(file, file->definition, shape->definition);
+    r = segment_file_read_newest(file);
+    if (r < 0)
+        return r;
+    if (file->newest.hash != shape->definition_hash || identity->while_used != shape->while_used)
+        return segment_error_differs(file, file->newest.text, shape->definition);
+    file->segment->definition = file->newest.number;
     return segment_check_layout(file, layout);
 }
 
-int segment_file_read_layout(struct segment_file *file, struct segment_layout *ret)
+/* Computes the layout of a usable segment from its identity. Returns 0 or -EUCLEAN. */
+static int segment_own_layout(struct segment_file *file, struct segment_layout *ret)
 {
     const struct segment_identity *identity = &file->header.identity;
     const struct segment_shape shape = {
@@ -278,13 +285,53 @@ int segment_file_read_layout(struct segment_file *file, struct segment_layout *r
         .definition = file->definition,
         .sizes = identity->sizes,
     };
-    int r = segment_file_check_usable(file);
 
-    if (r < 0)
-        return r;
     if (segment_layout_compute(&shape, ret) < 0)
         return segment_error_damaged(file, "its sizes are impossible");
     return segment_check_layout(file, ret);
+}
+
+int segment_file_read_layout(struct segment_file *file, struct segment_layout *ret)
+{
+    int r = segment_file_check_usable(file);
+
+    return r == 0 ? segment_own_layout(file, ret) : r;
+}
+
+/* Reads the definition that the header names. The first one is in the identity, and has been
+ * checked with it. */
+static int segment_read_named(struct segment_file *file, const struct segment_layout *layout)
+{
+    uint64_t number = atomic_load_explicit(&file->header.definition, memory_order_seq_cst);
+
+    if (number)
+        return segment_definition_read(file->segment->fd, layout, number, &file->newest);
+    file->newest.number = 0;
+    file->newest.hash = file->header.identity.definition_hash;
+    memcpy(file->newest.text, file->definition, sizeof(file->newest.text));
+    return 0;
+}
+
+/* Goes on from there to the last one that has the state. */
+int segment_file_read_newest(struct segment_file *file)
+{
+    struct segment_layout layout;
+    int r = segment_own_layout(file, &layout);
+
+    if (r < 0)
+        return r;
+    r = segment_read_named(file, &layout);
+    if (r == 0)
+        r = segment_definition_read_opened(file->segment->fd, &layout,
+                                           file->newest.number + UINT64_C(1), &file->next);
+    while (r > 0) {
+        file->newest = file->next;
+        r = segment_definition_read_opened(file->segment->fd, &layout,
+                                           file->newest.number + UINT64_C(1), &file->next);
+    }
+    if (r == -EUCLEAN)
+        return segment_error_damaged(file, "its newest definition is not whole");
+    return r < 0 ? segment_error(file, r, "cannot be read: %s", strerrordesc_np(-r)) : 0;
 }
 
 /* ---- reading for observers ---- */
@@ -323,7 +370,11 @@ static int segment_summarize(struct segment_file *file, struct segment_summary *
                  : segment_file_is_removed(file) ? SEGMENT_REMOVED
                                                  : SEGMENT_USABLE;
     ret->identity = file->header.identity;
-    memcpy(ret->definition, file->definition, sizeof(ret->definition));
+    if (r == 0)
+        r = segment_file_read_newest(file);
+    if (r < 0 && r != -ESTALE && r != -EXDEV)
+        return r;
+    memcpy(ret->definition, r < 0 ? file->definition : file->newest.text, sizeof(ret->definition));
     ret->real_size = file->real_size;
     ret->peers_n = 0;
     return segment_read_peers(file, ret);

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         7u
+#define SEGMENT_LAYOUT         8u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -24,9 +24,13 @@
 #define SEGMENT_THREADS_MIN    16u
 /* Version blocks of set and threads, bytes; exceeded for SEGMENT_THREADS_MIN. */
 #define SEGMENT_BLOCKS_SIZE_MAX ((size_t)1 << 30)
-#define SEGMENT_RUNS_MAX        65536u /* run 0 is unused: record 0 means none */
-#define SEGMENT_RUN_UNITS       256u
-#define SEGMENT_RUN_SIZE        (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
+/* Later definitions of the set: as many as there are numbers for, unless their blocks take more. */
+#define SEGMENT_DEFINITIONS_MAX   16384u
+#define SEGMENT_DEFINITIONS_MIN   16u
+#define SEGMENT_DEFINITION_BLOCKS ((size_t)1 << 28)
+#define SEGMENT_RUNS_MAX          65536u /* run 0 is unused: record 0 means none */
+#define SEGMENT_RUN_UNITS         256u
+#define SEGMENT_RUN_SIZE          (SEGMENT_RUN_UNITS * RECORD_UNIT_SIZE)
 
 /* The numbers from which the locations of all parts follow. */
 struct segment_sizes {
@@ -67,13 +71,27 @@ struct segment_header {
     _Alignas(64) _Atomic uint64_t registrations; /* number of attaches, ever */
     /* Slots below these numbers have memory. No slot from there on was ever in use. */
     _Atomic uint64_t peers_high, threads_high, runs_high;
-    _Atomic uint64_t probed_ns; /* when a process last probed all that it does not watch */
-    _Atomic uint64_t full_ns;   /* when a process last found all slots in use by living ones */
+    _Atomic uint64_t probed_ns;  /* when a process last probed all that it does not watch */
+    _Atomic uint64_t full_ns;    /* when a process last found all slots in use by living ones */
+    _Atomic uint64_t definition; /* number of one that has the state, or had it; 0: the first */
 
     _Alignas(64) struct set_head head;
     _Alignas(64) _Atomic uint64_t deflated_ns; /* time of the last deflation (inline_state.h) */
     _Alignas(64) struct announce_slots announce_slots;
 };
+
+/*
+ * A later definition of the set: from 1, in the order in which they came into force. Its text, of
+ * SEGMENT_DEFINITION_MAX bytes, begins with the next page. It is written with the lock of the file,
+ * before the version of the one before it that is MOVED, and never after that.
+ */
+struct segment_definition {
+    struct set_head head;       /* first: its unit is that of the whole */
+    _Alignas(64) uint64_t hash; /* of its meaning, as segment_identity.definition_hash */
+    _Atomic uint64_t checksum;  /* of the hash, and of the text with its NUL; stored last */
+};
+
+#define SEGMENT_DEFINITION_STRIDE (SEGMENT_PAGE + SEGMENT_DEFINITION_MAX)
 
 /* Thread context in a segment. Its counters follow, segment_identity.counters_size bytes. */
 struct segment_thread {
@@ -146,6 +164,8 @@ _Static_assert(sizeof(struct segment_identity) == 424, "no holes");
 _Static_assert(offsetof(struct segment_header, removal) == 448, "a line of its own");
 _Static_assert(offsetof(struct segment_header, head) == 576, "a line of its own");
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");
+_Static_assert(sizeof(struct segment_definition) == 128, "two lines, before its text");
+_Static_assert(offsetof(struct segment_definition, head) == 0, "found by the number of its unit");
 _Static_assert(sizeof(struct segment_thread) == 192, "three lines, no holes");
 _Static_assert(offsetof(struct segment_thread, head) == 0, "found by the number of its unit");
 _Static_assert(sizeof(struct segment_keyed) <= SEGMENT_PAGE, "has a page");

@@ -33,6 +33,7 @@ enum {
     CONTENT_MOVED = 1u << 3,        /* final: the set's successor has the state (set/set.h) */
     CONTENT_UNOPENED = 1u << 4      /* of a successor that does not have the state yet */
 };
+#define CONTENT_FLAGS_ALL 0x1fu /* those above */
 /* While the set has one of these, nothing is changed as otherwise. */
 #define CONTENT_CLOSED ((uint32_t)CONTENT_SHUT_DOWN | CONTENT_MOVED | CONTENT_UNOPENED)
 

@@ -491,7 +491,8 @@ void cq_prefetch_target(const weir *w, const struct acq_record *r)
         prefetch_read(&queue->timer.heap);
         prefetch_write(&queue->to_reap);
     } else if (wait_target_kind(target) == WAIT_TARGET_TIMER) {
-        prefetch_write((const char *)(uintptr_t)record_load(&r->data) +
-                       offsetof(weir_acquisition, fd));
+        /* The record may wait no more, and have no acquisition: a number, not a pointer. */
+        prefetch_write(
+            (const void *)(uintptr_t)(record_load(&r->data) + offsetof(weir_acquisition, fd)));
     }
 }

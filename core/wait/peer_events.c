@@ -17,11 +17,12 @@ struct peer_events {
     int fd;
 };
 
+/* All definitions of a shared set have one participant, and so one doorbell. */
 static struct peer_events *peer_events_find(const struct wait_timer *timer, const weir_set *set)
 {
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_acquire);
 
-    while (events && events->set != set)
+    while (events && events->set->participant != set->participant)
         events = events->next;
     return events;
 }

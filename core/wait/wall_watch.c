@@ -138,6 +138,8 @@ static weir_set *wall_watch_find(weir *w, uint32_t id)
     n = is_key_set ? w->key_sets_n : atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
     if ((id & ~KEY_SET_ID_BIT) < n)
         set = instance_set(w, id);
+    if (set && set_is_shared(set)) /* its definitions have one id */
+        set = set_newest(set);
     /* What this process has asked for nothing has no waiter of this process. */
     if (set && (!set->limits.clock_needs ||
                 !atomic_load_explicit(&instance_set(w, set->number)->spare_prepared,
@@ -156,7 +158,7 @@ static int wall_watch_look(weir *w, uint32_t first, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         weir_set *set = wall_watch_find(w, first + i);
 
-        if (set && !set->is_keyed && try_now_has_queue(set))
+        if (set && !set->is_keyed && try_now_has_queue(set_current(set)))
             decided += timer_look_at_head(set);
     }
     return decided;

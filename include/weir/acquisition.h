@@ -164,10 +164,12 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -ESHUTDOWN   the instance is closing or closed; or, while it waited, the set was removed
  *   -ESTALE      the set or pool was removed (weir_reload)
  *   -ECHILD      the instance was opened before fork, by the parent
- *   -ENOMEM      out of memory; of a shared set also: its file system is full, or it has no room
- *                for more threads or acquisitions left
- *   -EUCLEAN     the set is shared by processes, and its segment is damaged; or an engine keeps it,
- *                and its state there is damaged
+ *   -ENOMEM      out of memory; of a shared set also: its file system is full, it has no room for
+ *                more threads or acquisitions left, or a definition that it has got cannot be read
+ *                now (weir/segment.h)
+ *   -EUCLEAN     the set is shared by processes, and its segment is damaged or has got a definition
+ *                that this process cannot follow; or an engine keeps it, and its state there is
+ *                damaged
  *   -EHOSTUNREACH the set is kept by an engine that cannot be asked (on_failure: closed)
  *   -EEXIST      the set is defined otherwise by the engine that keeps it
  *   -EACCES      the engine that keeps the set does not permit its use

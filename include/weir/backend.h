@@ -59,6 +59,7 @@ struct weir_backend_limit {
     uint32_t *ret_is_decided; /* `set_open` makes it 1: the core decides the limit, by `decide` */
     uint64_t state_id;        /* of its algorithm, as in weir_plugin; 0: a resource without. A name
                                  alone does not tell an algorithm: any plugin file may have it */
+    uint64_t identity;        /* hash of all that there is to know of it */
 };
 
 /* A set, as all that use it must agree on it. */
@@ -73,7 +74,10 @@ struct weir_backend_set {
     const struct weir_backend_limit *limits;
     void *context;         /* the set, to the core */
     uint32_t counts_nodes; /* 1: every process that uses it is counted, and `nodes` reports it */
-    uint32_t reserved;
+    uint32_t revision;     /* of its definition: a higher one takes the place of a lower one, for
+                              all that use the set, and its state goes on; up to INT32_MAX */
+    void *before;          /* the set that is to be given this definition, by `set_redefine`, and
+                              is used meanwhile; NULL: none */
 };
 
 enum weir_backend_mode {
@@ -131,6 +135,8 @@ struct weir_backend_batch {
     uint64_t valid_ns;       /* granted */
     uint64_t at;             /* granted: what `unbatch` is to be told of them */
     uint64_t retry_after_ns; /* refused: when it is worth asking again; UINT64_MAX: not known */
+    uint64_t tag;            /* of the call of `batch`: by another definition an earlier one may be
+                                on its way still */
 };
 
 struct weir_backend_limit_stats {
@@ -271,7 +277,8 @@ struct weir_backend {
     void (*stop)(void *connection);
 
     /* Describes a set. Copies what it needs. No I/O on the network. Returns 0, -ENOMEM, or -EINVAL
-     * with the reason: the engine cannot keep such a set. [one thread, changes] */
+     * with the reason: the engine cannot keep such a set; or -EOPNOTSUPP with the reason: the set
+     * `before` cannot be given this definition. [one thread, changes] */
     int (*set_open)(void *connection, const struct weir_backend_set *set, void **ret_set,
                     struct weir_reason *reterr);
     /* What is held or waits there is given up. No other call about the set is running.
@@ -315,10 +322,19 @@ struct weir_backend {
      * time. Never blocks. Returns 0: one call of `batched` will follow, maybe before this returns,
      * unless the set is closed; or -ENOMEM, -ENOBUFS: none will. What cannot be sent at once is
      * refused: a batch that comes late is of no use. [any thread, changes] */
-    int (*batch)(void *set, uint32_t limit, uint64_t wanted);
+    int (*batch)(void *set, uint32_t limit, uint64_t wanted, uint64_t tag);
     /* Gives units of a batch back that were not used. Never fails or blocks. It may be lost: they
      * count as used then. [any thread, changes] */
     void (*unbatch)(void *set, uint32_t limit, uint64_t units, uint64_t at);
+
+    /*
+     * Gives a set the definition of `next`, which was described with it as `before` and of which
+     * nothing was asked; `next` is gone. What is held and waits stays so, and ends as requests of
+     * this set do; the host is called with the context of `next` from then on, also for those. An
+     * amount that can be granted no more ends with -ERANGE. Never fails or blocks. May be missing:
+     * then no definition can change. [any thread, changes]
+     */
+    void (*set_redefine)(void *set, void *next);
 };
 
 #ifdef __cplusplus

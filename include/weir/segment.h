@@ -68,6 +68,57 @@ enum {
 WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const char *name,
                                     uint32_t flags, struct weir_error *reterr);
 
+/* Another definition of a shared set, before it comes into force. */
+struct weir_redefinition {
+    size_t size;                /* sizeof(struct weir_redefinition), as the library knows it */
+    const char *name;           /* of the set */
+    const char *before, *after; /* definitions, as in struct weir_segment */
+    const char *changes;        /* the first differences, on one line; "" if they are not found */
+};
+
+enum {
+    WEIR_REDEFINE_CHECK = 1u << 0 /* changes nothing, and says whether it could */
+};
+
+/*
+ * Changes the definition of a set that processes share, while they use it, to the one that a
+ * configuration has. `options`, as of weir_open, name the configuration, the directory of the
+ * segments, and the directories of plugins; those in the configuration are not searched. All of the
+ * configuration has to be right; sets of other names are not changed.
+ *
+ * The definition changes at one instant for all processes: what is held stays held, levels and
+ * counts of limits are carried over, waiters keep their places, those that can go on are granted,
+ * and those that never can end with -ERANGE. Processes notice at their next call, and need nothing
+ * for that but memory and the same plugins. One that lacks the plugins says so to its log, and its
+ * calls on the set return -EUCLEAN; what it holds comes back when it ends. Want of memory or of
+ * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
+ * plugins. Processes that open the set later need the new definition. The keys,
+ * types and algorithms of the limits, their number, leases, shadow and enforce, classes of
+ * requests, lifetime and clock stay as they are, and a set with subjects has no other definition.
+ * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
+ *
+ * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
+ * argument lives as long as the call, which may call it again if another process has changed the
+ * set meanwhile. If the process is killed, the set has the old definition or the new one; what was
+ * begun is completed by the next call of any process. Each change takes 8 KiB of the segment, more
+ * with a text of more than 4 KiB, and the memory of a state, until that is removed; and some
+ * hundred bytes of each process that uses it.
+ *
+ * Any thread. Returns 1 (changed), or with WEIR_REDEFINE_CHECK that it could be; 0 (the set has
+ * this definition); -ENOENT (there is no such segment, or the configuration does not define the
+ * set); -ECANCELED (`differs` returned another value); -EOPNOTSUPP (something would change that has
+ * to stay as it is); -EEXIST (its plugins are of other versions here); -EBUSY (other processes keep
+ * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
+ * definition, of which it has at most 16384, or the file system has none); -EINVAL, -ENOEXEC,
+ * -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of struct weir_segment
+ * (it is not usable); then `reterr`, if not NULL, says why.
+ * [any thread, changes]
+ */
+WEIR_PUBLIC int
+weir_segment_redefine(const struct weir_options *options, const char *name, uint32_t flags,
+                      int (*differs)(void *userdata, const struct weir_redefinition *redefinition),
+                      void *userdata, struct weir_error *reterr);
+
 /*
  * Lists the living processes that are attached to the segment of a set. These are holders, waiters,
  * and those that only have it open. Writes the ids of at most `n` of them to `ret`, which may be

@@ -63,9 +63,9 @@ class Bash(Completions):
         return sorted(set(done.stdout.splitlines()))
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "why", "serve", "ls", "rm", "check",
-                                                    "simulate", "plugin", "plugins", "--help", "--version"]))
-        self.assertEqual(self.complete("s"), ["serve", "simulate", "stat"])
+        self.assertEqual(self.complete(""), sorted(["exec", "hold", "stat", "top", "why", "serve", "ls", "rm",
+                                                    "apply", "set", "check", "simulate", "plugin", "plugins", "--help", "--version"]))
+        self.assertEqual(self.complete("s"), ["serve", "set", "simulate", "stat"])
         self.assertEqual(self.complete("plugin", ""), ["check", "new"])
         self.assertEqual(self.complete("plugin", "new", ""), ["algorithm", "balancer"])
         self.assertEqual(self.complete("plugin", "new", "algorithm", ""), [])

@@ -422,8 +422,8 @@ class Amounts(Exec):
     def test_definitions_must_agree(self):
         self.expect(0, "-l", "slots:4", "-s", "x", "true")
         _, err = self.expect(125, "-l", "slots:5", "-s", "x", "true")
-        self.assertIn("`capacity` of limit 1 (`slots`) is 4 there, 5 here; define it alike, or remove "
-                      "it with `weir rm`", err)
+        self.assertIn("`capacity` of limit 1 (`slots`) is 4 there, 5 here; define it alike, change "
+                      "it there with `weir apply`, or remove it with `weir rm`", err)
         _, err = self.expect(125, "-l", "slots:4", "-l", "calls:1/s", "-s", "x", "true")
         self.assertIn("definition of the set: limit 2 (`calls`) is here only;", err)
         self.expect(0, "-l", "slots:4", "-s", "x", "true")

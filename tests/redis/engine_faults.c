@@ -142,7 +142,8 @@ static int open_connection(struct user *user, const struct target *target)
     return r;
 }
 
-static void *open_set(struct user *user, const char *name, uint32_t has_subjects)
+/* Describes a set. `before`: the one that is to get the definition, of a higher revision; NULL. */
+static void *describe_set(struct user *user, const char *name, uint32_t has_subjects, void *before)
 {
     struct weir_reason reason = {0};
     void *opened = NULL;
@@ -165,7 +166,9 @@ static void *open_set(struct user *user, const char *name, uint32_t has_subjects
          .ret_capacity = &leased}};
     const struct weir_backend_set set = {.size = sizeof(set),
                                          .name = name,
-                                         .fingerprint = 1,
+                                         .fingerprint = before ? 2 : 1,
+                                         .revision = before ? 1 : 0,
+                                         .before = before,
                                          .fair = 1,
                                          .has_subjects = has_subjects,
                                          .limits_n = 2,
@@ -174,6 +177,19 @@ static void *open_set(struct user *user, const char *name, uint32_t has_subjects
     must(r == 0 || r == -ENOMEM);
     errors_n += r != 0;
     return r == 0 ? opened : NULL;
+}
+
+static void *open_set(struct user *user, const char *name, uint32_t has_subjects)
+{
+    return describe_set(user, name, has_subjects, NULL);
+}
+
+/* Raises the revision, unless there is no memory for that. */
+static void revise(struct user *user, void *set, const char *name, uint32_t has_subjects)
+{
+    void *next = describe_set(user, name, has_subjects, set);
+    if (next)
+        user->backend->set_redefine(set, next);
 }
 
 /* What the test itself calls does not fail. */
@@ -249,7 +265,7 @@ static void hand_over(struct user *user, void *set)
 static void use_batch(struct user *user, void *set)
 {
     unsigned before = atomic_load(&batches_n);
-    if (!user->backend->batch || seen(user->backend->batch(set, 1, 10)) < 0)
+    if (!user->backend->batch || seen(user->backend->batch(set, 1, 10, before)) < 0)
         return;
     for (uint64_t end = now_ns() + PATIENCE_NS; atomic_load(&batches_n) == before;) {
         struct timespec pause = {0, 100000};
@@ -299,6 +315,9 @@ static void scenario(const struct target *target)
     void *keyed = set ? open_set(&user, "keyed", 1) : NULL;
     if (keyed) {
         must(pthread_create(&user.thread, NULL, run, &user) == 0);
+        use(&user, set, keyed);
+        revise(&user, set, "faults", 0);
+        revise(&user, keyed, "keyed", 1);
         use(&user, set, keyed);
         recover(&user, set);
         user.backend->set_close(keyed);

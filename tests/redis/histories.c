@@ -12,6 +12,7 @@
  * Lines: S LIMIT/LIMIT…  a new set; its limits as the protocol writes them
  *        C CLOCK         the server's clock; B CLOCK the same, after a change: it is set back
  *        R               the session has ended, and a new one begins
+ *        D LIMIT/LIMIT…  the next revision of the set, which has the same shape
  *        G SLOT SERIAL AMOUNT…: REPLY          acquire        T AMOUNT…: REPLY        take
  *        V SLOT SERIAL MAX_WAIT AMOUNT…: REPLY reserve        L: AVAILABLE WAIT …     snapshot
  *        E SLOT SERIAL HOW USED…: REPLY        release        W SLOT SERIAL LEFT…: REPLY  return
@@ -36,9 +37,16 @@
 enum { REASON_BUSY = 1, REASON_RANGE = 2, REASON_TOO_LONG = 5 };
 enum { REFUND_NONE, REFUND_PLAIN, REFUND_STRICT };
 
+/* What a limit is made of: as the protocol has it. */
+struct recipe {
+    char letter;
+    uint64_t capacity, window, burst, initial, extra, delta;
+};
+
 struct limit {
     bool is_resource;
-    struct subject subject;  /* rates */
+    struct recipe recipe; /* rates */
+    struct subject subject;
     uint64_t capacity, used; /* resources */
     uint64_t refund, charge, most;
     uint64_t period; /* of one unit, us, if that is whole, else 0 */
@@ -68,6 +76,11 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t decided_at(const struct world *world)
+{
+    return at_least(world->now, world->floor);
+}
+
 static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
     while (b != 0) {
@@ -78,12 +91,6 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     }
     return a;
 }
-
-/* What a limit is made of: as the protocol has it. */
-struct recipe {
-    char letter;
-    uint64_t capacity, window, burst, initial, extra, delta;
-};
 
 static uint64_t random_capacity(uint64_t *random)
 {
@@ -202,6 +209,22 @@ static bool is_comparable(const struct recipe *recipe)
     return recipe->letter != 't' || recipe->extra < WINDOW_MOST;
 }
 
+/* Chooses what else there is to say of a limit with a subject, and prints it. */
+static void finish_rate(struct world *world, struct limit *limit, const struct recipe *recipe)
+{
+    limit->recipe = *recipe;
+    if (limit->subject.ops->refund)
+        limit->refund = random_below(&world->random, 3);
+    if (limit->subject.ops->charge)
+        limit->charge = random_below(&world->random, 2);
+    limit->most = limit->subject.footprint.amount_max;
+    limit->period = recipe->window % recipe->capacity == 0 ? recipe->window / recipe->capacity : 0;
+    printf("%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+           ",%" PRIu64,
+           recipe->letter, recipe->capacity, recipe->window, recipe->burst, recipe->initial,
+           recipe->extra, recipe->delta, limit->refund, limit->charge);
+}
+
 static void add_rate(struct world *world, struct limit *limit)
 {
     struct recipe recipe;
@@ -211,19 +234,68 @@ static void add_rate(struct world *world, struct limit *limit)
     while (!is_comparable(&recipe) ||
            (recipe.letter == 'l' && recipe.extra == 1 && world->scale != 1) ||
            !make_subject(world, &recipe, &limit->subject));
-    if (limit->subject.ops->refund)
-        limit->refund = random_below(&world->random, 3);
-    if (limit->subject.ops->charge)
-        limit->charge = random_below(&world->random, 2);
-    limit->most = limit->subject.footprint.amount_max;
-    if (recipe.window % recipe.capacity == 0)
-        limit->period = recipe.window / recipe.capacity;
     limit->subject.wall_offset_ns = 0;
     subject_init(&limit->subject, world->now * world->scale);
-    printf("%c,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-           ",%" PRIu64,
-           recipe.letter, recipe.capacity, recipe.window, recipe.burst, recipe.initial,
-           recipe.extra, recipe.delta, limit->refund, limit->charge);
+    finish_rate(world, limit, &recipe);
+}
+
+/* Chooses another recipe of the same shape; often one that is close. */
+static struct recipe random_change(struct world *world, const struct recipe *before)
+{
+    uint64_t *random = &world->random;
+    struct recipe recipe = random_recipe(random);
+
+    if (random_chance(random, 50)) {
+        recipe = *before;
+        recipe.capacity = random_magnitude(random, less(2 * before->capacity, AMOUNT_MOST));
+        if (random_chance(random, 50))
+            recipe.window = random_magnitude(random, less(2 * before->window, WINDOW_MOST / 4));
+        recipe.burst =
+            strchr("tg", recipe.letter) ? random_burst(random, &recipe) : recipe.capacity;
+        recipe.delta = 0;
+        recipe.initial = less(recipe.initial, recipe.burst);
+        if (recipe.letter == 'f')
+            recipe.extra = random_below(random, 3);
+    }
+    return recipe;
+}
+
+static bool is_of_shape(const struct recipe *recipe, const struct recipe *before)
+{
+    if (recipe->letter != before->letter)
+        return false;
+    if (recipe->letter == 's' && recipe->extra == 0 && recipe->capacity > LOG_MOST)
+        return false;
+    if (recipe->letter == 'l')
+        return recipe->extra == before->extra &&
+               (recipe->extra == 0 || recipe->initial == recipe->capacity);
+    return recipe->letter != 't' || !recipe->extra == !before->extra;
+}
+
+/* As limits of a set that is reloaded: the state of one that is the same stays. */
+static void carry_over(struct world *world, struct subject *from, struct subject *to)
+{
+    to->wall_offset_ns = from->wall_offset_ns;
+    if (to->footprint.config == from->footprint.config &&
+        !memcmp(to->config, from->config, to->footprint.config))
+        memcpy(to->state, from->state, to->footprint.state);
+    else
+        subject_reconfigure(to, from, decided_at(world) * world->scale);
+}
+
+static void change_rate(struct world *world, struct limit *limit)
+{
+    struct subject before = limit->subject;
+    struct recipe recipe;
+
+    do
+        recipe = random_chance(&world->random, 20) ? limit->recipe
+                                                   : random_change(world, &limit->recipe);
+    while (!is_of_shape(&recipe, &limit->recipe) || !is_comparable(&recipe) ||
+           !make_subject(world, &recipe, &limit->subject));
+    carry_over(world, &before, &limit->subject);
+    subject_free(&before);
+    finish_rate(world, limit, &recipe);
 }
 
 static void add_resource(struct world *world, struct limit *limit)
@@ -251,16 +323,30 @@ static void begin_set(struct world *world)
     putchar('\n');
 }
 
+/* Parts of a unit are counted in ticks of the clock's unit, so only the same unit rounds alike. */
+static void operate_change(struct world *world)
+{
+    if (world->scale != 1)
+        return;
+    printf("D ");
+    for (uint64_t i = 0; i < world->n; i++) {
+        struct limit *limit = &world->limits[i];
+
+        if (i > 0)
+            putchar('/');
+        if (!limit->is_resource)
+            change_rate(world, limit);
+        else
+            add_resource(world, limit);
+    }
+    putchar('\n');
+}
+
 static void end_set(struct world *world)
 {
     for (uint64_t i = 0; i < world->n; i++)
         if (!world->limits[i].is_resource)
             subject_free(&world->limits[i].subject);
-}
-
-static uint64_t decided_at(const struct world *world)
-{
-    return at_least(world->now, world->floor);
 }
 
 /* Returns us from `at` on until the limit grants the amount; UINT64_MAX: not by time. */
@@ -614,8 +700,10 @@ static void operate(struct world *world)
         operate_reserve(world);
     else if (choice < 70)
         operate_look(world);
-    else if (choice < 99)
+    else if (choice < 97)
         operate_advance(world);
+    else if (choice < 99)
+        operate_change(world);
     else
         operate_step_back(world);
 }

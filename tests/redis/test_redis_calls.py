@@ -873,6 +873,275 @@ class Foreign(Calls):
         self.assertTrue(all(b - a >= 10 for a, b in zip(granted, granted[1:])))
 
 
+class Revisions(Calls):
+    def revised(self, name, revision, *limits, shape="5afe", **options):
+        identity = f"f{revision}.{revision}.{shape}" if revision else "f"
+        return self.node(name, *limits, fingerprint=identity, **options)
+
+    def reads(self, node):
+        return [limit[0] for limit in node.snapshot()[-1]]
+
+    def fields(self):
+        words = self.client.call("HGETALL", "set")
+        return dict(zip(words[::2], words[1::2]))
+
+    def test_what_is_held_and_waits_goes_on(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        a.acquire(0, 2)
+        for slot, amount in enumerate((1, 2, 1)):
+            self.assertEqual(b.wait(slot, amount), [WAITING, -1])
+        c = self.revised("c", 1, resource(4))  # opening its session is a call like others
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+        self.assertEqual(a.acquire(1, 1)[:2], [REFUSED, BUSY])
+        self.assertEqual(b.acquire(3, 1, serial=9)[:2], [REFUSED, BUSY])  # 1 is free, and the head needs 2
+        a.release(0, 1, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "1", "2"], ["G", "2", "3"]])
+        self.assertEqual(self.reads(c), [0])
+
+    def test_less_is_granted_once_enough_has_come_back(self):
+        a = self.node("a", resource(4))
+        for slot in range(4):
+            a.acquire(slot, 1)
+        b = self.revised("b", 1, resource(2))
+        for slot in range(3):
+            self.assertEqual((a, b)[slot % 2].acquire(5, 1, serial=10 + slot)[:2], [REFUSED, BUSY])
+            a.release(slot, slot + 1, "-")
+        self.assertEqual(b.acquire(5, 1)[0], GRANTED)
+        self.assertEqual(a.acquire(5, 1, serial=20)[:2], [REFUSED, BUSY])
+
+    def test_a_level_is_kept_and_cut(self):
+        a = self.node("a", bucket(10, SECOND))
+        a.take(4)
+        self.assertEqual(self.reads(self.revised("b", 1, bucket(100, SECOND))), [6])
+        self.assertEqual(self.reads(self.revised("c", 2, bucket(5, SECOND))), [5])
+        self.assertEqual(a.take(6), [REFUSED, RANGE, 0, -1])
+        self.assertEqual(a.take(5)[0], GRANTED)
+
+    def test_a_shorter_window_counts_as_the_ring_of_the_plugin(self):
+        a = self.node("a", "s,50,100,50,50,0,0,1,0")
+        for step in range(20):
+            self.fake.advance(min(step, 1))
+            a.take(1)
+        b = self.revised("b", 1, "s,50,10,50,50,0,0,1,0")
+        self.assertEqual(self.reads(b), [30])  # ten entries have room: the eleven oldest count as the last of them
+        self.fake.advance(1)
+        self.assertEqual(self.reads(b), [41])
+
+    def test_waiters_that_can_be_granted_no_more_end_at_the_head(self):
+        a, b = self.node("a", resource(4)), self.node("b", resource(4))
+        a.acquire(0, 4)
+        for slot, amount in enumerate((3, 1, 4, 2)):
+            b.wait(slot, amount)
+        self.revised("c", 1, resource(2))
+        self.assertEqual([message.split() for message in b.messages()], [["E", "0", "1", "3"]])
+        self.assertEqual(b.heartbeat()[4], 3)
+        a.release(0, 1, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "1", "2"], ["E", "2", "3"]])
+        b.release(1, 2, "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "3", "4"]])
+        self.assertEqual(b.snapshot()[3], 0)
+
+    def test_another_shape_is_a_mismatch(self):
+        rate = f"t,10,{SECOND},10,10,0,0,1,0"
+        for others in ((rate,), (rate, resource(9), resource(9)), (resource(9), rate),
+                       (f"g,10,{SECOND},10,10,0,0,1,0", resource(9)),
+                       (f"t,10,{SECOND},10,10,100000,0,1,0", resource(9)), (rate, "x,9,1")):
+            for first, second in (((rate, resource(9)), others), (others, (rate, resource(9)))):
+                self.client.call("FLUSHALL")
+                self.setUp()
+                self.revised("a", 1, *first)
+                stored = self.fields()
+                for revision in (0, 2, 2**31 - 1):
+                    self.fails("MISMATCH", self.revised, "b", revision, *second)
+                self.assertEqual(self.fields(), stored)
+
+    def test_meters_and_shapers_are_of_two_shapes(self):
+        self.revised("a", 1, f"l,10,{SECOND},10,10,0,0,1,0")
+        self.fails("MISMATCH", self.revised, "b", 2, f"l,10,{SECOND},10,10,1,0,1,0")
+
+    def test_all_else_that_must_be_alike_is_a_mismatch(self):
+        self.revised("a", 3, resource(9))
+        for revision, options in ((3, {}), (0, {"lease_us": LEASE_US + 1}), (4, {"lease_us": LEASE_US - 1}),
+                                  (4, {"shape": "5aff"}), (2, {"shape": "5aff"})):
+            self.fails("MISMATCH", self.revised, "b", revision, resource(8), **options)
+        self.assertEqual(self.client.call("HGET", "set", "D"), definition(resource(9), fingerprint="f3.3.5afe"))
+        self.revised("b", 4, resource(8), flags="bd", queue_max=7)
+
+    def test_a_definition_that_is_none_is_refused(self):
+        a = self.node("a", resource(1))
+        for identity in ("f.0.a", "f.01.a", "f.1", "f.1.", "f..a", ".1.a", f"f.{2**31}.a", "f.1.a.b", "f.-1.a", "f.1.a-",
+                         "f.1e3.a", "f.9999999999999999999.a", "f.nan.a", "f.0x1.a", "f. 1.a", "f.1.\0"):
+            with self.subTest(identity):
+                self.fails("BADDEF", self.node, "b", resource(1), fingerprint=identity)
+        a.heartbeat()
+
+    def test_a_damaged_definition_is_a_mismatch(self):
+        a, b = self.node("a", resource(1)), Node(self.client, "one", "b", definition(resource(2), fingerprint="f.1.a"))
+        for stored in ("", "f", "f.1.a/-/1/1000000/", "f.0.a/-/100/30000000/r,1", "\0" * 5000):
+            self.client.call("HSET", "set", "D", stored)
+            a.messages()  # of the cache nothing is left, as the next call fails
+            self.client.call("FUNCTION", "LOAD", "REPLACE", read_library(LIBRARY, fake_clock=True, fake_identity=True))
+            self.fails("MISMATCH", a.heartbeat)
+            self.fails("MISMATCH", b.open)
+
+    def test_calls_that_look_or_fail_change_no_definition(self):
+        a = self.node("a", bucket(10, SECOND), resource(4))
+        a.take(4, 0)
+        a.acquire(0, 0, 1)
+        before = self.fields()
+        b = Node(self.client, "one", "a", definition(bucket(20, SECOND), resource(1), fingerprint="f.1.a"))
+        self.assertEqual(b.snapshot(), a.snapshot())
+        self.assertEqual(b.call("weir_fetch"), a.call("weir_fetch"))
+        self.assertEqual(b.call("weir_list", 0), a.call("weir_list", 0))
+        self.fails("BADARG", b.call, "weir_take", 1)
+        self.fails("BADARG", b.call, "weir_acquire", "", 0, 2, "what", -1, -1, 1, 1)
+        self.fails("BADARG", b.call, "weir_return", 0, 1, 0, 2)
+        b.run = "two"
+        self.fails("STALERUN", b.heartbeat)
+        self.assertEqual(self.fields(), before)
+        self.assertEqual(a.heartbeat()[2], 1)
+
+    def test_a_call_without_a_session_changes_the_definition(self):
+        self.node("a", bucket(10, SECOND))
+        b = Node(self.client, "one", "b", definition(bucket(5, SECOND), fingerprint="f.1.a"))
+        self.fails("NOSESSION", b.heartbeat)
+        self.assertEqual(self.client.call("HGET", "set", "D"), b.text)
+
+    def test_revisions_that_alternate_decide_as_one(self):
+        rng = random.Random(SEED)
+        limits = [(bucket(n, SECOND), f"s,{n + 3},{SECOND},{n + 3},{n + 3},0,0,1,0", resource(n)) for n in (20, 9, 14)]
+        for key in ("alone", "mixed"):
+            self.node("a", *limits[0], key=key).take(7, 6, 0)
+        texts = [definition(*limits[0]), definition(*limits[1], fingerprint="f.1.a"),
+                 definition(*limits[2], fingerprint="f.2.a")]
+        slots = {}
+        for step in range(1500):
+            self.fake.advance(rng.choice((0, 1, 1000, 50000)))
+            latest = min(step // 500, 2)
+            nodes = {key: Node(self.client, "one", "a", texts[latest], key=key) for key in ("alone", "mixed")}
+            if step % 500:
+                nodes["mixed"].text = texts[rng.randrange(latest + 1)]
+            else:
+                self.fake.advance(LEASE_US // 2)
+                for key in nodes:
+                    nodes[key].heartbeat()
+            choice, amounts = rng.random(), [rng.randrange(4) for _ in range(3)]
+            slot = rng.randrange(8)
+            if choice < 0.2:
+                replies = [node.snapshot() for node in nodes.values()]
+            elif choice < 0.3:
+                replies = [node.take(*amounts[:2], 0) for node in nodes.values()]
+            elif choice < 0.5:
+                replies = [node.release(slot, slots.get(slot, 1), *["-"] * 3) for node in nodes.values()]
+            elif choice < 0.6:
+                replies = [node.cancel(slot, slots.get(slot, 1)) for node in nodes.values()]
+            else:
+                slots[slot] = step + 1
+                replies = [node.request("wait" if choice < 0.8 else "try", slot, *amounts, serial=step + 1)
+                           for node in nodes.values()]
+            self.assertEqual(replies[0], replies[1], f"step {step}")
+
+    def test_batches_of_a_definition_that_had_them_are_refused_and_go_back(self):
+        a = self.node("a", bucket(100, SECOND, delta=SECOND // 20), f"l,9,{SECOND},9,9,1,0,1,0")
+        granted = a.call("weir_batch", 0, 60)
+        self.assertEqual(granted[:3], [GRANTED, 60, SECOND // 20])
+        b = self.revised("b", 1, bucket(50, SECOND), f"l,9,{SECOND},9,9,1,0,1,0")
+        self.assertEqual(self.reads(b), [35, 9])  # 95 were possible
+        self.assertEqual(a.call("weir_batch", 0, 10), [REFUSED, BUSY, 0, -1])
+        self.fails("BADARG", b.call, "weir_batch", 0, 10)
+        for node in (a, b):
+            self.fails("BADARG", node.call, "weir_batch", 1, 1)
+            self.fails("BADARG", node.call, "weir_unbatch", 1, 1, granted[3])
+        self.assertEqual(a.call("weir_unbatch", 0, 10, granted[3]), [GRANTED])
+        self.assertEqual(self.reads(b), [45, 9])
+        self.assertEqual(b.call("weir_unbatch", 0, 60, granted[3]), [GRANTED])
+        self.assertEqual(self.reads(b), [50, 9])
+
+    def test_each_subject_changes_with_its_own_next_call(self):
+        for key in ("one", "two"):
+            Node(self.client, "one", "", definition(bucket(10, SECOND)), key=key).take(2)
+        new = [Node(self.client, "one", "", definition(bucket(4, SECOND), fingerprint="f.1.a"), key=key)
+               for key in ("one", "two")]
+        self.assertEqual(new[0].take(4)[0], GRANTED)
+        self.assertEqual([self.reads(node) for node in new], [[0], [8]])
+
+    def test_a_set_lasts_as_long_as_its_new_definition(self):
+        a = Node(self.client, "one", "", definition(bucket(10, SECOND)))
+        a.take(10)
+        before = self.client.call("PTTL", "set")
+        Node(self.client, "one", "", definition(bucket(10, 1000 * SECOND), fingerprint="f.1.a")).take(0)
+        self.assertGreater(self.client.call("PTTL", "set"), before + 1000000)
+
+    def test_a_fence_is_used_up_by_a_change(self):
+        a = self.node("a", resource(4))
+        first = a.acquire(0, 1)[1]
+        self.revised("b", 1, resource(5))
+        self.assertGreater(a.acquire(1, 1)[1], first + 1)
+
+    def test_what_nodes_decide_stays_as_it_is(self):
+        a = self.revised("a", 1, "x,10,1", resource(2))
+        a.call("weir_commit", "", 0, self.fake.clock, 1000, -1, "text", 0, 0, "grant", 0, 1, 3, 1)
+        for revision, most, shape in ((2, 11, "5afe"), (2, 10, "5aff"), (0, 10, ""), (2, 9, "5afe")):
+            self.fails("MISMATCH", self.revised, "b", revision, f"x,{most},1", resource(9), shape=shape)
+        b = self.revised("b", 2, "x,10,1", resource(9))
+        self.assertEqual(b.call("weir_fetch")[5], "text")
+        self.assertEqual(self.reads(b)[1], 8)
+        self.client.call("FLUSHALL")
+        self.setUp()
+        self.node("a", "x,10,1", resource(2))
+        self.fails("MISMATCH", self.revised, "b", 1, "x,10,1", resource(9))
+
+    def test_a_change_in_a_grace_drains_as_the_new_definition_says(self):
+        a = self.node("a", bucket(10, SECOND), flags="d")
+        self.fake.be("two", self.fake.clock)
+        b = Node(self.client, "two", "b", definition(bucket(20, SECOND), flags="d", fingerprint="f.1.a"))
+        b.open()
+        self.assertEqual(self.reads(b), [0])
+        a.run = "two"
+        self.assertEqual(a.take(1)[:2], [REFUSED, IN_GRACE])
+
+    def test_two_nodes_roll_over_and_keep_both_bounds(self):
+        rng = random.Random(SEED + 1)
+        old, new = definition(bucket(10, SECOND), resource(6)), definition(bucket(4, SECOND), resource(3), fingerprint="f.1.a")
+        a, b = self.node("a", bucket(10, SECOND), resource(6)), None
+        held, takes, changed, started = {}, [], None, []
+        for step in range(1200):
+            self.fake.advance(rng.choice((0, 1000, 40000)))
+            if step == 400:
+                b, changed = Node(self.client, "one", "b", new), self.fake.clock
+                b.open()
+            if step == 800:
+                a.text = new  # it has reloaded
+            if step % 100 == 0:
+                for node in (a, b):
+                    if node:
+                        node.heartbeat()
+            node = a if step < 400 or rng.random() < 0.5 else b
+            if rng.random() < 0.4 and held:
+                owner, slot, serial = rng.choice(list(held))
+                owner.release(slot, serial, "-", "-")
+                del held[owner, slot, serial]
+            elif rng.random() < 0.4:
+                amount = rng.randrange(1, 4)
+                if node.take(amount, 0)[0] == GRANTED:
+                    takes.append((self.fake.clock, amount))
+            else:
+                slot, amount = rng.randrange(40), rng.randrange(1, 3)
+                if not any(owner is node and at == slot for owner, at, _ in held):
+                    before = sum(held.values())
+                    if node.acquire(slot, 0, amount)[0] == GRANTED:
+                        held[node, slot, node.serial] = amount
+                        self.assertLessEqual(before + amount, 6 if changed is None else 3)
+                        started.append(step)
+        for i, (begin, _) in enumerate(takes):
+            used = 0
+            for at, amount in takes[i:]:
+                used += amount
+                burst = 4 if changed is not None and begin >= changed else 10
+                self.assertLessEqual(used * SECOND, burst * SECOND + burst * (at - begin))
+        self.assertTrue(any(step > 800 for step in started) and takes[-1][0] > changed)
+
+
 class State(Calls):
     def test_definitions_that_cannot_be_had_are_refused(self):
         wrong = ["", "f", "f/-/1/1000000/", "f/-/1/1000000/r,1/", "f/-/1/1000000/r,1,1", "f/-/1/1000000/x,1", "f/-/1/1000000/x,0,0", "f/-/1/1000000/x,1,1,1",

@@ -7,6 +7,7 @@ WEIR_OPERATIONS makes it longer.
 """
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -26,15 +27,19 @@ class Repeater:
         self.client, self.run_id = client, run_id
         self.expected = []  # of each command sent: how to read the reply, what it must be, the operation
         self.set_number = self.node_number = self.clock = self.renewed = self.compared = 0
-        self.definition = ""
+        self.definition, self.revision = "", 0
+        self.earlier = []  # definitions of the set with lower revisions: nodes that have them go on
+        self.random = random.Random(SEED)
 
     def node(self):
         return f"n{self.node_number}"
 
     def call(self, name, *arguments, as_text=None, line=""):
-        self.client.send("FCALL", name, 1, f"set{self.set_number}", self.run_id, self.definition, self.node(),
-                         *arguments)
-        self.expected.append((as_text, line and f"{self.definition}\n{line}"))
+        text = self.definition
+        if self.earlier and self.random.random() < 0.3:
+            text = self.random.choice(self.earlier)
+        self.client.send("FCALL", name, 1, f"set{self.set_number}", self.run_id, text, self.node(), *arguments)
+        self.expected.append((as_text, line and f"{text}\n{self.definition}\n{line}"))
 
     def set_clock(self, clock):
         self.clock = int(clock)
@@ -63,8 +68,15 @@ class Repeater:
             self.renew()
         elif operation == "S":
             self.set_number += 1
-            self.definition = f"f{self.set_number}/-/0/{LEASE_US}/{rest[0]}"
+            self.definition, self.revision = f"f{self.set_number}/-/0/{LEASE_US}/{rest[0]}", 0
+            self.earlier = []
             self.open()
+        elif operation == "D":
+            self.revision += self.random.choice((1, 1, 1000))
+            earlier, self.earlier = [*self.earlier, self.definition], []
+            self.definition = f"f{self.set_number}.{self.revision}.5afe/-/0/{LEASE_US}/{rest[0]}"
+            self.call("weir_pump")  # the change is made by whichever call comes first
+            self.earlier = earlier
         elif operation == "R":
             self.call("weir_leave", as_text=lambda reply: None)
             self.open()

@@ -8,6 +8,7 @@
 #include "../../plugins/backends/redis/redis_due.h"
 #include "../../plugins/backends/redis/redis_key.h"
 #include "../../plugins/backends/redis/redis_reply.h"
+#include "../../plugins/backends/redis/redis_revision.h"
 #include "../../plugins/backends/redis/redis_slot.h"
 #include "../../plugins/backends/redis/redis_table.h"
 #include "../../plugins/backends/redis/redis_url.h"
@@ -400,6 +401,114 @@ static void test_definitions(void)
     require(define((struct weir_backend_limit){.capacity = UINT64_MAX}, text) == -EINVAL);
 }
 
+/* ---- revisions ---- */
+
+/* The hash of the keys, and of all about limits that nodes decide. */
+static void test_revised_texts(void)
+{
+    const struct redis_definition_options options = {.session_us = 5000000};
+    struct weir_backend_limit limits[] = {
+        {.size = sizeof(limits[0]), .key = "a", .capacity = 7, .identity = 1},
+        {.size = sizeof(limits[0]), .key = "b", .algorithm = "mine", .capacity = 8, .identity = 2}};
+    struct weir_backend_set set = {.size = sizeof(set),
+                                   .name = "s",
+                                   .fingerprint = 0xf,
+                                   .limits_n = 2,
+                                   .limits = limits,
+                                   .revision = 3};
+    char text[REDIS_DEFINITION_MAX + 1];
+    struct weir_reason reason;
+    uint64_t shape = redis_definition_shape(&set);
+    require(redis_definition_write(&set, &options, text, &reason) > 0);
+    require(!strncmp(text, "000000000000000f.3.", 19) &&
+            !strcmp(text + 35, "/b/1048576/5000000/r,7/x,8,0"));
+    require(strtoull(text + 19, NULL, 16) == shape);
+    limits[0].capacity = 9;
+    limits[0].identity = 5;
+    require(redis_definition_shape(&set) == shape);
+    limits[1].identity = 5;
+    require(redis_definition_shape(&set) != shape);
+    limits[1].identity = 2;
+    limits[0].key = "c";
+    require(redis_definition_shape(&set) != shape);
+    limits[0].key = "a";
+    require(redis_definition_shape(&set) == shape);
+}
+
+/* Whether a set can go from one definition to the other, either way. */
+static int is_alike(const char *a, const char *b)
+{
+    char words[2][REDIS_REVISION_WORDS];
+    const char *why = redis_revision_obstacle(a, b, words[0]);
+    require(!why == !redis_revision_obstacle(b, a, words[1]));
+    return !why;
+}
+
+static void test_shapes(void)
+{
+    static const char *const equal[][2] = {
+        {"f/-/1/9/r,1", "f.1.a/b/2/9/r,2"},
+        {"f.2.a/-/1/9/t,1,2,3,3,0,0,0,0", "f.1.a/-/1/9/t,2,2,9,1,0,5,1,1"},
+        {"f.2.a/-/1/9/t,1,2,3,3,1,0,0,0", "f.1.a/-/1/9/t,2,2,9,1,20,5,1,1"},
+        {"f/-/1/9/s,1,2,1,1,1,0,0,0", "f.1.a/-/1/9/s,1,2,1,1,0,0,0,0"},
+        {"f/-/1/9/f,1,2,1,1,1,0,0,0/r,3", "f.1.a/-/1/9/f,1,2,1,1,2,0,0,0/r,4"},
+        {"f.1.a/-/1/9/x,1,0", "f.2147483647.a/-/1/9/x,1,0"},
+    };
+    static const char *const other[][2] = {
+        {"f.1.a/-/1/9/r,1", "f.2.a/-/1/9/r,1/r,1"},
+        {"f.1.a/-/1/9/r,1", "f.2.b/-/1/9/r,1"},
+        {"f.1.a/-/1/9/r,1", "f.2.aa/-/1/9/r,1"},
+        {"f.1.a/-/1/9/r,1", "f.2.a/-/1/8/r,1"},
+        {"f.1.a/-/1/9/t,1,2,3,3,0,0,0,0", "f.2.a/-/1/9/g,1,2,3,3,0,0,0,0"},
+        {"f.1.a/-/1/9/t,1,2,3,3,0,0,0,0", "f.2.a/-/1/9/t,1,2,3,3,1,0,0,0"},
+        {"f.1.a/-/1/9/l,1,2,1,1,0,0,0,0", "f.2.a/-/1/9/l,1,2,1,1,1,0,0,0"},
+        {"f.1.a/-/1/9/x,1,0", "f.2.a/-/1/9/x,2,0"},
+        {"f/-/1/9/x,1,0", "f.2.a/-/1/9/x,1,0"},
+    };
+    for (size_t i = 0; i < sizeof(equal) / sizeof(*equal); i++)
+        require(is_alike(equal[i][0], equal[i][1]));
+    for (size_t i = 0; i < sizeof(other) / sizeof(*other); i++)
+        require(!is_alike(other[i][0], other[i][1]));
+    require(redis_revision_of("f/-/1/9/r,1") == 0 && redis_revision_of("f.7.a/-/1/9/r,1") == 7);
+}
+
+/* What a server says may be anything. */
+static void test_no_definitions(void)
+{
+    static const char own[] = "f.1.a/-/1/9/r,1/t,1,2,3,3,0,0,0,0";
+    static const char *const none[] = {"",
+                                       "f",
+                                       "f/",
+                                       "f/-/1",
+                                       "f/-/1/9",
+                                       "f.0.a/-/1/9/r,1",
+                                       "f.1/-/1/9/r,1",
+                                       "f.2147483648.a/-/1/9/r,1",
+                                       "f..a/-/1/9/r,1",
+                                       "f.99999999999999999999999.a/-/1/9/r,1"};
+    char words[200], text[sizeof(own)];
+    uint64_t random = test_seed;
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+        require(redis_revision_of(none[i]) == -1 && !is_alike(own, none[i]));
+        redis_revision_explain(own, none[i], words, sizeof(words));
+        require(strstr(words, "rename the set"));
+    }
+    for (int i = 0; i < 20000; i++) {
+        memcpy(text, own, sizeof(own));
+        for (int k = 0; k < 3; k++) {
+            random = redis_hash_number(random + 1);
+            text[random % (sizeof(own) - 1)] = "/.,0x\x1\0\xff"[random >> 32 & 7];
+        }
+        (void)is_alike(own, text);
+        redis_revision_explain(own, text, words, sizeof(words));
+        require(words[0]);
+    }
+    redis_revision_explain(own, "f.1.a/-/1/9/r,2/t,1,2,3,3,0,0,0,0", words, sizeof(words));
+    require(strstr(words, "same `revision`, 1: raise it"));
+    redis_revision_explain(own, "f.4.a/-/1/9/r,2", words, sizeof(words));
+    require(strstr(words, "revision 4: there is another number of limits: rename the set"));
+}
+
 /* A plugin file may have any name, so the state_id tells as well whether the server decides. A core
  * from before the state_id leaves it out. */
 static void test_names_are_not_enough(void)
@@ -542,6 +651,9 @@ int main(void)
     test_plain_keys();
     test_named_hosts();
     test_definitions();
+    test_shapes();
+    test_no_definitions();
+    test_revised_texts();
     test_names_are_not_enough();
     test_leases();
     test_due();

@@ -20,6 +20,9 @@
 #ifndef ENGINE_CHECK
 #define ENGINE_CHECK engine_check
 #endif
+#ifndef ENGINE_REDEFINE
+#define ENGINE_REDEFINE engine_set_redefine
+#endif
 #ifndef ENGINE_BATCH
 #define ENGINE_BATCH engine_batch
 #endif
@@ -48,6 +51,9 @@ struct engine_set {
     struct engine *engine;
     struct engine_set *next;
     void *context;
+    const struct engine_set *before; /* the set that is to get this definition; NULL: none */
+    uint64_t fingerprint;
+    uint32_t revision;
     uint32_t limits_n;
     uint64_t capacity[ENGINE_LIMITS];
     bool is_resource[ENGINE_LIMITS];
@@ -360,6 +366,7 @@ static void deliver_batch(struct engine_control *control, struct engine_batch *b
     const struct weir_backend_host *host = batch->host;
     const struct weir_backend_batch report = {.size = sizeof(report),
                                               .limit = batch->limit,
+                                              .tag = batch->tag,
                                               .result = batch->result,
                                               .units = batch->units,
                                               .valid_ns = batch->valid_ns,
@@ -399,7 +406,8 @@ static void run_spares(struct engine_control *control)
     }
 }
 
-__attribute__((unused)) static int engine_batch(void *handle, uint32_t limit, uint64_t wanted)
+__attribute__((unused)) static int engine_batch(void *handle, uint32_t limit, uint64_t wanted,
+                                                uint64_t tag)
 {
     struct engine_set *set = handle;
     struct engine_control *control = set->engine->control;
@@ -412,8 +420,11 @@ __attribute__((unused)) static int engine_batch(void *handle, uint32_t limit, ui
     control->batched++;
     control->last_wanted = wanted;
     if (batch && !control->fails_batch) {
-        *batch = (struct engine_batch){
-            .host = set->engine->host, .set = set->context, .limit = limit, .wanted = wanted};
+        *batch = (struct engine_batch){.host = set->engine->host,
+                                       .set = set->context,
+                                       .limit = limit,
+                                       .wanted = wanted,
+                                       .tag = tag};
         if (!control->batches_wait) {
             decide_batch(control, batch);
             deliver_batch(control, batch);
@@ -451,8 +462,14 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
 {
     struct engine *engine = connection;
     struct engine_control *control = engine->control;
+    const struct engine_set *before = definition->before;
     struct engine_set *set;
 
+    if (before && definition->fingerprint != before->fingerprint &&
+        definition->revision <= before->revision) {
+        snprintf(reterr->message, sizeof(reterr->message), "raise `revision`");
+        return -EOPNOTSUPP;
+    }
     if (control->fails_set_open || definition->limits_n > ENGINE_LIMITS) {
         snprintf(reterr->message, sizeof(reterr->message), "such a set cannot be kept");
         return control->fails_set_open ? control->fails_set_open : -EINVAL;
@@ -461,8 +478,11 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
     if (!set)
         return -ENOMEM;
     *set = (struct engine_set){.engine = engine,
-                               .next = engine->sets,
+                               .next = before ? NULL : engine->sets,
                                .context = definition->context,
+                               .before = before,
+                               .fingerprint = definition->fingerprint,
+                               .revision = definition->revision,
                                .limits_n = definition->limits_n};
     for (uint32_t i = 0; i < definition->limits_n; i++) {
         const struct weir_backend_limit *limit = &definition->limits[i];
@@ -487,19 +507,56 @@ static int engine_set_open(void *connection, const struct weir_backend_set *defi
     control->decide_batch = decide_batch;
     control->deliver_batch = deliver_batch;
     control->run_spares = run_spares;
-    control->fingerprint = definition->fingerprint;
-    control->host_set = definition->context;
     control->counts_nodes = definition->counts_nodes;
     control->sets++;
-    engine->sets = set;
     *ret_set = set;
+    if (before)
+        return 0;
+    control->fingerprint = definition->fingerprint;
+    control->host_set = definition->context;
+    control->revision = definition->revision;
+    engine->sets = set;
     return 0;
+}
+
+/* Waiters for more than there can be end as they are the head: at once, here. */
+static void engine_set_redefine(void *handle, void *of_next)
+{
+    struct engine_set *set = handle, *next = of_next;
+    struct engine_control *control = set->engine->control;
+
+    pthread_mutex_lock(&set->engine->lock);
+    for (int i = 0; i < ENGINE_BATCHES; i++) { /* what is on its way is reported to the new one */
+        if (control->batches[i].set == set->context)
+            control->batches[i].set = next->context;
+        if (control->spares[i].set == set->context)
+            control->spares[i].set = next->context;
+    }
+    set->context = control->host_set = next->context;
+    set->fingerprint = control->fingerprint = next->fingerprint;
+    set->revision = control->revision = next->revision;
+    memcpy(set->capacity, next->capacity, sizeof(set->capacity));
+    while (set->queue_n && set->queue[0].amounts[0] > set->capacity[0]) {
+        refuse(set, set->queue[0].token, -ERANGE, 0);
+        remove_request(set, 0);
+    }
+    if (!is_idle(set->engine))
+        serve(set);
+    control->redefined++;
+    control->sets--;
+    pthread_mutex_unlock(&set->engine->lock);
+    free(next);
 }
 
 static void engine_set_close(void *handle)
 {
     struct engine_set *set = handle, **at = &set->engine->sets;
 
+    if (set->before) {
+        set->engine->control->sets--;
+        free(set);
+        return;
+    }
     while (*at != set)
         at = &(*at)->next;
     *at = set->next;
@@ -695,6 +752,7 @@ static const struct weir_backend operations = {
     .check = ENGINE_CHECK,
     .batch = ENGINE_BATCH,
     .unbatch = engine_unbatch,
+    .set_redefine = ENGINE_REDEFINE,
 };
 
 static const struct weir_parameter parameters[] = {

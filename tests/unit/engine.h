@@ -24,7 +24,7 @@ struct engine_batch {
     void *set;        /* to the core */
     bool is_decided;
     uint32_t limit;
-    uint64_t wanted;
+    uint64_t wanted, tag;
     int32_t result; /* if it is decided */
     uint64_t units, valid_ns, at, retry_after_ns;
 };
@@ -77,6 +77,8 @@ struct engine_control {
     const void *host;                  /* struct weir_backend_host */
     pthread_mutex_t *lock;             /* of the connection */
     uint64_t lease_for_ns;             /* of the last limit that is leased */
+    uint32_t revision;                 /* of the definition that is in use */
+    unsigned redefined;                /* calls of `set_redefine` */
     unsigned batched, refused_batches; /* calls of `batch` */
     uint64_t last_wanted, batched_units, unbatched_units;
     struct engine_batch batches[ENGINE_BATCHES]; /* those that go on when the test says so */

@@ -39,6 +39,7 @@ static void make_set_private(struct fy_node *set)
     remove_field(set, "backend");
     remove_field(set, "lifetime");
     remove_field(set, "on_failure");
+    remove_field(set, "revision");
     while (limits && (limit = fy_node_sequence_iterate(limits, &iterator)))
         make_limit_private(limit);
 }

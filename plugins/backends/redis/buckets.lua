@@ -14,11 +14,35 @@
 --   available(c, p)              the largest amount that would be granted now
 --   drain(c, p)                  as if everything was taken just now
 --   batch_us(c, p)               how long units taken as a batch may be used
+--   reconfigure(c, p, q)         makes of the state of p that of q, of the same kind, as the plugins'
+--                                functions of this name do; nil: it stays as it is
 -- and `words`, the numbers of its state.
 local muldiv, carry, positive = exact.muldiv, exact.carry, exact.positive
 
 local function batch_of_delta(_, p)
   return p.delta
+end
+
+local function at_most(us, ticks, most_us, most_ticks)
+  if us > most_us or (us == most_us and ticks > most_ticks) then
+    return most_us, most_ticks
+  end
+  return us, ticks
+end
+
+-- Returns a time of limit p as one of q that brings as many units, at most what fills q. What is
+-- less than a tick is dropped, or counts as one.
+local function rescale(us, ticks, p, q, up)
+  local n, rest = muldiv(us, p.u, p.s)
+  rest = rest + ticks
+  n, rest = n + exact.div(rest, p.s), math.fmod(rest, p.s)
+  if n >= q.burst then
+    return q.full_us, q.full_ticks
+  end
+  local more = (up and exact.muldiv_up or muldiv)(rest, q.s, p.s)
+  us, ticks = muldiv(n, q.s, q.u)
+  us, ticks = carry(us + exact.div(more, q.u), ticks + math.fmod(more, q.u), q.u)
+  return at_most(us, ticks, q.full_us, q.full_ticks)
 end
 
 -- The bucket: token_bucket without steps, gcra, and leaky_bucket as a meter decide alike. The state
@@ -76,11 +100,7 @@ end
 
 function bucket.charge(c, p, n)
   local us, ticks = bucket_grown(c, p, n)
-  local most_us, most_ticks = carry(2 * p.full_us, 2 * p.full_ticks, p.u)
-  if us > most_us or (us == most_us and ticks > most_ticks) then
-    us, ticks = most_us, most_ticks
-  end
-  bucket_store(c, p, us, ticks)
+  bucket_store(c, p, at_most(us, ticks, carry(2 * p.full_us, 2 * p.full_ticks, p.u)))
 end
 
 bucket.take = bucket.charge
@@ -112,6 +132,30 @@ function bucket.drain(c, p)
   end
 end
 
+-- What is in a leaky bucket stays there as far as it fits; a shaper spaces it anew.
+local function leaky_reconfigure(c, p, q)
+  local us, ticks = bucket_ahead(c, p)
+  bucket_store(c, q, rescale(us, ticks, p, q, true))
+end
+
+-- What is available stays so, as far as it fits; or the debt stays, up to the burst.
+function bucket.reconfigure(c, p, q)
+  if p.letter == 'l' then
+    return leaky_reconfigure(c, p, q)
+  end
+  local us, ticks = bucket_ahead(c, p)
+  us, ticks = carry(us - p.full_us, ticks - p.full_ticks, p.u)
+  if us > 0 or (us == 0 and ticks > 0) then
+    us, ticks = rescale(us, ticks, p, q, true)
+    us, ticks = carry(q.full_us + us, q.full_ticks + ticks, q.u)
+  else
+    us, ticks = carry(-us, -ticks, p.u)
+    us, ticks = rescale(us, ticks, p, q)
+    us, ticks = carry(q.full_us - us, q.full_ticks - ticks, q.u)
+  end
+  bucket_store(c, q, us, ticks)
+end
+
 -- The shaper: leaky_bucket, with units that leave one by one, exactly W/C apart. The state is the
 -- instant at which the next unit may leave, as a pair, and that of the last grant. An instant
 -- between two us is observed at the later one, and a grant at that time counts from the exact
@@ -120,8 +164,8 @@ local shaper = {words = 3}
 
 function shaper.configure(p)
   read_rate(p)
-  local us = muldiv(p.capacity, p.s, p.u)
-  p.max, p.recovery = p.capacity, us + 1
+  p.full_us, p.full_ticks = muldiv(p.capacity, p.s, p.u)
+  p.max, p.recovery = p.capacity, p.full_us + 1
   if p.delta ~= 0 then
     return 'a shaper has no batches: its units leave one by one'
   end
@@ -161,7 +205,7 @@ function shaper.refund(c, p, n, granted)
   bucket_give_back(c, p, muldiv(math.min(n, exact.units(us, ticks, p.u, p.s)), p.s, p.u))
 end
 
-shaper.strict = shaper.refund
+shaper.strict, shaper.reconfigure = shaper.refund, leaky_reconfigure
 
 function shaper.available(c, p)
   local us, ticks = bucket_ahead(c, p)
@@ -247,4 +291,13 @@ end
 
 function steps.drain(c, p)
   steps_store(c, p, math.max(steps_missing(c, p), p.max))
+end
+
+function steps.reconfigure(c, p, q)
+  local missing = steps_missing(c, p)
+  if missing > p.max then
+    steps_store(c, q, q.max + math.min(missing - p.max, q.max))
+  else
+    steps_store(c, q, math.max(0, q.max - (p.max - missing)))
+  end
 end

@@ -26,7 +26,7 @@ local function check_args(c, n)
   end
 end
 
-local FINDS, MAKES = {}, {creates = true} -- how calls begin
+local FINDS, MAKES, LOOKS = {}, {creates = true}, {looks = true} -- how calls begin
 
 -- Begins a call of a session. Returns the context, and the session or nil.
 local function begin_in_session(keys, args, how, slot)
@@ -456,7 +456,7 @@ end
 
 -- weir_list RUN DEFINITION NODE CURSOR
 local function weir_list(keys, args)
-  local c, session = begin_in_session(keys, args, FINDS)
+  local c, session = begin_in_session(keys, args, LOOKS)
   if not session then
     return refuse_session(c)
   end
@@ -475,10 +475,10 @@ local function weir_list(keys, args)
   return transaction.finish(c, {slot < session[SLOTS] and slot or -1, tickets})
 end
 
--- Returns the limit of a batch.
-local function read_batch_limit(c)
+-- Returns the limit of a batch. By a definition that had batches, or has, there may be some.
+local function read_batch_limit(c, is_possible)
   local p = c.plan.limits[read_whole(c, 4, 0, 'limit') + 1]
-  if not p or p.delta == 0 then
+  if not p or not (p.delta > 0 or (is_possible and p.kind.batch_us)) then
     state.fail('BADARG a limit without batches')
   end
   return p
@@ -488,13 +488,16 @@ end
 local function weir_batch(keys, args)
   local c = transaction.begin(keys, args, MAKES)
   check_args(c, 5)
-  local p, amounts = read_batch_limit(c), {}
+  local p, amounts = read_batch_limit(c, c.is_earlier), {}
   local wanted = math.min(read_whole(c, 5, 1, 'amount'), p.max)
   for i = 1, c.plan.n do
     amounts[i] = i == p.index and exact.div(wanted + 1, 2) or 0
   end
   sessions.reap(c)
   queue.pump(c)
+  if p.delta == 0 then
+    return transaction.finish(c, refused_reply(BUSY, p.index, NEVER))
+  end
   local us, limiting, reason = decide(c, amounts)
   if us > 0 then
     return transaction.finish(c, refuse_request(c, amounts, reason, limiting, us))
@@ -512,20 +515,20 @@ local function weir_unbatch(keys, args)
     return {GONE}
   end
   check_args(c, 6)
-  local p = read_batch_limit(c)
+  local p = read_batch_limit(c, c.plan.revision > 0)
   local n, at = read_whole(c, 5, 1, 'amount'), read_whole(c, 6, 0, 'instant')
-  if n > p.max then
+  if n > p.max and c.plan.revision == 0 then
     state.fail('BADARG amount')
   end
   sessions.reap(c)
-  limits.undo_batch(c, p, n, at)
+  limits.undo_batch(c, p, math.min(n, p.max), at)
   queue.pump(c)
   return transaction.finish(c, {GRANTED})
 end
 
 -- weir_snapshot RUN DEFINITION NODE
 local function weir_snapshot(keys, args)
-  local c = transaction.begin(keys, args, FINDS)
+  local c = transaction.begin(keys, args, LOOKS)
   if not c then
     return redis.error_reply('NOSET there is none')
   end

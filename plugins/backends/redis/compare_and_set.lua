@@ -29,7 +29,7 @@ end
 
 -- weir_fetch RUN DEFINITION NODE
 local function weir_fetch(keys, args)
-  local c = transaction.begin(keys, args, FINDS, 'X')
+  local c = transaction.begin(keys, args, LOOKS, 'X')
   if not c then
     return redis.error_reply('NOSET there is none')
   end

@@ -1,7 +1,10 @@
 -- The definition of a set, a text that every call carries:
 --
 --   FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
+--   FINGERPRINT.REVISION.SHAPE/FLAGS/QUEUE_MAX/LEASE_US/LIMIT/LIMIT...
 --
+-- REVISION: from 1; 0 in the first form. SHAPE: what all revisions have in common, besides what this
+-- file compares: names of limits, and all about limits that nodes decide. Not known of revision 0.
 -- FLAGS: `b` newcomers may pass waiters, `d` drained after a loss of data, `-` none.
 -- LIMIT: `r,CAPACITY` a resource; `x,MOST,HOLDS` a limit that nodes decide, at most MOST at a time,
 -- HOLDS 1: a resource; or
@@ -13,8 +16,11 @@
 --   DELTA   us for which units of a batch may be used, or 0: no batches
 --   REFUND  0 none, 1 plain, 2 strict; CHARGE 1: use beyond the grant is debt
 -- All numbers are decimal. Two calls have the same definition if the texts are equal.
+local definition = {}
+
+do -- all else is of this file alone: the library can have 200 local names at once
 local DEFINITION_MAX, LIMITS_MAX, PLANS_MAX = 4096, 64, 2048
-local LEASE_MIN, LEASE_MAX, QUEUE_MAX = 10000, 86400000000, 2 ^ 20
+local LEASE_MIN, LEASE_MAX, QUEUE_MAX, REVISION_MAX = 10000, 86400000000, 2 ^ 20, 2 ^ 31 - 1
 
 local plans, plans_n = {}, 0 -- definitions that were read, by their text
 
@@ -92,6 +98,7 @@ local function plan_add(plan, text)
     return wrong
   end
   plan.n = plan.n + 1
+  p.letter = string.sub(text, 1, 1)
   p.index, p.waiting, p.at = plan.n, plan.words + 1, plan.words + 2
   plan.words = plan.words + 1 + p.kind.words
   plan.has_foreign = plan.has_foreign or p.kind.is_foreign
@@ -105,14 +112,25 @@ local function plan_add(plan, text)
   return wrong
 end
 
+-- Returns the revision of an identity, and its shape, or nil if it is none.
+local function read_identity(text)
+  if string.find(text, '^%w+$') then
+    return 0
+  end
+  local revision, shape = string.match(text, '^%w+%.([1-9]%d*)%.(%w+)$')
+  revision = tonumber(revision)
+  return revision and revision <= REVISION_MAX and revision or nil, shape
+end
+
 local function read_plan(text)
-  local fingerprint, flags, queue_max, lease, limits =
-    string.match(text, '^(%w+)/([bd-]+)/(%d+)/(%d+)/(.*)$')
+  local identity, flags, queue_max, lease, limits =
+    string.match(text, '^([%w.]+)/([bd-]+)/(%d+)/(%d+)/(.*)$')
   local plan = {limits = {}, n = 0, words = head.WORDS, recovery = 0, text = text}
   plan.queue_max, plan.lease = tonumber(queue_max), tonumber(lease)
-  if not fingerprint or #text > DEFINITION_MAX or plan.queue_max > QUEUE_MAX or
+  plan.revision, plan.shape = read_identity(identity or '')
+  if not plan.revision or #text > DEFINITION_MAX or plan.queue_max > QUEUE_MAX or
       plan.lease < LEASE_MIN or plan.lease > LEASE_MAX then
-    return nil, 'not FINGERPRINT/FLAGS/QUEUE_MAX/LEASE_US/LIMIT...'
+    return nil, 'not FINGERPRINT[.REVISION.SHAPE]/FLAGS/QUEUE_MAX/LEASE_US/LIMIT...'
   end
   plan.barges = string.find(flags, 'b') ~= nil
   plan.drains = string.find(flags, 'd') ~= nil
@@ -129,19 +147,54 @@ local function read_plan(text)
   return plan
 end
 
--- Returns the plan of a definition.
-local function plan_of(text)
+-- Returns the plan of a definition, or nil and what is wrong.
+local function find_plan(text)
   local plan, wrong = plans[text], nil
   if plan then
     return plan
   end
   plan, wrong = read_plan(text)
   if not plan then
-    state.fail('BADDEF ' .. wrong)
+    return nil, wrong
   end
   if plans_n >= PLANS_MAX then
     plans, plans_n = {}, 0
   end
   plans[text], plans_n = plan, plans_n + 1
   return plan
+end
+
+-- Returns whether the state of a set of one plan can become one of the other: each limit has the
+-- same kind in both. A node with the other plan counts its lease as well, so that stays. What nodes
+-- decide has a state that means nothing here, so nothing of that may differ.
+local function have_one_shape(a, b)
+  if a.n ~= b.n or a.lease ~= b.lease or (a.shape and b.shape and a.shape ~= b.shape) then
+    return false
+  end
+  for i = 1, a.n do
+    local p, q = a.limits[i], b.limits[i]
+    if p.letter ~= q.letter or p.kind ~= q.kind then
+      return false
+    elseif p.kind.is_foreign and (p.capacity ~= q.capacity or p.holds ~= q.holds) then
+      return false
+    end
+  end
+  return not a.has_foreign or (a.shape and b.shape)
+end
+
+-- Returns the plan that decides a call with this definition, where another one, or none, is stored;
+-- and the plan that is to take its place, or nil.
+function definition.plan(text, stored)
+  local plan, wrong = find_plan(text)
+  if not plan then
+    state.fail('BADDEF ' .. wrong)
+  elseif not stored or stored == text then
+    return plan
+  end
+  local kept = find_plan(stored)
+  if not kept or kept.revision == plan.revision or not have_one_shape(kept, plan) then
+    state.fail('MISMATCH ' .. stored)
+  end
+  return kept, plan.revision > kept.revision and plan or nil
+end
 end

@@ -145,6 +145,26 @@ function limits.undo_batch(c, p, n, at)
   c.changed = true
 end
 
+-- Returns whether two limits of a kind decide alike.
+local function limits_are_same(p, q)
+  return p.capacity == q.capacity and p.window == q.window and p.burst == q.burst and
+    p.initial == q.initial and p.extra == q.extra and p.delta == q.delta
+end
+
+local function limits_convert(c, plan)
+  for i = 1, plan.n do
+    local p, q = c.plan.limits[i], plan.limits[i]
+    if p.kind.reconfigure and not limits_are_same(p, q) then
+      p.kind.reconfigure(c, p, q)
+    end
+  end
+end
+
+-- Makes of the state of all limits that of another plan of the same shape.
+function limits.convert(c, plan)
+  limits_at_floor(c, limits_convert, plan)
+end
+
 -- Adds to what waits, or removes from it.
 function limits.count_waiting(c, amounts, sign)
   for i = 1, c.plan.n do

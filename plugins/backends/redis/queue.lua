@@ -6,7 +6,7 @@ local PUMP_MAX = 64 -- grants of one call
 -- Numbers of a waiter; the amounts follow, then the name of the node.
 local DEADLINE, PATIENCE, SLOT, TICKET = 1, 2, 3, 4
 local WAITER_WORDS = 4
-local ENDED_TIMEOUT, ENDED_MAX_WAIT = 1, 2
+local ENDED_TIMEOUT, ENDED_MAX_WAIT, ENDED_RANGE = 1, 2, 3
 
 local function queue_field(place)
   return string.format('w%d', place)
@@ -52,7 +52,19 @@ local function queue_end(c, place, waiter, reason)
   sessions.push(c, waiter.node, string.format('E %d %d %d', waiter[SLOT], waiter[TICKET], reason))
 end
 
--- Returns the first waiter that is not overdue, and its place, or nil.
+-- Returns why a waiter waits no more, or nil. Only by another definition its amount can have become
+-- impossible.
+local function queue_end_of(c, waiter)
+  if waiter[DEADLINE] <= c.now then
+    return ENDED_TIMEOUT
+  elseif waiter[PATIENCE] <= c.now then
+    return ENDED_MAX_WAIT
+  elseif c.plan.revision > 0 and limits.impossible(c, waiter.amounts) then
+    return ENDED_RANGE
+  end
+end
+
+-- Returns the first waiter that has not ended, and its place, or nil.
 function queue.head(c)
   local v = c.v
   while v[head.WAITING] > 0 do
@@ -61,10 +73,11 @@ function queue.head(c)
       state.fail('CORRUPT wait queue')
     end
     local waiter = queue_read(c, place)
-    if waiter and waiter[DEADLINE] > c.now and waiter[PATIENCE] > c.now then
+    local reason = waiter and queue_end_of(c, waiter)
+    if waiter and not reason then
       return waiter, place
     elseif waiter then
-      queue_end(c, place, waiter, waiter[DEADLINE] <= c.now and ENDED_TIMEOUT or ENDED_MAX_WAIT)
+      queue_end(c, place, waiter, reason)
     end
     v[head.FIRST], c.changed = place + 1, true
   end

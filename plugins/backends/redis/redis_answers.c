@@ -6,6 +6,7 @@
 #include "redis_calls.h"
 #include "redis_cluster.h"
 #include "redis_decisions.h"
+#include "redis_revision.h"
 #include "redis_session.h"
 #include "redis_snapshots.h"
 #include "redis_tickets.h"
@@ -391,16 +392,32 @@ static void answers_failed_end(struct redis_ticket *ticket, uint32_t kind, int c
         answers_end(ticket);
 }
 
+/* Logs once why the server refuses calls of a session. */
+static void answers_complain(struct redis_server *server, struct redis_session *session, int code,
+                             const struct redis_reply *reply)
+{
+    char words[256];
+    const char *text = reply->text;
+    if (session->complained == code)
+        return;
+    session->complained = code;
+    if (redis_reply_is_error(reply, "MISMATCH")) {
+        text = strchr(reply->text, ' ');
+        redis_revision_explain(session->set->definition, text ? text + 1 : "", words,
+                               sizeof(words));
+        text = words;
+    }
+    redis_log(server, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)session->key_size, session->key,
+              text);
+}
+
 /* The server has refused the call. */
 static void answers_failed(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
     struct redis_ticket *ticket = answers_ticket(call);
     int code = answers_code(reply);
-    if (call->session->complained != code)
-        redis_log(server, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)call->session->key_size,
-                  call->session->key, reply->text);
-    call->session->complained = code;
+    answers_complain(server, call->session, code, reply);
     if (call->incarnation == call->session->incarnation)
         answers_let_follow(call->session, call->kind);
     answers_failed_round(call, code);

@@ -27,6 +27,7 @@ void redis_batches_refuse(const struct redis_call *call, int code, uint64_t retr
 {
     batches_report(call, &(struct weir_backend_batch){.size = sizeof(struct weir_backend_batch),
                                                       .limit = call->limit,
+                                                      .tag = call->tag,
                                                       .result = code,
                                                       .retry_after_ns = retry_ns});
 }
@@ -48,6 +49,7 @@ int redis_batches_take(const struct redis_call *call, const struct redis_reply *
     batches_report(call,
                    &(struct weir_backend_batch){.size = sizeof(struct weir_backend_batch),
                                                 .limit = call->limit,
+                                                .tag = call->tag,
                                                 .units = (uint64_t)units,
                                                 .valid_ns = us ? (uint64_t)(us - 1) * REDIS_US : 0,
                                                 .at = (uint64_t)at});
@@ -55,11 +57,11 @@ int redis_batches_take(const struct redis_call *call, const struct redis_reply *
 }
 
 /* With the lock. */
-static int batches_ask(struct redis_session *session, uint32_t limit, uint64_t wanted)
+static int batches_ask(struct redis_session *session, uint32_t limit, uint64_t wanted, uint64_t tag)
 {
     struct redis_server *server = session->server;
     struct redis_call call = {
-        .kind = REDIS_CALL_BATCH, .session = session, .limit = limit, .is_urgent = 1};
+        .kind = REDIS_CALL_BATCH, .session = session, .tag = tag, .limit = limit, .is_urgent = 1};
     if (!redis_session_can_send(session)) {
         redis_batches_refuse(&call, -ENOTCONN, UINT64_MAX);
         return 0;
@@ -72,12 +74,12 @@ static int batches_ask(struct redis_session *session, uint32_t limit, uint64_t w
     return redis_call_end(server, &call);
 }
 
-int redis_batches_ask(void *of, uint32_t limit, uint64_t wanted)
+int redis_batches_ask(void *of, uint32_t limit, uint64_t wanted, uint64_t tag)
 {
     struct redis_set *set = of;
     pthread_mutex_lock(&set->connection->lock);
     struct redis_session *session = redis_session_get(set, NULL, 0);
-    int r = session ? batches_ask(session, limit, wanted) : -ENOMEM;
+    int r = session ? batches_ask(session, limit, wanted, tag) : -ENOMEM;
     if (r == 0)
         redis_calls_flush(session->server);
     pthread_mutex_unlock(&set->connection->lock);

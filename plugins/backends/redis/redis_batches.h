@@ -7,7 +7,7 @@
 #include "redis_reply.h"
 
 /* Operations on sets, for the core: see backend.h. Any thread, without the lock. */
-int redis_batches_ask(void *set, uint32_t limit, uint64_t wanted);
+int redis_batches_ask(void *set, uint32_t limit, uint64_t wanted, uint64_t tag);
 void redis_batches_give_back(void *set, uint32_t limit, uint64_t units, uint64_t at);
 
 /* With the lock. */

@@ -159,7 +159,10 @@ struct redis_set {
     uint8_t *returns;     /* 1: it is a resource of that kind */
     uint64_t states_size; /* of these limits, in bytes; 0: there are none */
     uint64_t max_waiters;
+    uint64_t shape; /* what its revisions have in common (redis_definition.h) */
+    uint32_t revision;
     uint8_t is_fair;
+    uint8_t is_next; /* a definition that another set is to get, and nothing else */
     size_t definition_size, key_size;
     char *definition, *key; /* the key, without the brace that ends it */
 };
@@ -205,6 +208,7 @@ struct redis_call {
     struct redis_ticket *ticket;   /* or NULL */
     struct redis_waiter *waiter;   /* of a snapshot; NULL: it waits no more */
     uint64_t serial, incarnation, version, sent_ns;
+    uint64_t tag;      /* of a batch */
     uint32_t limit;    /* of a batch */
     uint8_t asks;      /* it was preceded by ASKING */
     uint8_t is_urgent; /* a thread, or the wait queue, waits for the reply */

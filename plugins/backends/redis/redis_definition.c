@@ -201,6 +201,29 @@ int redis_definition_is_foreign(const struct weir_backend_limit *limit)
     return limit->algorithm && !definition_algorithm(limit);
 }
 
+/* FNV-1a: all nodes, of any version, make the same of the same. */
+static uint64_t definition_hash(uint64_t hash, const void *bytes, size_t n)
+{
+    for (const unsigned char *byte = bytes; n > 0; byte++, n--)
+        hash = (hash ^ *byte) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Keys, with their zeros; and all about the limits that nodes decide. */
+uint64_t redis_definition_shape(const struct weir_backend_set *set)
+{
+    const size_t with_identity = offsetof(struct weir_backend_limit, identity) + sizeof(uint64_t);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (uint32_t i = 0; i < set->limits_n; i++) {
+        const struct weir_backend_limit *limit = definition_limit(set, i);
+        hash = definition_hash(hash, limit->key, strlen(limit->key) + 1);
+        hash = definition_hash(hash, &limit->type, sizeof(limit->type));
+        if (redis_definition_is_foreign(limit) && limit->size >= with_identity)
+            hash = definition_hash(hash, &limit->identity, sizeof(limit->identity));
+    }
+    return hash;
+}
+
 int redis_definition_write(const struct weir_backend_set *set,
                            const struct redis_definition_options *options,
                            char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr)
@@ -208,8 +231,11 @@ int redis_definition_write(const struct weir_backend_set *set,
     struct definition_text text = {ret, REDIS_DEFINITION_MAX + 1};
     uint64_t waiters = redis_definition_waiters(set);
     reterr->parameter = UINT32_MAX;
-    definition_add(&text, "%016" PRIx64 "/%s%s/%" PRIu64 "/%" PRIu64, set->fingerprint,
-                   set->fair ? "" : "b",
+    definition_add(&text, "%016" PRIx64, set->fingerprint);
+    if (set->revision)
+        definition_add(&text, ".%" PRIu32 ".%016" PRIx64, set->revision,
+                       redis_definition_shape(set));
+    definition_add(&text, "/%s%s/%" PRIu64 "/%" PRIu64, set->fair ? "" : "b",
                    options->drains ? "d"
                    : set->fair     ? "-"
                                    : "",

@@ -3,6 +3,7 @@
  * The definition of a set, as every call carries it: see PROTOCOL.md.
  *
  *     F00D/-/100/5000000/r,10/g,100,1000000,100,100,0,0,0,0
+ *     F11D.1.5AFE/-/100/5000000/r,20/g,200,1000000,200,200,0,0,0,0
  */
 #ifndef WEIR_REDIS_DEFINITION_H
 #define WEIR_REDIS_DEFINITION_H
@@ -26,6 +27,8 @@ int redis_definition_write(const struct weir_backend_set *set,
                            const struct redis_definition_options *options,
                            char ret[REDIS_DEFINITION_MAX + 1], struct weir_reason *reterr);
 
+/* Returns the hash of what all revisions of a set have in common, besides what the text tells. */
+uint64_t redis_definition_shape(const struct weir_backend_set *set);
 /* Returns how many requests may wait. */
 uint64_t redis_definition_waiters(const struct weir_backend_set *set);
 /* Returns 1 if the library does not have the algorithm of the limit, by its name and its state_id:

@@ -50,7 +50,8 @@ struct redis_link_how {
     char run_id[REDIS_RUN_ID_MAX]; /* of the server that was greeted */
     enum redis_mode mode;
     char version[32];
-    char why[160]; /* what went wrong, without a password */
+    char why[256];  /* what went wrong, without a password */
+    char note[192]; /* what there is to say besides; empty: nothing */
 };
 
 /* Looks up the addresses of the URL's host, unless they are known and to be kept. It may block for

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { ENDED_TIMEOUT = 1, ENDED_RANGE = 3 };
+
 /* Reads numbers from a message, each after a space. Returns what follows them, or NULL. */
 static const char *messages_numbers(const char *text, int64_t *ret, size_t n)
 {
@@ -24,8 +26,12 @@ static const char *messages_numbers(const char *text, int64_t *ret, size_t n)
 
 static void messages_ended(struct redis_ticket *ticket, int64_t reason)
 {
-    if (ticket->state == REDIS_ASKING || ticket->state == REDIS_QUEUED)
-        redis_ticket_end_wait(ticket, reason == 1 ? -ETIMEDOUT : -EAGAIN);
+    if (ticket->state != REDIS_ASKING && ticket->state != REDIS_QUEUED)
+        return;
+    if (reason == ENDED_RANGE)
+        redis_ticket_refuse(ticket, -ERANGE, -1, -1);
+    else
+        redis_ticket_end_wait(ticket, reason == ENDED_TIMEOUT ? -ETIMEDOUT : -EAGAIN);
 }
 
 /* The head is to be decided, by a text that another node has stored. */

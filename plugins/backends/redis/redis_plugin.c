@@ -352,6 +352,7 @@ static const struct weir_backend backend = {
     .check = plugin_check,
     .batch = redis_batches_ask,
     .unbatch = redis_batches_give_back,
+    .set_redefine = redis_set_redefine,
 };
 
 static const struct weir_plugin plugin = {

@@ -247,7 +247,7 @@ static int run_check_wait(void *context, int fd, short events, uint64_t until_ns
 }
 
 /* Checks the master that Sentinels name. */
-static int run_check_master(const struct redis_connection *connection, struct redis_link_how *how)
+static int run_check_master(struct redis_connection *connection, struct redis_link_how *how)
 {
     struct redis_sentinels sentinels = {0};
     struct redis_url url;
@@ -272,9 +272,9 @@ int redis_run_check(struct redis_connection *connection, uint64_t until_ns,
         r = redis_server_check(connection, &how, &options->urls[i]);
     reterr->parameter = UINT32_MAX;
     if (r < 0)
-        snprintf(reterr->message, sizeof(reterr->message), "%s", how.why);
+        snprintf(reterr->message, sizeof(reterr->message), "%.250s", how.why);
     else
-        snprintf(reterr->message, sizeof(reterr->message), "Redis %s, with the functions of weir",
-                 how.version);
+        snprintf(reterr->message, sizeof(reterr->message),
+                 "Redis %s, with the functions of weir%.160s", how.version, how.note);
     return r;
 }

@@ -3,6 +3,7 @@
 #include "redis_server.h"
 
 #include "redis_calls.h"
+#include "redis_check.h"
 #include "redis_cluster.h"
 #include "redis_due.h"
 #include "redis_inbox.h"
@@ -527,7 +528,7 @@ void redis_server_free(struct redis_server *server)
     free(server);
 }
 
-int redis_server_check(const struct redis_connection *connection, struct redis_link_how *how,
+int redis_server_check(struct redis_connection *connection, struct redis_link_how *how,
                        const struct redis_url *url)
 {
     struct addrinfo *addresses = NULL;
@@ -540,6 +541,8 @@ int redis_server_check(const struct redis_connection *connection, struct redis_l
     struct redis_link *link = r == 0 ? redis_link_open(how, &r) : NULL;
     if (link)
         r = server_greet(connection, link, how);
+    if (link && r == 0)
+        r = redis_check_sets(connection, link, how);
     redis_link_close(link);
     if (addresses)
         freeaddrinfo(addresses);

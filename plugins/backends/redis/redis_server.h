@@ -47,7 +47,7 @@ uint64_t redis_server_retry_ns(struct redis_connection *connection, uint32_t att
 
 /* Connects apart from all else, and sees whether the functions can be called. `how` has the waiting
  * and the deadline. */
-int redis_server_check(const struct redis_connection *connection, struct redis_link_how *how,
+int redis_server_check(struct redis_connection *connection, struct redis_link_how *how,
                        const struct redis_url *url);
 
 #endif

@@ -54,6 +54,7 @@ void redis_session_tell_away(const struct redis_session *session);
 void redis_session_resume(struct redis_session *session);
 /* Asks the server what it has of this session. */
 void redis_session_list(struct redis_session *session, int64_t cursor);
+#define REDIS_AT_ONCE 1 /* us. By 0 a server says that this node has to decide the head */
 /* Keeps the timer of the waiter at the head: us from now, -1: none. */
 void redis_session_set_timer(struct redis_session *session, int64_t us);
 /* Does what is due now. Returns when there will be something again. */

@@ -3,12 +3,15 @@
 #include "redis_set.h"
 
 #include "redis_calls.h"
+#include "redis_due.h"
 #include "redis_key.h"
+#include "redis_revision.h"
 #include "redis_server.h"
 #include "redis_session.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +56,8 @@ static int set_copy(struct redis_set *set, const struct weir_backend_set *from)
     set->counts_nodes = from->counts_nodes;
     set->is_fair = from->fair != 0;
     set->max_waiters = redis_definition_waiters(from);
+    set->revision = from->revision;
+    set->shape = redis_definition_shape(from);
     set->context = from->context;
     for (uint32_t i = 0; i < from->limits_n; i++) {
         const struct weir_backend_limit *limit =
@@ -119,9 +124,31 @@ static int set_link(struct redis_connection *connection, struct redis_set *set)
     return r;
 }
 
+/* Returns the set that is to get this definition, or NULL: it is one of its own. */
+static const struct redis_set *set_before(const struct weir_backend_set *from)
+{
+    const size_t with_before = offsetof(struct weir_backend_set, before) + sizeof(from->before);
+    return from->size >= with_before ? from->before : NULL;
+}
+
+/* Sees whether a set can get a definition. Returns 0, or -EOPNOTSUPP with the reason. */
+static int set_check_next(const struct redis_set *before, const struct redis_set *next,
+                          struct weir_reason *reterr)
+{
+    char words[2 * REDIS_REVISION_WORDS];
+    const char *why = before->has_subjects == next->has_subjects
+                          ? redis_revision_refusal(before, next, words)
+                          : "it would have other states, by `subjects`: rename the set";
+    if (!why)
+        return 0;
+    snprintf(reterr->message, sizeof(reterr->message), "%.250s", why);
+    return -EOPNOTSUPP;
+}
+
 int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set,
                    struct weir_reason *reterr)
 {
+    const struct redis_set *before = set_before(from);
     struct redis_connection *connection = to;
     struct redis_set *set = calloc(1, sizeof(*set));
     int r = set ? 0 : -ENOMEM;
@@ -137,7 +164,8 @@ int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set
     }
     if (r == 0) {
         set_lease(set, from);
-        r = set_link(connection, set);
+        set->is_next = before != NULL;
+        r = before ? set_check_next(before, set, reterr) : set_link(connection, set);
     }
     if (r < 0) {
         if (set)
@@ -148,10 +176,48 @@ int redis_set_open(void *to, const struct weir_backend_set *from, void **ret_set
     return 0;
 }
 
+/* Moves what a definition says. All else belongs to what is held and waits. */
+static void set_adopt(struct redis_set *set, struct redis_set *next)
+{
+    free(set->definition);
+    free(set->initial);
+    set->definition = next->definition;
+    set->definition_size = next->definition_size;
+    set->initial = next->initial;
+    next->definition = NULL;
+    next->initial = NULL;
+    set->revision = next->revision;
+    set->max_waiters = next->max_waiters;
+    set->is_fair = next->is_fair;
+    set->counts_nodes = next->counts_nodes;
+    set->context = next->context;
+}
+
+/* The server learns of it at once where requests may wait: there may be more to be granted. */
+void redis_set_redefine(void *of, void *with)
+{
+    struct redis_set *set = of, *next = with;
+    pthread_mutex_lock(&set->connection->lock);
+    set_adopt(set, next);
+    for (struct redis_session *session = set->sessions; session; session = session->next) {
+        session->complained = 0;
+        if (session == set->only || session->waits_n > 0)
+            redis_session_set_timer(session, REDIS_AT_ONCE);
+    }
+    if (set->only)
+        redis_session_tell_away(set->only);
+    pthread_mutex_unlock(&set->connection->lock);
+    set_free(next);
+}
+
 void redis_set_close(void *of)
 {
     struct redis_set *set = of;
     struct redis_connection *connection = set->connection;
+    if (set->is_next) {
+        set_free(set);
+        return;
+    }
     pthread_mutex_lock(&connection->lock);
     for (struct redis_session *session = set->sessions; session; session = session->next)
         redis_session_leave(session);

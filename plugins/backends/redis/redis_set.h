@@ -13,6 +13,7 @@ int redis_set_wait(void *set, uint64_t token, uint64_t until_ns);
 void redis_set_cancel(void *set, uint64_t token);
 void redis_set_release(void *set, const struct weir_backend_release *how);
 void redis_set_return_part(void *set, uint64_t hold, const uint64_t *left);
+void redis_set_redefine(void *set, void *next);
 int redis_set_is_held(void *set, uint64_t hold);
 int redis_set_snapshot(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
                        struct weir_backend_snapshot *ret);

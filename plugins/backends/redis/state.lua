@@ -96,13 +96,13 @@ end
 local KEPT_MAX = 1024
 local kept, kept_n = {}, 0
 
--- Returns what the last call has left, for a call of this plan to begin with, or nil. If this one fails,
--- there is nothing left: it may have changed the numbers.
-function state.recall(key, plan)
+-- Returns what the last call has left, or nil. If this one fails, there is nothing left: it may have
+-- changed the numbers.
+function state.recall(key)
   local before = kept[key]
   if before then
     kept[key], kept_n = nil, kept_n - 1
-    return before.plan == plan and before or nil
+    return before
   end
 end
 

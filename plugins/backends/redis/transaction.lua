@@ -149,9 +149,17 @@ local function transaction_check_node(node)
   valid_node = node
 end
 
+-- Changes the definition of the set, and its state with it. A fence is used up, so that no other
+-- server takes the numbers of the head for those that it has left.
+local function transaction_redefine(c, plan)
+  limits.convert(c, plan)
+  c.plan, c.is_earlier, c.v[head.FENCE] = plan, false, c.v[head.FENCE] + 1
+  state.put(c, 'D', plan.text)
+end
+
 -- Begins a call: keys of the call, then its arguments: run_id, definition, node. `how.creates`: a
--- set that is not there is made. `a`, `b`: fields to be read at once, or nil. Returns the context, or
--- nil if there is none.
+-- set that is not there is made. `how.looks`: nothing is changed. `a`, `b`: fields to be read at once,
+-- or nil. Returns the context, or nil if there is none.
 function transaction.begin(keys, args, how, a, b)
   if #keys ~= 1 or #args < 3 then
     state.fail('BADARG one key, run_id, definition and node')
@@ -159,19 +167,24 @@ function transaction.begin(keys, args, how, a, b)
   if args[3] ~= valid_node then
     transaction_check_node(args[3])
   end
-  local key, plan = keys[1], plan_of(args[2])
-  local before = state.recall(key, plan)
-  local fields, written, tables, definition = transaction_fetch(key, before, a, b)
-  if definition and definition ~= plan.text then
-    state.fail('MISMATCH ' .. definition)
+  local key = keys[1]
+  local before = state.recall(key)
+  local fields, written, tables, stored = transaction_fetch(key, before, a, b)
+  local plan, successor = definition.plan(args[2], stored)
+  if before and before.plan ~= plan then
+    before = nil
   end
   local c = {key = key, node = args[3], args = args, plan = plan, fields = fields, written = written,
              tables = tables, order = {nil, nil, nil}, before = before, changed = false, v = false,
-             clock = 0, is_moved = false, now = 0, wall_offset = 0, timer_us = false}
+             clock = 0, is_moved = false, now = 0, wall_offset = 0, timer_us = false,
+             is_earlier = plan.text ~= args[2]}
   if c.fields.H then
     transaction_read_head(c)
     transaction_set_time(c)
     transaction_check_epoch(c, args[1])
+    if successor and not how.looks then
+      transaction_redefine(c, successor)
+    end
     return c
   end
   if args[1] ~= server_identity() then

@@ -107,6 +107,19 @@ function window.drain(c, p)
   end
 end
 
+-- The count of the current window goes on in the current window of the new definition.
+function window.reconfigure(c, p, q)
+  local start, number, count = window_current(c, p)
+  if q.anchor == EPOCH then
+    number = window_number(c, q)
+  elseif q.anchor == CREATION then
+    start, number = c.now - math.fmod(c.now - c.v[p.at + CREATED], q.window), 0
+  elseif p.anchor ~= FIRST_USE then
+    start, number = math.min(start, c.now), count ~= 0 and 1 or 0
+  end
+  window_store(c, q, start, number, count)
+end
+
 -- Batches end with the window: units of one window are not used in the next.
 function window.batch_us(c, p)
   local start, number = window_current(c, p)
@@ -136,6 +149,7 @@ function log.configure(p)
   if p.span > WINDOW_MAX then
     return 'the window and the life of a batch are more than 71 years'
   end
+  p.slots = math.min(p.capacity, p.segments ~= 0 and p.segments + 1 or p.span)
   p.recovery = p.initial == p.capacity and 2 * p.span or nil
 end
 
@@ -156,6 +170,16 @@ local function log_entered(p, instant)
   local rest = math.fmod(instant, p.window)
   local k = exact.muldiv_up(rest, p.segments, p.window)
   return instant - rest + exact.muldiv_up(k, p.window, p.segments)
+end
+
+-- Returns the last instant of which grants are entered at this one.
+local function log_last_of(p, entered)
+  if p.segments == 0 then
+    return entered
+  end
+  local rest = math.fmod(entered, p.window)
+  local k = exact.muldiv(rest, p.segments, p.window)
+  return entered - rest + exact.muldiv(k, p.window, p.segments)
 end
 
 local function log_unlink(c, p, number, page)
@@ -317,6 +341,62 @@ function log.drain(c, p)
   if rest > 0 then
     log_append(c, p, rest)
   end
+end
+
+-- Takes all entries out of the log. Returns their instants, and their units.
+local function log_empty(c, p)
+  local v, instants, units, number = c.v, {}, {}, c.v[p.at + FIRST]
+  while number ~= 0 do
+    local page = log_page(c, p, number)
+    for i = 3, #page, 2 do
+      instants[#instants + 1], units[#units + 1] = page[i], page[i + 1]
+    end
+    state.drop(c, string.format('l%d.%d', p.index, number))
+    number = page[2]
+  end
+  v[p.at + OLDEST], v[p.at + FIRST], v[p.at + LAST] = NO_ENTRY, 0, 0
+  return instants, units
+end
+
+-- Fills a log without entries with those from number `from` to `to`.
+local function log_fill(c, p, instants, units, from, to)
+  local v, number = c.v, c.v[p.at + NEXT]
+  v[p.at + OLDEST], v[p.at + FIRST] = instants[from], number
+  for first = from, to, LOG_PAGE do
+    local page = {first > from and number - 1 or 0, first + LOG_PAGE <= to and number + 1 or 0}
+    for i = first, math.min(first + LOG_PAGE - 1, to) do
+      page[#page + 1], page[#page + 2] = instants[i], units[i]
+    end
+    log_write(c, p, number, page)
+    number = number + 1
+  end
+  v[p.at + LAST], v[p.at + NEXT] = number - 1, number
+end
+
+-- Enters what counts anew: of a sub-window at its last instant. What is more than the entries that
+-- the new log can have counts as long as the last of these, as in the plugin's ring.
+function log.reconfigure(c, p, q)
+  log_expire(c, p)
+  local is_same = p.segments == q.segments and (p.segments == 0 or p.window == q.window)
+  if c.v[p.at + SUM] == 0 or (is_same and c.v[p.at + SUM] <= q.slots) then
+    return -- each entry has a unit, so there are not too many
+  end
+  local instants, units = log_empty(c, p)
+  local n, from = 0, 1
+  for i = 1, #instants do
+    local instant = log_entered(q, math.min(log_last_of(p, instants[i]), c.now))
+    if n > 0 and instants[n] >= instant then
+      units[n] = units[n] + units[i]
+    else
+      n = n + 1
+      instants[n], units[n] = instant, units[i]
+    end
+  end
+  while n - from >= q.slots do
+    units[from + 1] = units[from + 1] + units[from]
+    from = from + 1
+  end
+  log_fill(c, q, instants, units, from, n)
 end
 
 -- The resource: what is held. Time does not replenish it.

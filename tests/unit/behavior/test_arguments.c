@@ -81,6 +81,13 @@ static int stop_at_backend(void *userdata, const struct weir_backend_info *info)
     return 1;
 }
 
+static int stop_at_redefinition(void *userdata, const struct weir_redefinition *redefinition)
+{
+    (void)userdata;
+    (void)redefinition;
+    return 1;
+}
+
 static int stop_at_segment(void *userdata, const struct weir_segment *segment)
 {
     (void)userdata;
@@ -201,6 +208,10 @@ static int drop(void *userdata, const char *text, size_t n)
          -EINVAL, -EINVAL, -ENOENT)                                                                \
     CALL(weir_segment_remove, (P(0, &right.admin), P(1, "none"), 0, P(2, &right.error)), -ENOENT,  \
          -EINVAL, -ENOENT)                                                                         \
+    CALL(weir_segment_redefine,                                                                    \
+         (P(0, &right.admin), P(1, "none"), 0, P(2, stop_at_redefinition), P(3, &right),           \
+          P(4, &right.error)),                                                                     \
+         -EINVAL, -EINVAL, -ENOENT, -ENOENT, -ENOENT)                                              \
     CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
     CALL(weir_token_open, (P(0, &made.token), P(1, world.w)), -EINVAL, -EINVAL)                    \
     CALL(weir_token_cancel, (P(0, right.token)), -EINVAL)                                          \
@@ -444,6 +455,7 @@ static void wrong_sizes_of_results_are_refused(void **state)
     assert_int_equal(weir_segment_remove(&right.admin, "none", 2, NULL), -EINVAL);
     assert_int_equal(weir_segment_remove(&right.admin, "none", UINT32_MAX, NULL), -EINVAL);
     assert_int_equal(weir_segment_users(&right.admin, "none", NULL, 1, NULL), -EINVAL);
+    assert_int_equal(weir_segment_redefine(&right.admin, "none", 2, NULL, NULL, NULL), -EINVAL);
     unmake_right();
 }
 

@@ -39,6 +39,8 @@ static int setup(void **state)
     limits = (struct limits){.items = plan.sets[0].limits,
                              .n = plan.sets[0].limits_n,
                              .state_words = plan.sets[0].state_words};
+    for (uint32_t i = 0; i < limits.n; i++)
+        limits.items[i].held_max = limits.items[i].capacity; /* as of interned ones */
     limits_describe(&limits);
     assert_in_range(limits.state_words, 100, sizeof(states) / sizeof(states[0]));
     limits_init(&limits, states, &at);

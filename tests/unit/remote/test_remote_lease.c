@@ -759,7 +759,7 @@ static void what_is_there_is_used_without_the_engine(void **state)
 static void reports_of_no_batch_change_nothing(void **state)
 {
     struct weir_backend_batch report = {
-        .size = sizeof(report), .units = 9, .valid_ns = SECOND, .at = 1};
+        .size = sizeof(report), .units = 9, .valid_ns = SECOND, .at = 1, .tag = UINT64_MAX};
     const struct weir_backend_host *host;
 
     (void)state;

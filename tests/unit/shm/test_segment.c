@@ -87,7 +87,8 @@ static void parts_are_apart_and_aligned(void **state)
             assert_true((layout.sizes.threads_n + 1) * block <= SEGMENT_BLOCKS_SIZE_MAX + block);
         if (block <= 1 << 17)
             assert_int_equal(layout.sizes.threads_n, SEGMENT_THREADS_MAX);
-        assert_int_equal(layout.blocks_n, layout.sizes.threads_n + 1);
+        assert_int_equal(layout.blocks_n, layout.sizes.threads_n + 1 + layout.definitions_n);
+        assert_in_range(layout.definitions_n, SEGMENT_DEFINITIONS_MIN, SEGMENT_DEFINITIONS_MAX);
         assert_true(!layout.keyed_at && !layout.key_sets_at && !layout.keys_at &&
                     !layout.sizes.keys_max);
     }
@@ -123,7 +124,8 @@ static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
         }
         shape.sizes.keys_max = shape.sizes.key_sets_max = 0;
         assert_int_equal(segment_layout_compute(&shape, &other), 0);
-        assert_int_equal(other.blocks_at, layout.blocks_at);
+        assert_int_equal(layout.definitions_n, 0); /* with subjects */
+        assert_int_equal(other.definitions_at, layout.definitions_at);
         assert_int_equal(other.sizes.threads_n, layout.sizes.threads_n);
     }
 }
@@ -231,9 +233,10 @@ static void numbers_from_outside_are_checked(void **state)
     assert_ptr_equal(segment->base + segment_set_head_unit() * REGION_UNIT_SIZE,
                      &segment_header(segment)->head);
     assert_true(segment_has_block(segment, segment_block_slot(segment, 0)));
-    assert_true(segment_has_block(segment, segment_block_slot(segment, layout->sizes.threads_n)));
+    assert_true(
+        segment_has_block(segment, segment_block_slot(segment, (uint32_t)layout->blocks_n - 1)));
     assert_false(
-        segment_has_block(segment, segment_block_slot(segment, layout->sizes.threads_n + 1)));
+        segment_has_block(segment, segment_block_slot(segment, (uint32_t)layout->blocks_n)));
     assert_false(segment_has_block(segment, segment_block_slot(segment, 0) - 1));
     assert_false(segment_has_block(segment, 0));
     assert_false(segment_has_block(segment, UINT64_MAX));

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A shared set gets another definition again and again, while four processes and their threads use
+ * it without a pause: more units and fewer of a resource, another capacity of a rate, another size
+ * of the state, and invalid ones in between. A log outside of the set says what is held and what
+ * was granted.
+ *
+ *   - What is held never exceeds the capacity, from when no more than that is held.
+ *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
+ *     used as was granted, and exactly the capacity can be held.
+ *   - Waiters are woken: no blocked request is left behind.
+ *
+ * The second test kills the processes that use the set and those that change it, wherever they are.
+ *
+ * WEIR_ROUNDS is the number of changes.
+ */
+#include "lib/clock.h"
+#include "lib/require.h"
+#include "lib/tmpdir.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weir/segment.h>
+#include <weir/weir.h>
+
+enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000 };
+
+/* What outlives the processes. */
+struct ledger {
+    _Atomic int held;
+    _Atomic uint64_t granted;
+    _Atomic uint64_t bound; /* epoch << 8 | what may be held */
+    _Atomic bool is_over;
+};
+
+static struct ledger *ledger;
+static char directory[TMPDIR_SIZE];
+
+static const char *definition_text(unsigned slots, unsigned calls, char ret[512])
+{
+    snprintf(ret, 512,
+             "version: 1\nsets: { jobs: { backend: process, limits: ["
+             " { type: resource, key: slots, capacity: %u },"
+             " { type: call, key: calls, algorithm: fixed_window, capacity: %u, window: 365d,"
+             " refund: false },"
+             " { type: call, key: pace, algorithm: gcra, capacity: %u, window: 1s } ] } }\n",
+             slots, calls, calls % 2 ? 999983 : 1000000);
+    return ret;
+}
+
+static struct weir_options options_for(const char *text)
+{
+    return (struct weir_options){
+        .size = sizeof(struct weir_options), .text = text, .process_dir = directory};
+}
+
+/* ---- users ---- */
+
+static int copy_definition(void *userdata, const struct weir_segment *segment)
+{
+    require(!segment->refusal && segment->definition);
+    snprintf(userdata, 1024, "%s", segment->definition);
+    return 1;
+}
+
+/* Opens the set by the definition that it has, which may change meanwhile. */
+static weir *open_newest(weir_pool **ret)
+{
+    char text[1024] = "";
+    struct weir_options options = options_for(NULL);
+    weir *w = NULL;
+    int r;
+
+    do {
+        struct weir_error error = {0};
+
+        require(weir_segments(&options, copy_definition, text, NULL) == 1);
+        options.text = text;
+        r = weir_open(&w, &options, &error);
+        if (r < 0 && r != -EEXIST)
+            printf("%s\n", error.message);
+        require(r == 0 || r == -EEXIST);
+        options.text = NULL;
+    } while (r < 0);
+    require(weir_pool_open(ret, w, "jobs", WEIR_WORKER_AUTO, NULL) == 0);
+    return w;
+}
+
+static void use_once(weir_pool *pool, uint64_t *random)
+{
+    const struct weir_request request = {.size = sizeof(request), .timeout_ns = WEIR_FOREVER};
+    uint64_t before = atomic_load(&ledger->bound), choice = random_next(random) % 4;
+    weir_acquisition *acquisition = NULL;
+    int r = choice ? weir_acquire(pool, &request, &acquisition, NULL)
+                   : weir_try_acquire(pool, &request, &acquisition, NULL);
+    int held;
+
+    if (!choice && r == -EAGAIN)
+        return;
+    if (r != 0)
+        printf("a request ended with %d: %s\n", r, strerror(-r));
+    require(r == 0);
+    atomic_fetch_add(&ledger->granted, 1);
+    held = atomic_fetch_add(&ledger->held, 1) + 1;
+    require(held <= SLOTS_MAX);
+    if (atomic_load(&ledger->bound) == before)
+        require(held <= (int)(before & 0xff));
+    if (choice == 2)
+        usleep(50);
+    atomic_fetch_sub(&ledger->held, 1);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void *use(void *userdata)
+{
+    uint64_t random = test_seed ^ (uint64_t)(uintptr_t)&random ^ (uint64_t)getpid() << 32;
+
+    while (!atomic_load(&ledger->is_over))
+        use_once(userdata, &random);
+    return NULL;
+}
+
+static _Noreturn void run_worker(void)
+{
+    pthread_t threads[THREADS];
+    weir_pool *pool;
+    weir *w;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    w = open_newest(&pool);
+    for (int i = 0; i < THREADS; i++)
+        require(pthread_create(&threads[i], NULL, use, pool) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    weir_pool_close(pool);
+    weir_close(w);
+    _exit(0);
+}
+
+static pid_t start_worker(void)
+{
+    pid_t pid = fork();
+
+    require(pid >= 0);
+    if (pid == 0)
+        run_worker();
+    return pid;
+}
+
+/* ---- changes ---- */
+
+static int redefine(unsigned slots, unsigned calls)
+{
+    char text[512];
+    struct weir_options options = options_for(definition_text(slots, calls, text));
+    struct weir_error error = {0};
+    int r = weir_segment_redefine(&options, "jobs", 0, NULL, NULL, &error);
+
+    if (r < 0)
+        printf("%s\n", error.message);
+    return r;
+}
+
+/* A definition that is wrong, or cannot be had while the set is in use, changes nothing. */
+static void refuse_one(uint64_t choice)
+{
+    static const char *const refused[] = {
+        "version: 1\nsets: { jobs: { backend: process, limits: [ { type: resource } ] } }\n",
+        "version: 1\nsets: { jobs: { backend: process, limits: ["
+        " { type: resource, key: slots, capacity: 3 } ] } }\n",
+        "version: 1\nsets: { jobs: { backend: process, limits: ["
+        " { type: resource, key: slots, capacity: 3 },"
+        " { type: call, key: calls, algorithm: gcra, capacity: 5, window: 1s } ] } }\n",
+        "nonsense",
+    };
+    const struct weir_options options = options_for(refused[choice % 4]);
+    struct weir_error error = {0};
+
+    require(weir_segment_redefine(&options, "jobs", 0, NULL, NULL, &error) < 0);
+    require(error.message[0] != '\0');
+}
+
+static weir *begin(weir_pool **ret)
+{
+    char text[512];
+    struct weir_options options = options_for(definition_text(2, CALLS_MAX, text));
+    struct weir_error error = {0};
+    weir *w = NULL;
+
+    *ledger = (struct ledger){.bound = SLOTS_MAX};
+    require(tmpdir_make(directory, NULL));
+    if (weir_open(&w, &options, &error) < 0)
+        printf("%s\n", error.message);
+    require(w);
+    require(weir_pool_open(ret, w, "jobs", 0, NULL) == 0);
+    return w;
+}
+
+/* Checks what is left once no process uses the set: all of it, and nothing twice. */
+static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsigned kills)
+{
+    weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
+    struct weir_limit_stats limits[3];
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    uint64_t used;
+
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
+    require(limits[0].capacity == slots && limits[1].capacity == calls);
+    used = calls - limits[1].available;
+    if (kills == 0)
+        require(atomic_load(&ledger->held) == 0);
+    require(used >= atomic_load(&ledger->granted));
+    require(used <= atomic_load(&ledger->granted) + kills * THREADS);
+    require(stats.waiting == 0);
+    for (unsigned i = 0; i < slots; i++)
+        require(weir_try_acquire(pool, NULL, &acquisitions[i], NULL) == 0);
+    require(weir_try_acquire(pool, NULL, &acquisitions[slots], NULL) == -EAGAIN);
+    for (unsigned i = 0; i < slots; i++)
+        require(weir_release(&acquisitions[i]) == 0);
+    weir_pool_close(pool);
+    weir_close(w);
+    require(tmpdir_remove(directory));
+}
+
+/* Waits until no more is held than may be, and lets the users check that from then on. */
+static void set_bound(weir_pool *pool, uint64_t epoch, unsigned slots)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[3];
+
+    do
+        require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
+    while (limits[0].held > slots);
+    require(limits[0].capacity == slots);
+    atomic_store(&ledger->bound, epoch << 8 | slots);
+}
+
+static void test_storm(uint64_t rounds)
+{
+    unsigned slots = 2, calls = CALLS_MAX;
+    uint64_t random = test_seed;
+    pid_t workers[WORKERS];
+    weir_pool *pool;
+    weir *w = begin(&pool);
+    int status;
+
+    for (int i = 0; i < WORKERS; i++)
+        workers[i] = start_worker();
+    for (uint64_t round = 1; round <= rounds; round++) {
+        slots = 1 + (unsigned)(random_next(&random) % SLOTS_MAX);
+        calls = CALLS_MAX - (unsigned)(round % 1000);
+        atomic_store(&ledger->bound, round << 9 << 8 | SLOTS_MAX);
+        require(redefine(slots, calls) == 1);
+        set_bound(pool, (round << 9) + 1, slots);
+        if (round % 8 == 0)
+            refuse_one(random_next(&random));
+    }
+    require(redefine(slots, calls) == 0);
+    atomic_store(&ledger->is_over, true);
+    for (int i = 0; i < WORKERS; i++)
+        require(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
+    end(w, pool, slots, calls, 0);
+    printf("%" PRIu64 " changes, %" PRIu64 " grants\n", rounds, atomic_load(&ledger->granted));
+}
+
+/* Changes the definition in a process of its own, which is killed at some time. */
+static void redefine_and_kill(unsigned slots, uint64_t delay_us)
+{
+    pid_t pid = fork();
+
+    require(pid >= 0);
+    if (pid == 0)
+        _exit(redefine(slots, CALLS_MAX) < 0);
+    usleep((useconds_t)delay_us);
+    kill(pid, SIGKILL);
+    require(waitpid(pid, NULL, 0) == pid);
+}
+
+static void test_kills(uint64_t rounds)
+{
+    uint64_t random = test_seed;
+    pid_t workers[WORKERS];
+    unsigned kills = 0;
+    weir_pool *pool;
+    weir *w = begin(&pool);
+    int status;
+
+    for (int i = 0; i < WORKERS; i++)
+        workers[i] = start_worker();
+    for (uint64_t round = 1; round <= rounds; round++) {
+        int i = (int)(random_next(&random) % WORKERS);
+
+        redefine_and_kill(1 + (unsigned)(random_next(&random) % SLOTS_MAX),
+                          random_next(&random) % 6000);
+        if (round % 2)
+            continue;
+        kill(workers[i], SIGKILL);
+        require(waitpid(workers[i], NULL, 0) == workers[i]);
+        /* What it held stays counted outside of the set. */
+        atomic_fetch_sub(&ledger->held, SLOTS_MAX);
+        kills++;
+        workers[i] = start_worker();
+    }
+    require(redefine(3, CALLS_MAX) >= 0);
+    atomic_store(&ledger->is_over, true);
+    for (int i = 0; i < WORKERS; i++)
+        require(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
+    end(w, pool, 3, CALLS_MAX, kills);
+    printf("%" PRIu64 " changes, %u users killed, %" PRIu64 " grants\n", rounds, kills,
+           atomic_load(&ledger->granted));
+}
+
+int main(void)
+{
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 1000);
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    seed_begin();
+    ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(ledger != MAP_FAILED);
+    test_storm(rounds);
+    test_kills(rounds / 4 + 1);
+    return 0;
+}
