@@ -192,9 +192,12 @@ static void reload_publish(const struct reload *reload)
             keyed_begin_change(set->after);
         atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
-    for (uint32_t i = 0; i < reload->removed_n; i++)
+    for (uint32_t i = 0; i < reload->removed_n; i++) {
+        if (reload->removed[i]->is_keyed)
+            keyed_owe(keyed_of(reload->removed[i]), 0);
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
                               memory_order_seq_cst);
+    }
     for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
         struct instance_pool *pool = registry_pool(w, i);
 

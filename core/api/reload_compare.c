@@ -85,10 +85,8 @@ static const char *reload_obstacle_in_plan(const weir_set *before, const struct 
         return NULL;
     if (!plan->keyed.max_keys)
         return "it has a state for each subject";
-    if (keyed_lacks_tags(keyed_of(before)))
-        return "subjects were not asked for since it has changed 2047 times";
-    return keyed_lacks_room(keyed_of(before), set_plan_block_class(plan))
-               ? "the definitions that its subjects had have used up the room for their states"
+    return keyed_lacks_tags(keyed_of(before))
+               ? "subjects were not asked for since it has changed 2047 times"
                : NULL;
 }
 
@@ -220,6 +218,29 @@ static int reload_compare_sets(const struct reload *reload)
     return r < 0 ? r : 0;
 }
 
+/* Refuses definitions by which not all subjects of all sets would have room for their states. */
+static int reload_check_room(const struct reload *reload)
+{
+    struct promised_sets promised = reload->w->promised;
+    bool is_due = false;
+
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        const struct reload_set *set = &reload->sets[i];
+
+        if (!set->is_due || !set->before || !set->before->is_keyed)
+            continue;
+        is_due = true;
+        keyed_plan_owed(keyed_of(set->before), set_plan_block_class(&reload->plan->sets[i]),
+                        &promised);
+    }
+    return !is_due || version_has_room(&reload->w->region, &promised)
+               ? 0
+               : error_set(reload->reterr, -EOPNOTSUPP,
+                           "sets with subjects cannot be changed any more while they are in use: "
+                           "the definitions that their subjects had have used up the room for "
+                           "states");
+}
+
 static int reload_compare_pools(const struct reload *reload)
 {
     int r = 0;
@@ -258,6 +279,8 @@ int reload_compare(struct reload *reload)
 {
     int r = reload_compare_sets(reload);
 
+    if (r == 0)
+        r = reload_check_room(reload);
     if (r == 0)
         r = reload_compare_pools(reload);
     return r == 0 ? reload_compare_removed(reload) : r;

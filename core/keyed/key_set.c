@@ -123,7 +123,8 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
         return r;
     }
     atomic_fetch_add_explicit(&store->key_sets_made, 1, memory_order_relaxed);
-    keyed->owed_n -= before != NULL;
+    if (before)
+        keyed_owe(keyed, keyed->owed_n - 1);
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
     if (before)
@@ -134,10 +135,15 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
     return 0;
 }
 
-/* Returns how many more key sets of this definition the region has room for. */
-static uint64_t key_sets_left(const struct keyed *keyed)
+/* Returns whether another key set leaves room for the successors of all that there are. */
+static bool key_set_leaves_room(const struct keyed *keyed)
 {
-    return version_sets_left(keyed->set->region, keyed->set->block_class);
+    struct promised_sets promised = keyed->set->w->promised;
+
+    if (keyed->segment || !promised.all)
+        return true;
+    version_promise(&promised, keyed->set->block_class, 1, 0);
+    return version_has_room(keyed->set->region, &promised);
 }
 
 /* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
@@ -147,7 +153,7 @@ static int key_set_make(struct keyed *keyed, uint32_t number)
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
-    if (number >= keyed->key_sets_max || (keyed->owed_n && keyed->owed_n >= key_sets_left(keyed)))
+    if (number >= keyed->key_sets_max || !key_set_leaves_room(keyed))
         return -ENOBUFS;
     if (keyed->segment)
         return segment_alloc_key_set(keyed->segment, number);

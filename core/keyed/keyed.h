@@ -54,8 +54,8 @@ struct keyed {
     bool fits_inline; /* the state of one key fits its word */
 
     uint32_t key_sets_max;
-    uint32_t owed_n; /* key sets that have no successor by this definition, under the instance's
-                        lock: there is room for each */
+    uint32_t owed_n; /* key sets that are to have a successor by this definition, and are promised
+                        room for it (struct weir); under the instance's lock */
 };
 
 /* A template set. */
@@ -100,9 +100,13 @@ void keyed_begin_change(weir_set *set);
 void keyed_take_over(weir_set *set);
 /* Returns whether the words of so many definitions are in use that there is no tag for another. */
 bool keyed_lacks_tags(const struct keyed *keyed);
-/* Returns whether there is no room for a successor, with blocks of this class, of each key set. The
- * instance's lock is held. */
-bool keyed_lacks_room(const struct keyed *keyed, uint32_t block_class);
+/* Adds what a successor with blocks of this class would be promised, in place of what the set is:
+ * another key set for each that there is. The instance's lock is held. */
+void keyed_plan_owed(const struct keyed *keyed, uint32_t block_class,
+                     struct promised_sets *promised);
+/* Promises room for so many key sets, and no longer for those before; 0 for a set that is removed.
+ * The instance's lock is held. */
+void keyed_owe(struct keyed *keyed, uint32_t n);
 
 /* Hashes the subject of a request. Returns 0, or -EINVAL if it is missing or too long. */
 int keyed_hash(struct acquire_op *op);

@@ -14,7 +14,8 @@ void keyed_begin_change(weir_set *set)
 
     keyed_of(set)->change_at =
         clock_instant(&set->w->clock, set->limits.clock_needs | before->limits.clock_needs);
-    keyed_of(set)->owed_n = key_sets_n(keyed_of(set));
+    keyed_owe(keyed_of(before), 0);
+    keyed_owe(keyed_of(set), key_sets_n(keyed_of(set)));
 }
 
 const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id)
@@ -34,9 +35,18 @@ bool keyed_lacks_tags(const struct keyed *keyed)
            KEY_TAGS / 2 - 1;
 }
 
-bool keyed_lacks_room(const struct keyed *keyed, uint32_t block_class)
+void keyed_owe(struct keyed *keyed, uint32_t n)
 {
-    return key_sets_n(keyed) > version_sets_left(keyed->set->region, block_class);
+    WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
+    version_promise(&keyed->set->w->promised, keyed->set->block_class, n, keyed->owed_n);
+    keyed->owed_n = n;
+}
+
+void keyed_plan_owed(const struct keyed *keyed, uint32_t block_class,
+                     struct promised_sets *promised)
+{
+    version_promise(promised, keyed->set->block_class, 0, keyed->owed_n);
+    version_promise(promised, block_class, key_sets_n(keyed), 0);
 }
 
 /* ---- conversion ---- */
@@ -82,55 +92,40 @@ void key_set_convert(const struct thread_ctx *ctx, const weir_set *set, uint64_t
     *key_binding_behind(set, states) = *key_binding_behind(predecessor, before);
 }
 
-/* A word that names a key set is the same by every definition. */
-int keyed_slot_renew(struct keyed_slot *slot)
+/* Gives an entry of definition `of` this one. A word that names a key set is the same by every
+ * definition. Returns false if a key set has to be bound to the key first. A lost race leaves the
+ * entry to the thread that has changed it. */
+static bool keyed_renew(struct thread_ctx *ctx, const struct keyed *keyed, const struct keyed *of,
+                        struct key_entry *entry)
 {
-    const struct keyed *keyed = slot->keyed, *of = keyed_definition_of(keyed, slot->entry.id);
-    uint64_t word = slot->entry.word, *states = slot->ctx->content;
+    uint64_t word = entry->word, *states = ctx->content;
 
-    WEIR_INVARIANT(of != keyed && !slot->is_claim);
-    if (!of)
-        return -ESTALE;
+    WEIR_INVARIANT(of != keyed);
     if (!key_word_is_key_set(word)) {
-        if (keyed_convert(slot->ctx, keyed, of, &word, 0, states)) {
-            if (key_entry_remove(&slot->entry))
+        if (keyed_convert(ctx, keyed, of, &word, 0, states)) {
+            if (key_entry_remove(entry))
                 atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
-            return 1;
+            return true;
         }
         if (!keyed->fits_inline || key_word_is_key_set(*states))
-            return key_set_bind(slot);
+            return false;
         word = *states;
     }
-    key_entry_retag(&keyed->table, &slot->entry, word);
-    return 1;
+    key_entry_retag(&keyed->table, entry, word);
+    return true;
+}
+
+int keyed_slot_renew(struct keyed_slot *slot)
+{
+    const struct keyed *of = keyed_definition_of(slot->keyed, slot->entry.id);
+
+    WEIR_INVARIANT(!slot->is_claim);
+    if (!of)
+        return -ESTALE;
+    return keyed_renew(slot->ctx, slot->keyed, of, &slot->entry) ? 1 : key_set_bind(slot);
 }
 
 /* ---- changes without a request ---- */
-
-/* Changes a key, the subject of which is not known. Returns the number of the definition that the
- * key has then: a key set cannot be bound to it. */
-static uint32_t keyed_take_over_key(struct thread_ctx *ctx, struct keyed *keyed,
-                                    struct key_entry *entry)
-{
-    const struct keyed *of = keyed_definition_of(keyed, entry->id);
-    uint64_t *states = ctx->content;
-    bool is_new;
-
-    if (!of || of == keyed)
-        return keyed->definition;
-    if (key_word_is_key_set(entry->word)) {
-        key_entry_retag(&keyed->table, entry, entry->word);
-        return keyed->definition;
-    }
-    is_new = keyed_convert(ctx, keyed, of, &entry->word, 0, states);
-    if (!is_new && (!keyed->fits_inline || key_word_is_key_set(*states)))
-        return of->definition;
-    if (!is_new)
-        key_entry_retag(&keyed->table, entry, *states);
-    else if (key_entry_remove(entry))
-        atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
-    return keyed->definition;
-}
 
 void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32_t number)
 {
@@ -158,8 +153,8 @@ static void keyed_withdraw_claim(const struct keyed *keyed, const struct key_ent
         key_claim_drop(entry);
 }
 
-/* A lost race leaves a key to the thread that has changed it. The fence orders the store of the
- * successor before the loads, as keyed_slot_claim() orders claims. */
+/* The fence orders the store of the successor before the loads, as keyed_slot_claim() orders
+ * claims. */
 void keyed_take_over(weir_set *set)
 {
     struct keyed *keyed = keyed_of(set);
@@ -172,14 +167,16 @@ void keyed_take_over(weir_set *set)
         keyed_take_over_waiters(ctx, keyed, i);
     for (const struct key_table *table = &keyed->table; table; table = table->more) {
         for (uint64_t i = 0; i < key_table_slots(table); i++) {
-            uint32_t definition;
+            const struct keyed *of;
 
             if (!key_table_at(table, i, &entry)) {
                 keyed_withdraw_claim(keyed, &entry);
                 continue;
             }
-            definition = keyed_take_over_key(ctx, keyed, &entry);
-            oldest = definition < oldest ? definition : oldest;
+            of = keyed_definition_of(keyed, entry.id);
+            if (of && of != keyed && !keyed_renew(ctx, keyed, of, &entry) &&
+                of->definition < oldest)
+                oldest = of->definition; /* the subject is not known, so no key set can be bound */
         }
     }
     atomic_store_explicit(&keyed->oldest, oldest, memory_order_relaxed);

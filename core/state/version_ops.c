@@ -49,17 +49,24 @@ uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t n
     return unit;
 }
 
-uint64_t version_sets_left(const struct region *region, uint32_t block_class)
+/* Small blocks have to lie in front, and large ones leave gaps between them. */
+bool version_has_room(const struct region *region, const struct promised_sets *promised)
 {
-    const struct region_area *area = &region->blocks;
-    size_t end = block_slots_end(block_class);
+    size_t end = region->blocks.reserved, needed = region->blocks.used;
+    bool is_mixed = false;
 
     WEIR_INVARIANT(!region->segment);
-    end = end < area->reserved ? end : area->reserved;
-    end -= end / 8; /* for threads, as key_sets_room() leaves it */
-    return end > area->used
-               ? (end - area->used) / (((size_t)1 << block_class) + sizeof(struct set_head))
-               : 0;
+    for (uint32_t c = BLOCK_CLASS_MIN; c <= BLOCK_CLASS_MAX; c++) {
+        size_t size = (size_t)1 << c;
+
+        if (!promised->by_class[c])
+            continue;
+        end = block_slots_end(c) < end ? block_slots_end(c) : end;
+        needed += promised->by_class[c] * ((is_mixed ? 2 * size : size) + sizeof(struct set_head));
+        is_mixed = true;
+    }
+    return !promised->all ||
+           needed <= end - end / 8; /* for threads, as key_sets_room() leaves it */
 }
 
 uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,

@@ -29,7 +29,7 @@ static weir_acquisition *held, *waiting;
 
 /* ---- threads that are stopped at a step ---- */
 
-struct actor {
+struct stepper {
     void (*act)(void);
     uint64_t left;      /* steps until it is stopped; 0: it is not */
     bool after_publish; /* only steps count that come after the successor is known */
@@ -38,7 +38,7 @@ struct actor {
     pthread_t thread;
 };
 
-static _Thread_local struct actor *self;
+static _Thread_local struct stepper *self;
 
 /* Of the threads that are not stopped there is one, so a lock that is held is its own. */
 static bool holds(pthread_mutex_t *lock)
@@ -51,14 +51,14 @@ static bool holds(pthread_mutex_t *lock)
 
 void sched_point(void)
 {
-    struct actor *actor = self;
+    struct stepper *stepper = self;
 
-    if (!actor || !actor->left || (actor->after_publish && !set_successor(first)))
+    if (!stepper || !stepper->left || (stepper->after_publish && !set_successor(first)))
         return;
-    if (holds(&w->lock) || holds(&w->spare_lock) || --actor->left)
+    if (holds(&w->lock) || holds(&w->spare_lock) || --stepper->left)
         return;
-    sem_post(&actor->stopped);
-    sem_wait(&actor->go);
+    sem_post(&stepper->stopped);
+    sem_wait(&stepper->go);
 }
 
 static void *run(void *argument)
@@ -71,25 +71,25 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Lets an actor run to its n-th step. Returns whether it is stopped there. */
-static bool start(struct actor *actor, uint64_t n)
+/* Lets a stepper run to its n-th step. Returns whether it is stopped there. */
+static bool start(struct stepper *stepper, uint64_t n)
 {
-    actor->left = n;
-    require(sem_init(&actor->stopped, 0, 0) == 0 && sem_init(&actor->go, 0, 0) == 0);
-    require(pthread_create(&actor->thread, NULL, run, actor) == 0);
-    sem_wait(&actor->stopped);
-    return !actor->is_done;
+    stepper->left = n;
+    require(sem_init(&stepper->stopped, 0, 0) == 0 && sem_init(&stepper->go, 0, 0) == 0);
+    require(pthread_create(&stepper->thread, NULL, run, stepper) == 0);
+    sem_wait(&stepper->stopped);
+    return !stepper->is_done;
 }
 
-static void finish(struct actor *actor)
+static void finish(struct stepper *stepper)
 {
-    if (!actor->is_done) {
-        sem_post(&actor->go);
-        sem_wait(&actor->stopped);
+    if (!stepper->is_done) {
+        sem_post(&stepper->go);
+        sem_wait(&stepper->stopped);
     }
-    require(pthread_join(actor->thread, NULL) == 0);
-    sem_destroy(&actor->stopped);
-    sem_destroy(&actor->go);
+    require(pthread_join(stepper->thread, NULL) == 0);
+    sem_destroy(&stepper->stopped);
+    sem_destroy(&stepper->go);
 }
 
 /* ---- requests ---- */
@@ -184,7 +184,7 @@ static uint64_t stop_until_reload(void (*act)(void), void (*meanwhile)(void), ui
     uint64_t n = 0;
 
     for (bool is_stopped = true; is_stopped;) {
-        struct actor stopped = {.act = act}, reload = {.act = meanwhile};
+        struct stepper stopped = {.act = act}, reload = {.act = meanwhile};
 
         open_world();
         is_stopped = start(&stopped, ++n);
@@ -201,7 +201,7 @@ static uint64_t stop_until_reload(void (*act)(void), void (*meanwhile)(void), ui
  * the waiter does not depend on what is stopped. */
 static bool stop_both(uint64_t n, uint64_t m, bool *reload_stopped)
 {
-    struct actor reload = {.act = do_reload, .after_publish = true}, take = {.act = do_take};
+    struct stepper reload = {.act = do_reload, .after_publish = true}, take = {.act = do_take};
     bool take_stopped;
 
     open_world();

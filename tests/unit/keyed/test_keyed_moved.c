@@ -567,6 +567,108 @@ static void new_subjects_leave_room_for_others(void **state)
     world_close();
 }
 
+/* ---- room of several sets ---- */
+
+/* Two sets, the states of which have blocks of two sizes. */
+static int reload_two(int capacity, int other)
+{
+    char text[2048];
+
+    snprintf(text, sizeof(text),
+             "version: 1\nsets: { main: { subjects: { max: 1000, evict: none }, limits: [ "
+             "{ type: resource, key: slots, capacity: %d }, " RATE(
+                 "gcra", "1000000") " ] }, "
+                                    "other: { subjects: { max: 1000, evict: none }, limits: [ "
+                                    "{ type: resource, key: slots, capacity: %d }, " RATE(
+                                        "sliding_window, segments: 60", "1000000") " ] } }\n",
+             capacity, other);
+    return reload_text(text);
+}
+
+static void take_of_each(weir_pool *pool, int n)
+{
+    weir_pool *before = world.pool;
+    char subject[16];
+
+    world.pool = pool;
+    for (int i = 0; i < n; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(1, subject)), 0);
+    }
+    world.pool = before;
+}
+
+static void one_set_leaves_room_to_another(void **state)
+{
+    struct region_area *area;
+    weir_pool *other;
+    size_t reserved;
+    char subject[16];
+    int n = 1, r = 0;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("2"));
+    assert_int_equal(reload_two(1, 1), 0);
+    other = pool_open("other", 0);
+    area = &world.w->region.blocks;
+    reserved = area->reserved;
+    take_of_each(world.pool, 100);
+    take_of_each(other, 100);
+    area->reserved = 5 * area->used;
+    for (; r == 0; n++) { /* `other` is owed its room from the first change on */
+        assert_true(n < 100);
+        r = reload_two(n + 1, 2);
+        take_of_each(world.pool, 100);
+    }
+    assert_true(n > 3);
+    assert_int_equal(r, -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "used up the room"));
+    for (n = r = 0; r == 0; n++) { /* nor do new subjects take what is owed to others */
+        snprintf(subject, sizeof(subject), "new%d", n);
+        r = take(TOKENS(1, subject));
+    }
+    assert_int_equal(r, -ENOBUFS);
+    take_of_each(other, 100);
+    area->reserved = reserved;
+    assert_int_equal(reload_two(1000, 3), 0);
+    weir_pool_close(other);
+    world_close();
+}
+
+/* Each set alone would have room for another definition. */
+static void sets_that_change_together_have_room_together(void **state)
+{
+    struct region_area *area;
+    weir_pool *other;
+    size_t reserved, used;
+
+    (void)state;
+    open_keyed("max: 10", SLOTS("2"));
+    assert_int_equal(reload_two(1, 1), 0);
+    other = pool_open("other", 0);
+    area = &world.w->region.blocks;
+    reserved = area->reserved;
+    take_of_each(world.pool, 400);
+    used = area->used;
+    take_of_each(other, 100);
+    /* Room for what the subjects of `other` take, and a little more. */
+    area->reserved = (area->used + (area->used - used) * 5 / 4) * 8 / 7;
+    assert_int_equal(reload_two(2, 2), -EOPNOTSUPP);
+    assert_int_equal(reload_two(1, 2), 0);
+    assert_int_equal(reload_two(2, 2), -EOPNOTSUPP);
+    for (int n = 3; n < 6; n++) /* in place of what was promised before */
+        assert_int_equal(reload_two(1, n), 0);
+    assert_int_equal(
+        reload_text("version: 1\nsets: { main: { subjects: { max: 1000, evict: none }, "
+                    "limits: [ " SLOTS("1") ", " RATE("gcra", "1000000") " ] } }\n"),
+        0); /* and a set that is removed needs none */
+    area->reserved = (area->used + 400 * 400) * 8 / 7;
+    take_of_each(world.pool, 500);
+    area->reserved = reserved;
+    weir_pool_close(other);
+    world_close();
+}
+
 /* What does not fit leaves the room as it is, however often it is tried. */
 static void a_set_without_room_takes_none(void **state)
 {
@@ -680,6 +782,8 @@ int main(int argc, char **argv)
         leak_checked_test(tags_are_not_used_twice),
         leak_checked_test(room_is_left_for_each_subject),
         leak_checked_test(new_subjects_leave_room_for_others),
+        leak_checked_test(one_set_leaves_room_to_another),
+        leak_checked_test(sets_that_change_together_have_room_together),
         leak_checked_test(a_set_without_room_takes_none),
         leak_checked_test(a_free_key_set_is_not_lost),
         leak_checked_test(a_claim_by_an_earlier_definition_ends),
