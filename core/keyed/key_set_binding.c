@@ -198,14 +198,16 @@ static int key_set_commit_binding(struct txn *txn, struct keyed_slot *slot)
 {
     struct key_set *key_set = key_set_of(txn->set);
     uint64_t binding = key_set_binding(txn) + 1, word = key_set_word(key_set, binding);
+    enum key_swap swap;
 
     WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)->binder = key_set_binder(txn);
     if (!txn_commit(txn))
         return 0;
-    /* Another thread may have helped. */
-    if (keyed_slot_swap(slot, word) == KEY_SWAPPED || slot->entry.word == word)
+    swap = keyed_slot_is_foreign(slot) ? key_entry_retag(&slot->keyed->table, &slot->entry, word)
+                                       : keyed_slot_swap(slot, word);
+    if (swap == KEY_SWAPPED || slot->entry.word == word) /* another thread may have helped */
         return 1;
     key_set_unbind(key_set, txn->ctx, word);
     return -ESTALE;

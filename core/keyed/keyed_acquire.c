@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Acquires from keyed sets. */
 #include "base/backoff.h"
-#include "base/compiler.h"
 #include "keyed/keyed_internal.h"
 #include "limit/counters.h"
 #include "shm/segment.h"
@@ -68,14 +67,17 @@ static void keyed_move_to(const struct keyed_acquire_op *acq, weir_set *set)
         keyed_mark_record(set, acq->record, op->ctx->thread);
 }
 
-/* Refuses for lack of room for a key or a key set, or because the set is broken. Undecided if dead
- * participants were found, as their room may be free now. */
+/* Refuses for lack of room for a key or a key set, or because the set is broken; but the latest
+ * definition decides what is lacking. Undecided if dead participants were found, as their room may
+ * be free now. */
 static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
 {
     struct acquire_op *op = acq->op;
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
+    if (set_successor(set))
+        return keyed_decide(acq, -ESTALE);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if ((code == -ENOBUFS || code == -ENOMEM) && set_is_shared(set) &&
         peer_reap_if_due(op->ctx, set, now_ns))
@@ -143,8 +145,6 @@ static bool keyed_acquire_promoted(struct keyed_acquire_op *acq)
     r = key_set_bind(&acq->slot);
     if (r == 1)
         return keyed_acquire_key_set(acq);
-    if (keyed_is_outdated(acq->slot.keyed))
-        return keyed_decide(acq, -ESTALE);
     return r != -ESTALE && keyed_refuse_room(acq, r);
 }
 
@@ -250,7 +250,7 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
 }
 
 /* Gives a key of an earlier definition this one. */
-WEIR_NOINLINE bool keyed_acquire_renew(struct keyed_acquire_op *acq)
+static bool keyed_acquire_renew(struct keyed_acquire_op *acq)
 {
     int r = acq->attempts < ATTEMPTS_MAX ? keyed_slot_renew(&acq->slot) : -ENOBUFS;
 
@@ -261,19 +261,17 @@ static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
-    if (keyed_is_outdated(acq->slot.keyed)) /* or removed */
+    if (set_successor(acq->set)) /* or it was removed */
         return keyed_decide(acq, -ESTALE);
-
     if (set_is_broken(acq->set) || keyed_is_faulty(acq->op->ctx, acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
-    if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at)) {
-        if (keyed_is_outdated(acq->slot.keyed))
-            return false;
-        return keyed_refuse_room(acq,
-                                 keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
+    if (!keyed_slot_find_own(&acq->slot)) {
+        if (!keyed_slot_claim(&acq->slot, &at))
+            return keyed_refuse_room(acq,
+                                     keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
+        if (keyed_slot_is_foreign(&acq->slot))
+            return keyed_acquire_renew(acq);
     }
-    if (keyed_slot_is_foreign(&acq->slot))
-        return keyed_acquire_renew(acq);
     if (keyed_slot_is_bound(&acq->slot))
         return keyed_acquire_key_set(acq);
     if (acq->slot.is_claim && !acq->slot.keyed->fits_inline)

@@ -25,6 +25,13 @@ static inline bool keyed_slot_find(struct keyed_slot *slot)
     return key_table_find(&slot->keyed->table, slot->key, &slot->entry);
 }
 
+/* Finds the key if its word is of this definition; keyed_slot_claim() finds it in any case. */
+static inline bool keyed_slot_find_own(struct keyed_slot *slot)
+{
+    slot->is_claim = false;
+    return key_table_find_own(&slot->keyed->table, slot->key, &slot->entry);
+}
+
 /* Returns whether the key still has the word that was found. */
 static inline bool keyed_slot_is_same(const struct keyed_slot *slot)
 {
@@ -64,12 +71,12 @@ static inline bool keyed_slot_is_foreign(const struct keyed_slot *slot)
     return !slot->is_claim && (slot->entry.id & table->tag_mask) != table->tag;
 }
 
-/* Replaces the key's word by one of this definition, as key_entry_swap() does. A claim becomes the
- * key's entry. */
+/* Replaces the key's word, which is of this definition, as key_entry_swap() does. A claim becomes
+ * the key's entry. */
 static inline enum key_swap keyed_slot_swap(struct keyed_slot *slot, uint64_t word)
 {
     if (!slot->is_claim)
-        return key_entry_retag(&slot->keyed->table, &slot->entry, word);
+        return key_entry_swap(&slot->entry, word);
     slot->is_claim = !key_claim_commit(&slot->entry, word);
     return slot->is_claim ? KEY_GONE : KEY_SWAPPED;
 }

@@ -11,6 +11,13 @@
 #include <errno.h>
 #include <string.h>
 
+/* What is released once there is a successor. */
+struct keyed_release_amounts {
+    struct release_args taken;                                        /* by the template set */
+    uint64_t granted[WEIR_LIMITS_MAX], granted_used[WEIR_LIMITS_MAX]; /* by the granter */
+    uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];         /* by the slot's definition */
+};
+
 /* A release. Its record may become free before the key's state changes. */
 struct keyed_release_op {
     struct keyed_slot slot; /* its definition is the one by which the key is released to */
@@ -22,10 +29,8 @@ struct keyed_release_op {
     struct release_args args;
     bool record_freed; /* the record is free; only the key's state is still to be changed */
 
-    /* Once there is a successor: what was taken, by the limits of the set that has granted it. */
-    const weir_set *granter;
-    uint64_t granted[WEIR_LIMITS_MAX], granted_used[WEIR_LIMITS_MAX];
-    uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX]; /* of `args`, by the slot's */
+    const weir_set *granter; /* the definition that has granted, once there is a successor */
+    struct keyed_release_amounts *moved; /* undefined without `granter` */
 };
 
 enum release_result {
@@ -54,14 +59,16 @@ static void keyed_release_note_grant(struct keyed_release_op *rel, bool is_first
 {
     const struct acq_record *r = record_at(rel->set->region, rel->record);
     const size_t size = rel->set->limits.n * sizeof(uint64_t);
+    struct keyed_release_amounts *moved = rel->moved;
 
     WEIR_INVARIANT(!set_is_shared(rel->set));
+    moved->taken = rel->args;
     rel->granter = is_first ? shadow_granter(rel->set, r, NULL) : rel->set;
-    memcpy(rel->granted, rel->args.amounts, size);
-    memcpy(rel->granted_used, rel->args.used, size);
+    memcpy(moved->granted, rel->args.amounts, size);
+    memcpy(moved->granted_used, rel->args.used, size);
     if (is_first)
-        shadow_translate_taken(rel->granter, rel->set, r, rel->granted);
-    successor_translate(rel->granter, rel->set, rel->granter->number, rel->granted_used);
+        shadow_translate_taken(rel->granter, rel->set, r, moved->granted);
+    successor_translate(rel->granter, rel->set, rel->granter->number, moved->granted_used);
 }
 
 /* Turns what is released into amounts by the slot's definition, which is not before the one that
@@ -69,15 +76,16 @@ static void keyed_release_note_grant(struct keyed_release_op *rel, bool is_first
 static void keyed_release_translate(struct keyed_release_op *rel)
 {
     const weir_set *set = rel->slot.keyed->set, *granter = rel->granter;
+    struct keyed_release_amounts *moved = rel->moved;
 
     if (!granter)
         return;
-    memcpy(rel->amounts, rel->granted, granter->limits.n * sizeof(*rel->amounts));
-    memcpy(rel->used, rel->granted_used, granter->limits.n * sizeof(*rel->used));
-    successor_translate(set, granter, granter->number, rel->amounts);
-    successor_translate(set, granter, granter->number, rel->used);
-    rel->args.amounts = rel->amounts;
-    rel->args.used = rel->used;
+    memcpy(moved->amounts, moved->granted, granter->limits.n * sizeof(*moved->amounts));
+    memcpy(moved->used, moved->granted_used, granter->limits.n * sizeof(*moved->used));
+    successor_translate(set, granter, granter->number, moved->amounts);
+    successor_translate(set, granter, granter->number, moved->used);
+    rel->args.amounts = moved->amounts;
+    rel->args.used = moved->used;
 }
 
 /* Returns whether the record is of another definition than the key, which knows nothing of it. */
@@ -261,7 +269,8 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
                             keyed_release_found);
 }
 
-/* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST. */
+/* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST, with the
+ * arguments as they were. */
 static enum release_result keyed_release_run(struct keyed_release_op *rel)
 {
     enum release_result result;
@@ -272,11 +281,15 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
 
         if (newest != rel->set && !rel->granter)
             keyed_release_note_grant(rel, is_first);
-        result = keyed_release_by(rel, newest, keyed_release_newest);
+        result = newest == rel->set ? keyed_release_newest(rel)
+                                    : keyed_release_by(rel, newest, keyed_release_newest);
         if (result != RELEASE_AGAIN)
-            return result;
+            break;
         spin_backoff(&turn);
     }
+    if (rel->granter)
+        rel->args = rel->moved->taken;
+    return result;
 }
 
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
@@ -284,13 +297,14 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
-    struct keyed_release_op rel = {.slot = {.ctx = ctx, .key = &key},
+    struct keyed_release_amounts moved;
+    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
                                    .set = template,
                                    .ctx = ctx,
                                    .record = record,
                                    .word = word,
-                                   .args = *args};
-    struct release_args counted;
+                                   .args = *args,
+                                   .moved = &moved};
     struct shadow_release taken;
 
     (void)is_owner; /* the record's word is claimed in any case */
@@ -299,11 +313,10 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
         rel.args = taken.args;
     }
     rel.args.granted_ns = grant_time(record_load(&record_at(set->region, record)->granted_ns));
-    counted = rel.args;
     if (keyed_release_run(&rel) == RELEASE_LOST)
         return false;
     if (!set_is_broken(template))
-        set_count_release(ctx, template, &counted);
+        set_count_release(ctx, template, &rel.args);
     return true;
 }
 
@@ -312,15 +325,16 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
-    struct keyed_release_op rel = {.slot = {.ctx = ctx, .key = &key},
+    struct keyed_release_amounts moved;
+    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
                                    .set = template,
                                    .ctx = ctx,
                                    .record = record,
                                    .word = record_load(&record_at(set->region, record)->word),
                                    .rest = rest,
                                    .args = *args,
-                                   .record_freed = !rest};
-    struct release_args counted;
+                                   .record_freed = !rest,
+                                   .moved = &moved};
     struct shadow_release taken;
 
     if (template->limits.has_shadow) {
@@ -328,7 +342,6 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
         rel.args = taken.args;
     }
     WEIR_INVARIANT(!rest || set_is_shared(template));
-    counted = rel.args;
     if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
-        set_count_return(ctx, template, &counted);
+        set_count_return(ctx, template, &rel.args);
 }

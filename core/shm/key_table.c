@@ -48,7 +48,8 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
     if (!atomic128_detect())
         return -ENOTSUP;
     WEIR_INVARIANT((uintptr_t)memory % sizeof(struct atomic128) == 0);
-    *ret = (struct key_table){.slots = memory, .buckets_n = key_table_buckets_for(keys_max)};
+    *ret = (struct key_table){
+        .slots = memory, .buckets_n = key_table_buckets_for(keys_max), .id_mask = ~CLAIM_BIT};
     return 0;
 }
 
@@ -72,7 +73,7 @@ static inline struct key_places key_places_in(const struct key_table *table,
 {
     uint32_t n = table->buckets_n, first = key_table_scale((uint32_t)key->buckets, n);
     uint64_t second = (uint64_t)first + 1 + key_table_scale((uint32_t)(key->buckets >> 32), n - 1);
-    uint64_t id = key->id & ~(CLAIM_BIT | handle->tag_mask);
+    uint64_t id = key->id & handle->id_mask;
 
     WEIR_INVARIANT(first < n && second > first && second < (uint64_t)first + n);
     return (struct key_places){
@@ -244,8 +245,8 @@ WEIR_NOINLINE bool key_find_elsewhere(const struct key_table *handle, const stru
     return false;
 }
 
-bool key_table_find(const struct key_table *table, const struct key_digest *key,
-                    struct key_entry *ret)
+bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
+                        struct key_entry *ret)
 {
     struct key_places places = key_places_of(table, key);
     uint64_t id = places.id | places.tag;
@@ -253,7 +254,13 @@ bool key_table_find(const struct key_table *table, const struct key_digest *key,
     /* A miss in the first bucket is known too late to start loading the second one then. */
     __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
     return key_find_in_bucket(places.buckets[0], id, ret) ||
-           key_find_in_bucket(places.buckets[1], id, ret) ||
+           key_find_in_bucket(places.buckets[1], id, ret);
+}
+
+bool key_table_find(const struct key_table *table, const struct key_digest *key,
+                    struct key_entry *ret)
+{
+    return key_table_find_own(table, key, ret) ||
            (table->tag_mask && key_find_elsewhere(table, key, ret));
 }
 

@@ -56,6 +56,7 @@ struct key_table {
     struct atomic128 *slots;
     uint32_t buckets_n;
     uint64_t tag_mask;            /* KEY_TAG_MASK; 0: the table is not tagged */
+    uint64_t id_mask;             /* bits of an id that tell keys apart */
     uint64_t tag;                 /* of what is written by this handle */
     const struct key_table *more; /* the next one of the chain; its tag does not matter */
 };
@@ -67,6 +68,7 @@ struct key_table {
 /* Makes the handle one of a tagged table. A table is tagged by all of its users, or by none. */
 static inline void key_table_set_tag(struct key_table *table, uint32_t tag)
 {
+    table->id_mask &= ~KEY_TAG_MASK;
     table->tag_mask = KEY_TAG_MASK;
     table->tag = tag % KEY_TAGS << KEY_TAG_SHIFT;
 }
@@ -96,6 +98,11 @@ struct key_entry {
 
 /* Prefetches the first cache line of the key in each of its buckets. */
 void key_table_prefetch(const struct key_table *table, const struct key_digest *key);
+
+/* Looks a key up if its word has the tag of this handle, in the first table of the chain. Returns
+ * false, with `*ret` untouched, if it did not find that; a claim finds the key in any case. */
+bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
+                        struct key_entry *ret);
 
 /* Looks a key up and writes nothing. Returns false, with `*ret` untouched, if the key was absent at
  * some instant during the call. Its word may have another tag. Any thread. */

@@ -19,6 +19,7 @@
 #define TOKENS      "{ type: rate, key: tokens, algorithm: gcra, capacity: 100, window: 1000000h }"
 #define SET(limits) "version: 1\nsets: { s: { subjects: { max: 100 }, limits: [ " limits " ] } }\n"
 
+static const char narrow[] = SET(TOKENS);
 static const char before[] = SET(SLOTS("2") "," TOKENS);
 static const char after[] = SET(TOKENS "," SLOTS("4"));
 
@@ -26,6 +27,7 @@ static weir *w;
 static weir_pool *pool;
 static const weir_set *first; /* the set before the reload */
 static weir_acquisition *held, *waiting;
+static bool is_narrow; /* the state of the subject is a word, by the definition before the first */
 
 /* ---- threads that are stopped at a step ---- */
 
@@ -109,11 +111,16 @@ static struct weir_request *of_a(uint64_t slots, uint64_t tokens)
     return &request;
 }
 
-static void do_reload(void)
+static void reload_to(const char *text)
 {
-    const struct weir_options options = {.size = sizeof(options), .text = after};
+    const struct weir_options options = {.size = sizeof(options), .text = text};
 
     require(weir_reload(w, &options, NULL) == 0);
+}
+
+static void do_reload(void)
+{
+    reload_to(after);
 }
 
 static void do_take(void)
@@ -125,6 +132,19 @@ static void do_reload_and_take(void)
 {
     do_reload();
     do_take();
+}
+
+/* Leaves a free key set of the last definition. */
+static void do_reload_and_use_another(void)
+{
+    weir_acquisition *acquisition = NULL;
+    struct weir_request *of_b;
+
+    do_reload();
+    of_b = of_a(1, 0);
+    of_b->subject = "b";
+    require(weir_try_acquire(pool, of_b, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == 0);
 }
 
 /* No use of tokens was reported: all of them count. */
@@ -156,12 +176,18 @@ static void do_look(void)
 
 static void open_world(void)
 {
-    const struct weir_options options = {.size = sizeof(options), .text = before};
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = is_narrow ? narrow : before};
 
     require(weir_open(&w, &options, NULL) == 0);
     require(weir_pool_open(&pool, w, "s", 0, NULL) == 0);
+    if (is_narrow) {
+        require(weir_take(pool, of_a(0, 7), NULL) == 0);
+        reload_to(before);
+    } else {
+        require(weir_try_acquire(pool, of_a(2, 7), &held, NULL) == 0);
+    }
     first = weir_pool_set(pool, 0);
-    require(weir_try_acquire(pool, of_a(2, 7), &held, NULL) == 0);
 }
 
 /* All slots are there again, and the tokens that were not taken. */
@@ -224,6 +250,10 @@ int main(void)
            stop_until_reload(do_release, do_reload_and_take, 7 + 5));
     printf("steps of a request: %" PRIu64 "\n",
            stop_until_reload(do_take, do_reload_and_take, 7 + 5 + 5));
+    is_narrow = true;
+    printf("steps of a request that binds a key set: %" PRIu64 "\n",
+           stop_until_reload(do_take, do_reload_and_use_another, 7 + 5));
+    is_narrow = false;
     printf("steps of a wait: %" PRIu64 "\n", stop_until_reload(do_wait, do_reload, 7 + 3));
     printf("steps of a look: %" PRIu64 "\n", stop_until_reload(do_look, do_reload_and_take, 7 + 5));
     for (bool reload_stopped = true; reload_stopped; n += stride)
