@@ -40,7 +40,8 @@ static char directory[TMPDIR_SIZE];
 struct scene {
     const char *backend;
     weir *w;
-    weir_pool *rate, *dry, *bucket, *call, *slots, *three, *clients;
+    weir_pool *rate, *dry, *bucket, *call, *slots, *three;
+    weir_pool *clients, *clients_slots, *clients_three; /* per subject */
     weir_queue *queue;
     weir_acquisition *holder;  /* holds `one`, while others wait for it */
     weir_acquisition *pending; /* one of the waiters */
@@ -88,6 +89,8 @@ static const struct weir_request clients_request = {.size = sizeof(request),
                                                     .amounts_n = 1,
                                                     .subject = &client,
                                                     .subject_size = sizeof(client)};
+static const struct weir_request clients_default = {
+    .size = sizeof(request), .subject = &client, .subject_size = sizeof(client)};
 
 /* Opens a pool of a set with these limits; keyed: with limits for each client. */
 static weir_pool *pool_open(const struct scene *scene, const char *name,
@@ -120,14 +123,17 @@ static void scene_open(struct scene *scene, const char *backend)
     scene->three = pool_open(scene, "three", three, LIMITS, NULL);
     scene->one = pool_open(scene, "one", &one, 1, NULL);
     scene->clients = pool_open(scene, "clients", &rate, 1, &keyed);
+    scene->clients_slots = pool_open(scene, "clients_slots", &slots, 1, &keyed);
+    scene->clients_three = pool_open(scene, "clients_three", three, LIMITS, &keyed);
     require(weir_queue_open(&scene->queue, scene->w, 8) == 0);
     require(weir_try_acquire(scene->one, NULL, &scene->holder, NULL) == 0);
 }
 
 static void scene_close(struct scene *scene)
 {
-    weir_pool *const pools[] = {scene->rate,  scene->dry,   scene->bucket, scene->call,
-                                scene->slots, scene->three, scene->one,    scene->clients};
+    weir_pool *const pools[] = {
+        scene->rate,  scene->dry, scene->bucket,  scene->call,          scene->slots,
+        scene->three, scene->one, scene->clients, scene->clients_slots, scene->clients_three};
 
     require(weir_release(&scene->holder) == 0);
     weir_queue_close(scene->queue);
@@ -189,6 +195,23 @@ static void hold_resource(struct scene *scene)
     weir_acquisition *acquisition;
 
     require(weir_try_acquire(scene->slots, NULL, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void hold_keyed(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->clients_slots, &clients_default, &acquisition, NULL) == 0);
+    require(weir_release(&acquisition) == 0);
+}
+
+static void hold_keyed_three(struct scene *scene)
+{
+    weir_acquisition *acquisition;
+
+    require(weir_try_acquire(scene->clients_three, &clients_request, &acquisition, NULL) == 0);
+    require(weir_update(acquisition, "tokens", 1) == 0);
     require(weir_release(&acquisition) == 0);
 }
 
@@ -307,6 +330,8 @@ static const struct operation operations[] = {
     {"acquire + release: call", hold_call, NULL, NULL},
     {"acquire + update + release: rate", hold_rate, NULL, NULL},
     {"acquire + release: resource", hold_resource, NULL, NULL},
+    {"acquire + release: resource, per subject", hold_keyed, NULL, NULL},
+    {"acquire + update + release: 3, per subject", hold_keyed_three, NULL, NULL},
     {"acquire: resource, refused", hold_refused, NULL, NULL},
     {"acquire + update + release: 3 limits", hold_three, NULL, NULL},
     {"submit + reap + release: resource", queue_at_once, NULL, NULL},

@@ -137,23 +137,26 @@ static void run_hash_decide(struct size *size, unsigned n)
     }
 }
 
-static enum key_use is_new(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use is_new(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     (void)word;
     (void)ret_instant;
     return KEY_AS_NEW;
 }
 
-static enum key_use is_live(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use is_live(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     *ret_instant = word;
     return KEY_EVICTABLE;
 }
 
 static bool put(const struct key_table *table, const struct key_digest *key, struct size *size,
-                enum key_use (*use)(const void *, uint64_t, uint64_t *), struct probe_stats *tally)
+                enum key_use (*use)(const void *, uint64_t, uint64_t, uint64_t *),
+                struct probe_stats *tally)
 {
     const struct key_policy policy = {use, NULL, KEY_EVICT_OLDEST, NULL};
     struct key_entry entry;

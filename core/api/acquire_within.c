@@ -17,7 +17,7 @@ enum { ANCESTRY_MAX = 128 };
  * definition meanwhile. */
 static bool acquire_within_is_in(const weir_set *set, const weir_acquisition *within)
 {
-    const weir_set *newest = set_newest(within->set);
+    const weir_set *newest = set_newest(set_definition(within->set));
 
     return set->number == newest->number || set_ancestor(newest, set->id) ||
            set_ancestor(set, newest->id);

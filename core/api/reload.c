@@ -9,6 +9,7 @@
 #include "api/set_object.h"
 #include "base/invariant.h"
 #include "config/config_ast.h"
+#include "keyed/keyed.h"
 #include "os/os.h"
 #include "remote/remote.h"
 #include "state/version.h"
@@ -188,11 +189,16 @@ static void reload_publish(const struct reload *reload)
             continue;
         if (set->after->backend == BACKEND_REMOTE)
             remote_take_over(set->after);
+        if (set->after->is_keyed)
+            keyed_begin_change(set->after);
         atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
-    for (uint32_t i = 0; i < reload->removed_n; i++)
+    for (uint32_t i = 0; i < reload->removed_n; i++) {
+        if (reload->removed[i]->is_keyed)
+            keyed_owe(keyed_of(reload->removed[i]), 0);
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
                               memory_order_seq_cst);
+    }
     for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
         struct instance_pool *pool = registry_pool(w, i);
 
@@ -217,6 +223,8 @@ static void reload_change_sets(const struct reload *reload)
         ctx = thread_ctx_borrow(set);
         set_grant_waiters(ctx, set);
         thread_ctx_return(ctx);
+        if (set->is_keyed)
+            keyed_take_over(set);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         if (!reload->removed[i]->head_unit)

@@ -68,19 +68,26 @@ static const char *reload_obstacle(const weir_set *set)
 {
     if (set->backend == BACKEND_REMOTE)
         return "an engine keeps it";
-    if (set_is_shared(set))
-        return "processes share it; use `weir apply`, which changes it for all of them, and reload "
-               "that definition";
-    return set->is_keyed ? "it has a state for each subject" : NULL;
+    return set_is_shared(set) ? "processes share it; use `weir apply`, which changes it for all of "
+                                "them, and reload that definition"
+                              : NULL;
 }
 
-static const char *reload_obstacle_in_plan(const weir *w, const struct set_plan *plan)
+static const char *reload_obstacle_in_plan(const weir_set *before, const struct set_plan *plan)
 {
     if (plan->backend == BACKEND_REMOTE)
         return "an engine would keep it";
-    if (plan->backend == BACKEND_PROCESS && !w->private_only)
+    if (plan->backend == BACKEND_PROCESS && !before->w->private_only)
         return "processes would share it";
-    return plan->keyed.max_keys ? "it would have a state for each subject" : NULL;
+    if (plan->keyed.max_keys && !before->is_keyed)
+        return "it would have a state for each subject";
+    if (!before->is_keyed)
+        return NULL;
+    if (!plan->keyed.max_keys)
+        return "it has a state for each subject";
+    return keyed_lacks_tags(keyed_of(before))
+               ? "subjects were not asked for since it has changed 2047 times"
+               : NULL;
 }
 
 static int reload_refuse(const struct reload *reload, const char *kind, const char *name,
@@ -129,7 +136,7 @@ static int reload_check_set(const struct reload *reload, struct set_plan *plan,
     if (r && reload_set_is_alike(before, plan))
         return 0;
     why = reload_obstacle(before);
-    why = why ? why : reload_obstacle_in_plan(reload->w, plan);
+    why = why ? why : reload_obstacle_in_plan(before, plan);
     if (before->backend == BACKEND_REMOTE && plan->backend == BACKEND_REMOTE)
         why = remote_obstacle(before, plan);
     if (!why && reload_changes_clock(before, plan))
@@ -211,6 +218,29 @@ static int reload_compare_sets(const struct reload *reload)
     return r < 0 ? r : 0;
 }
 
+/* Refuses definitions by which not all subjects of all sets would have room for their states. */
+static int reload_check_room(const struct reload *reload)
+{
+    struct promised_sets promised = reload->w->promised;
+    bool is_due = false;
+
+    for (size_t i = 0; i < reload->plan->sets_n; i++) {
+        const struct reload_set *set = &reload->sets[i];
+
+        if (!set->is_due || !set->before || !set->before->is_keyed)
+            continue;
+        is_due = true;
+        keyed_plan_owed(keyed_of(set->before), set_plan_block_class(&reload->plan->sets[i]),
+                        &promised);
+    }
+    return !is_due || version_has_room(&reload->w->region, &promised)
+               ? 0
+               : error_set(reload->reterr, -EOPNOTSUPP,
+                           "sets with subjects cannot be changed any more while they are in use: "
+                           "the definitions that their subjects had have used up the room for "
+                           "states");
+}
+
 static int reload_compare_pools(const struct reload *reload)
 {
     int r = 0;
@@ -249,6 +279,8 @@ int reload_compare(struct reload *reload)
 {
     int r = reload_compare_sets(reload);
 
+    if (r == 0)
+        r = reload_check_room(reload);
     if (r == 0)
         r = reload_compare_pools(reload);
     return r == 0 ? reload_compare_removed(reload) : r;

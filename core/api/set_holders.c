@@ -44,7 +44,7 @@ static bool set_holder_is_of_set(const weir_set *set, uint64_t set_thread)
 
     if (set_is_shared(set))
         return true;
-    of = set_newest(instance_set(set->w, (uint32_t)(set_thread >> 32)));
+    of = set_newest(set_definition(instance_set(set->w, (uint32_t)(set_thread >> 32))));
     for (uint32_t i = 0; (stand_in = set_stand_in(set, i)); i++)
         if (stand_in == of)
             return true;

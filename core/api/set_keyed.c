@@ -61,11 +61,21 @@ static uint64_t set_keyed_check_stalls(struct thread_ctx *ctx, weir_set *set)
     return next_ns;
 }
 
+/* Key sets of an earlier definition may still have waiters, if memory was short. Those of a later
+ * one go on after a fault of this one. */
 static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
 {
     atomic_thread_fence(memory_order_seq_cst); /* a key set made later sees INSTANCE_CLOSED */
-    for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++)
-        set_shutdown(ctx, &key_set_by_number(keyed_of(set), i, NULL)->set);
+    for (uint32_t i = 0; !set_is_shared(set) && i < key_sets_n(keyed_of(set)); i++) {
+        struct key_set *key_set = key_set_known(keyed_of(set), i);
+        struct thread_ctx *own;
+
+        if (key_set->keyed->definition > keyed_of(set)->definition)
+            continue;
+        own = moved_borrow_ctx(ctx, &key_set->set);
+        set_shutdown(own, &key_set->set);
+        moved_return_ctx(ctx, own);
+    }
     set_shutdown(ctx, set);
 }
 
@@ -73,13 +83,21 @@ static void set_keyed_shutdown(struct thread_ctx *ctx, weir_set *set)
 static bool set_keyed_view_queue(struct thread_ctx *ctx, weir_set *set, uint32_t i,
                                  struct set_view *ret)
 {
-    struct key_set storage;
+    struct keyed *keyed = keyed_of(set);
+    struct key_set storage, *key_set;
 
     if (i == 0)
         return set_plain_view_queue(ctx, set, i, ret);
-    if (i > key_sets_n(keyed_of(set)))
+    if (i > key_sets_n(keyed))
         return false;
-    set_snapshot(ctx, &key_set_by_number(keyed_of(set), i - 1, &storage)->set, ret);
+    key_set = key_set_known(keyed, i - 1);
+    if (!key_set || key_set->keyed == keyed || try_now_has_queue(&key_set->set))
+        key_set = key_set_by_number(keyed, i - 1, &storage);
+    else
+        key_set = NULL; /* of an earlier definition; it has no waiters */
+    *ret = (struct set_view){0};
+    if (key_set)
+        set_snapshot(ctx, &key_set->set, ret);
     return true;
 }
 

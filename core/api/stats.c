@@ -327,6 +327,8 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
     }
     if (limits_n)
         r = set->ops->remaining(&op, all, limits_n);
+    if (r == -ESTALE) /* of a reload that came meanwhile */
+        return weir_set_remaining(set, request, ret, n);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < limits_n; i++)

@@ -24,6 +24,7 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     WEIR_INVARIANT(number < KEY_SETS_MAX);
     key_set->keyed = keyed;
     key_set->number = number;
+    key_set->unbound = &key_set->own_unbound;
     set->w = template->w;
     set->ops = template->ops;
     set->region = template->region;
@@ -49,51 +50,100 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     set->deflated_ns = &set->own_deflated_ns;
 }
 
-static _Atomic(struct key_set *) *key_set_slot(const struct keyed *keyed, uint32_t number)
+static _Atomic(struct key_set *) *key_set_slot(const struct keyed_store *store, uint32_t number)
 {
-    return (_Atomic(struct key_set *) *)(void *)stable_array_at(&keyed->key_sets, number);
+    return (_Atomic(struct key_set *) *)(void *)stable_array_at(&store->key_sets, number);
 }
 
 struct key_set *key_set_known(const struct keyed *keyed, uint32_t number)
 {
-    if (number >= atomic_load_explicit(&keyed->key_sets_known_n, memory_order_acquire))
+    if (number >= atomic_load_explicit(&keyed->store->key_sets_known_n, memory_order_acquire))
         return NULL;
-    return atomic_load_explicit(key_set_slot(keyed, number), memory_order_acquire);
+    return atomic_load_explicit(key_set_slot(keyed->store, number), memory_order_acquire);
 }
 
-/* Makes a key set known in this process. The instance's lock is held. The release stores pair with
- * the acquire loads of key_set_known(). Returns 0, -ENOMEM or -ESHUTDOWN. */
-static int key_set_add(struct keyed *keyed, uint32_t number)
+/* Makes the state of a private key set: that of the one before it, or none yet. Of a successor, all
+ * have an origin: records of their keys may be of an earlier definition. */
+static int key_set_make_state(struct key_set *key_set, struct key_set *before)
 {
+    weir_set *set = &key_set->set;
+    struct set_origin *origin = NULL;
+    int r;
+
+    if (key_set->keyed->set->origin && !(origin = os_alloc(1, sizeof(*origin))))
+        return -ENOMEM;
+    if (before) {
+        origin->predecessor = &before->set;
+        key_set->unbound = before->unbound;
+        set->origin = origin; /* the state comes from there */
+    }
+    r = set_storage_make(set, &(struct set_storage_plan){0}, NULL);
+    if (r < 0)
+        os_free(origin);
+    else
+        set->origin = origin;
+    return r;
+}
+
+/* Returns why no key set can be made of this definition, or 0. */
+static int key_set_obstacle(const struct keyed *keyed)
+{
+    const weir *w = keyed->set->w;
+
+    if (instance_is_closed(keyed->set->w))
+        return -ESHUTDOWN;
+    if (keyed_is_outdated(keyed))
+        return -ESTALE;
+    return w->key_sets_n < KEY_SET_ID_BIT ? 0 : -ENOMEM;
+}
+
+/* Makes a key set known in this process, `before` by an earlier definition. The instance's lock is
+ * held. The release stores pair with the acquire loads of key_set_known(). Returns 0, -ENOMEM,
+ * -ESTALE (there is a later definition) or -ESHUTDOWN. */
+static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *before)
+{
+    struct keyed_store *store = keyed->store;
     weir *w = keyed->set->w;
     struct key_set *key_set = os_alloc(1, sizeof(*key_set));
-    int r = key_set ? 0 : -ENOMEM;
+    int r = key_set ? key_set_obstacle(keyed) : -ENOMEM;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
-    WEIR_INVARIANT(!key_set_known(keyed, number));
-    if (instance_is_closed(w))
-        r = -ESHUTDOWN;
-    if (r == 0 && w->key_sets_n >= KEY_SET_ID_BIT)
-        r = -ENOMEM;
+    WEIR_INVARIANT(key_set_known(keyed, number) == before);
     if (r == 0)
-        r = stable_array_reserve(&keyed->key_sets, number + 1);
+        r = stable_array_reserve(&store->key_sets, number + 1);
     if (r == 0)
         r = stable_array_reserve(&w->key_sets, w->key_sets_n + 1);
     if (r == 0) {
         key_set_init(key_set, keyed, number);
         if (!keyed->segment)
-            r = set_storage_make(&key_set->set, &(struct set_storage_plan){0}, NULL);
+            r = key_set_make_state(key_set, before);
     }
     if (r < 0) {
         os_free(key_set);
         return r;
     }
+    atomic_fetch_add_explicit(&store->key_sets_made, 1, memory_order_relaxed);
+    if (before)
+        keyed_owe(keyed, keyed->owed_n - 1);
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
-    atomic_store_explicit(key_set_slot(keyed, number), key_set, memory_order_release);
-    if (atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst) <= number)
-        atomic_store_explicit(&keyed->key_sets_known_n, number + 1, memory_order_release);
+    if (before)
+        atomic_store_explicit(&before->set.successor, &key_set->set, memory_order_seq_cst);
+    atomic_store_explicit(key_set_slot(store, number), key_set, memory_order_release);
+    if (atomic_load_explicit(&store->key_sets_known_n, memory_order_seq_cst) <= number)
+        atomic_store_explicit(&store->key_sets_known_n, number + 1, memory_order_release);
     return 0;
+}
+
+/* Returns whether another key set leaves room for the successors of all that there are. */
+static bool key_set_leaves_room(const struct keyed *keyed)
+{
+    struct promised_sets promised = keyed->set->w->promised;
+
+    if (keyed->segment || !promised.all)
+        return true;
+    version_promise(&promised, keyed->set->block_class, 1, 0);
+    return version_has_room(keyed->set->region, &promised);
 }
 
 /* Makes one more key set, under the instance's lock. Returns 0; -ENOBUFS (at the maximum); -ENOMEM
@@ -103,11 +153,11 @@ static int key_set_make(struct keyed *keyed, uint32_t number)
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
-    if (number >= keyed->key_sets_max)
+    if (number >= keyed->key_sets_max || !key_set_leaves_room(keyed))
         return -ENOBUFS;
     if (keyed->segment)
         return segment_alloc_key_set(keyed->segment, number);
-    r = key_set_add(keyed, number);
+    r = key_set_add(keyed, number, NULL);
     if (r == 0)
         atomic_store_explicit(&keyed->shared_state->key_sets_high, number + UINT64_C(1),
                               memory_order_seq_cst);
@@ -124,9 +174,9 @@ struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct k
     struct key_set *key_set = key_set_known(keyed, number);
     weir *w = keyed->set->w;
 
-    if (key_set)
+    if (key_set && key_set->keyed == keyed)
         return key_set;
-    if (storage) {
+    if (storage && keyed->segment) {
         memset(storage, 0, sizeof(*storage));
         key_set_init(storage, keyed, number);
         storage->set.id = KEY_SET_ID_BIT;
@@ -134,10 +184,10 @@ struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct k
     }
     pthread_mutex_lock(&w->lock);
     key_set = key_set_known(keyed, number);
-    if (!key_set && key_set_add(keyed, number) == 0)
+    if ((!key_set || key_set->keyed != keyed) && key_set_add(keyed, number, key_set) == 0)
         key_set = key_set_known(keyed, number);
     pthread_mutex_unlock(&w->lock);
-    return key_set;
+    return key_set && key_set->keyed == keyed ? key_set : NULL;
 }
 
 struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage)
@@ -163,12 +213,24 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, stru
                : template;
 }
 
-void key_sets_free(struct keyed *keyed)
+static void key_set_free(struct key_set *key_set)
 {
-    for (uint32_t i = 0; i < atomic_load_explicit(&keyed->key_sets_known_n, memory_order_seq_cst);
-         i++)
-        os_free(key_set_known(keyed, i));
-    stable_array_free(&keyed->key_sets);
+    while (key_set) {
+        struct set_origin *origin = key_set->set.origin;
+
+        os_free(key_set);
+        key_set = origin && origin->predecessor ? key_set_of(origin->predecessor) : NULL;
+        os_free(origin);
+    }
+}
+
+void key_sets_free(struct keyed_store *store)
+{
+    uint32_t n = atomic_load_explicit(&store->key_sets_known_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n; i++)
+        key_set_free(atomic_load_explicit(key_set_slot(store, i), memory_order_seq_cst));
+    stable_array_free(&store->key_sets);
 }
 
 /* ---- unbound key sets: a stack, which is only a hint where to look first (Treiber 1986) ---- */
@@ -176,7 +238,7 @@ void key_sets_free(struct keyed *keyed)
 static struct unbound_link *key_set_unbound_link(const struct keyed *keyed, uint32_t number)
 {
     return keyed->segment ? &segment_key_set(keyed->segment, number)->unbound
-                          : &key_set_known(keyed, number)->unbound;
+                          : key_set_known(keyed, number)->unbound;
 }
 
 /* Replaces the first of the stack. The tag in the upper half of the word guards against ABA. */
@@ -242,6 +304,8 @@ static int key_set_choose_unbound(struct keyed_slot *slot)
     for (uint32_t i = 0; i < RECLAIM_MAX && key_set_pop_unbound(slot->keyed, &number); i++) {
         int r = key_set_begin_number(slot, number);
 
+        if (r < 0)
+            key_set_push_unbound(slot->keyed, number); /* for another key */
         if (r != 0)
             return r;
     }
@@ -297,7 +361,8 @@ static int key_set_choose_reclaimed(struct keyed_slot *slot)
 
     for (uint32_t i = 0; i < n; i++) {
         /* Relaxed: the hand only spreads the scans. */
-        uint32_t index = atomic_fetch_add_explicit(&keyed->clock_hand, 1, memory_order_relaxed);
+        uint32_t index =
+            atomic_fetch_add_explicit(&keyed->store->clock_hand, 1, memory_order_relaxed);
         enum key_use use = KEY_PINNED;
         int r;
 

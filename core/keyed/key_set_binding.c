@@ -75,6 +75,12 @@ static bool key_set_is_abandoned(const struct txn *txn)
                                           memory_order_seq_cst) != (uint32_t)binder;
 }
 
+/* Returns whether the version is the last one: the key set of the next definition has its state. */
+static inline bool key_set_has_moved(const struct txn *txn)
+{
+    return (version_flags(&txn->version) & CONTENT_MOVED) != 0;
+}
+
 /* ---- reading, with a binding in mind ---- */
 
 /* Completes a rebind of a thread that may have been stopped or have died before the key's word
@@ -97,7 +103,7 @@ static bool key_set_read(struct txn *txn, struct thread_ctx *ctx, struct keyed *
     if (!key_set)
         return false;
     txn_begin(txn, ctx, &key_set->set);
-    if (set_is_broken(txn->set))
+    if (set_is_broken(txn->set) || key_set_has_moved(txn))
         return false;
     if (key_set_binding(txn) == key_word_binding(word))
         return true;
@@ -156,7 +162,7 @@ static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint
     WEIR_INVARIANT(key_word_is_key_set(word));
     do {
         txn_begin(&txn, ctx, &key_set->set);
-        if (key_set_phase_of(&txn) != PHASE_BINDING ||
+        if (key_set_has_moved(&txn) || key_set_phase_of(&txn) != PHASE_BINDING ||
             key_set_binding(&txn) != key_word_binding(word))
             return;
         if (set_is_broken(&key_set->set) || key_set_is_named(&txn, &entry))
@@ -165,7 +171,7 @@ static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint
     key_set_push_unbound(key_set->keyed, key_set->number);
 }
 
-/* Writes the key, and its state or, for a claim, the initial states. */
+/* Writes the key, and its state by this definition or, for a claim, the initial states. */
 static void key_set_fill(struct txn *txn, const struct keyed_slot *slot)
 {
     uint64_t *states = txn_states(txn);
@@ -175,6 +181,9 @@ static void key_set_fill(struct txn *txn, const struct keyed_slot *slot)
     if (slot->is_claim) {
         memset(states, 0, n * sizeof(*states));
         limits_init(&txn->set->limits, states, &txn->at);
+    } else if (keyed_slot_is_foreign(slot)) {
+        keyed_convert(txn->ctx, slot->keyed, keyed_definition_of(slot->keyed, slot->entry.id),
+                      &slot->entry.word, 0, states);
     } else {
         WEIR_INVARIANT(n == 1);
         *states = slot->entry.word;
@@ -189,14 +198,16 @@ static int key_set_commit_binding(struct txn *txn, struct keyed_slot *slot)
 {
     struct key_set *key_set = key_set_of(txn->set);
     uint64_t binding = key_set_binding(txn) + 1, word = key_set_word(key_set, binding);
+    enum key_swap swap;
 
     WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
     key_set_set_binding(txn, binding, PHASE_BINDING);
     key_set_words(txn)->binder = key_set_binder(txn);
     if (!txn_commit(txn))
         return 0;
-    /* Another thread may have helped. */
-    if (keyed_slot_swap(slot, word) == KEY_SWAPPED || slot->entry.word == word)
+    swap = keyed_slot_is_foreign(slot) ? key_entry_retag(&slot->keyed->table, &slot->entry, word)
+                                       : keyed_slot_swap(slot, word);
+    if (swap == KEY_SWAPPED || slot->entry.word == word) /* another thread may have helped */
         return 1;
     key_set_unbind(key_set, txn->ctx, word);
     return -ESTALE;
@@ -213,6 +224,8 @@ int key_set_begin(struct keyed_slot *slot, struct key_set *key_set)
         return -EUCLEAN;
     if (version_flags(&txn.version) & CONTENT_SHUT_DOWN)
         return -ESHUTDOWN;
+    if (key_set_has_moved(&txn))
+        return -ESTALE;
     if (key_set_phase_of(&txn) != PHASE_UNBOUND || waitq_length(&txn.version) ||
         key_set_is_named(&txn, &entry))
         return 0;
@@ -254,9 +267,13 @@ static bool key_set_can_unbind(const struct txn *txn)
  * the entry changed, another thread did so. Returns false if the state fits no word. */
 static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry)
 {
-    struct segment_keyed *shared_state = key_set_of(txn->set)->keyed->shared_state;
+    const struct keyed *keyed = key_set_of(txn->set)->keyed;
+    struct segment_keyed *shared_state = keyed->shared_state;
 
     WEIR_INVARIANT(key_set_phase_of(txn) == PHASE_UNBOUND);
+    /* What is as new now, or fits, is so by the next definition as of the change. */
+    if (keyed_is_outdated(keyed))
+        return false;
     if (key_set_is_as_new(txn)) {
         if (key_entry_remove(entry))
             atomic_fetch_add_explicit(&shared_state->forgotten, 1, memory_order_relaxed);
@@ -265,7 +282,7 @@ static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry
     if (!key_set_fits_word(txn))
         return false;
     shm_raise_seq_cst(&shared_state->unbound_ns, txn->at.now_ns);
-    key_entry_swap(entry, *txn_states(txn));
+    key_entry_retag(&keyed->table, entry, *txn_states(txn));
     return true;
 }
 
@@ -275,8 +292,11 @@ void key_set_unbind_if_idle(struct thread_ctx *ctx, weir_set *set)
     struct txn txn;
 
     WEIR_INVARIANT(ctx->w == set->w);
+    if (keyed_is_outdated(key_set_of(set)->keyed) || !thread_ctx_is_prepared(ctx, set->number))
+        return;
     txn_begin(&txn, ctx, set);
-    if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_can_unbind(&txn))
+    if (key_set_has_moved(&txn) || key_set_phase_of(&txn) == PHASE_UNBOUND ||
+        !key_set_can_unbind(&txn))
         return;
     if (!key_set_is_named(&txn, &entry))
         return;
@@ -302,8 +322,8 @@ enum key_use key_set_use(struct thread_ctx *ctx, struct keyed *keyed, uint64_t w
     struct key_set storage;
     struct txn txn;
 
-    if (!key_set_read(&txn, ctx, keyed, word, &storage))
-        return KEY_PINNED;
+    if (!key_set_read(&txn, ctx, keyed, word, &storage) || keyed_is_outdated(keyed))
+        return KEY_PINNED; /* once there is a successor, the time of the version is too late */
     return key_set_use_of(&txn, ret_instant);
 }
 
@@ -316,13 +336,15 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
     uint64_t instant;
 
     WEIR_INVARIANT(use != KEY_PINNED);
-    if (!key_set_read(&txn, ctx, keyed, word, &storage))
+    if (!key_set_read(&txn, ctx, keyed, word, &storage) || keyed_is_outdated(keyed))
         return false;
     now = key_set_use_of(&txn, &instant);
     if (now == KEY_PINNED || (use == KEY_AS_NEW && now != use))
         return false;
     if (key_set_phase_of(&txn) != PHASE_UNBOUND && !key_set_end_binding(&txn))
         return false;
+    if (keyed_is_outdated(keyed))
+        return false; /* the next request binds it again */
     /* The caller replaces the entry at once. */
     key_set_push_unbound(keyed, key_set_of(txn.set)->number);
     return true;
@@ -344,7 +366,7 @@ enum key_use key_set_reclaim(struct thread_ctx *ctx, struct key_set *key_set,
     bool abandoned;
 
     txn_begin(&txn, ctx, &key_set->set);
-    if (set_is_broken(&key_set->set))
+    if (set_is_broken(&key_set->set) || key_set_has_moved(&txn))
         return KEY_PINNED;
     abandoned =
         key_set_is_abandoned(&txn); /* then its CAS of the key's word happened or never will */
@@ -353,7 +375,7 @@ enum key_use key_set_reclaim(struct thread_ctx *ctx, struct key_set *key_set,
         return key_set_reclaim_unnamed(&txn, abandoned) ? KEY_AS_NEW : KEY_PINNED;
     if (key_set_phase_of(&txn) == PHASE_UNBOUND && key_set_restore_entry(&txn, ret_entry))
         return KEY_AS_NEW;
-    if (!key_set_can_unbind(&txn))
+    if (key_set_phase_of(&txn) == PHASE_UNBOUND || !key_set_can_unbind(&txn))
         return key_set_use_of(&txn, ret_instant);
     /* The last operation did not unbind it. */
     if (key_set_end_binding(&txn) && key_set_restore_entry(&txn, ret_entry))

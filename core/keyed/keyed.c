@@ -93,36 +93,85 @@ bool keyed_is_planned(const struct keyed *keyed, const struct set_plan *plan)
 
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
-    struct keyed *keyed = os_alloc(1, sizeof(*keyed));
+    struct keyed *keyed = os_alloc(1, sizeof(*keyed)), *before = NULL;
     int r;
 
     WEIR_INVARIANT(!set->is_keyed);
-    if (!keyed)
+    if (set->origin)
+        before = keyed_of(set->origin->predecessor);
+    if (keyed)
+        keyed->store = before ? before->store : os_alloc(1, sizeof(*keyed->store));
+    if (!keyed || !keyed->store) {
+        os_free(keyed);
         return error_set(reterr, -ENOMEM, "out of memory");
+    }
     ((struct keyed_set *)set)->keyed = keyed;
     set->is_keyed = true;
     keyed->set = set;
+    keyed->store->users++;
     keyed->max_keys = plan->keyed.max_keys;
     keyed->memory_max = plan->keyed.memory;
     keyed->eviction = keyed_evictions[plan->keyed.evict];
     keyed->fits_inline = keyed_fits_inline(set);
     r = keyed_divide_memory(keyed);
+    if (before && keyed->key_sets_max < before->key_sets_max)
+        keyed->key_sets_max = before->key_sets_max;
     return r < 0 ? keyed_error(set, r, reterr) : 0;
+}
+
+/* Adds a table with room for `keys` keys to those of this definition. */
+static int keyed_add_table(struct keyed *keyed, uint64_t keys)
+{
+    int r;
+
+    WEIR_INVARIANT(!keyed->memory);
+    keyed->added_size = key_table_size(keys);
+    keyed->memory = keyed->added_size ? os_vm_reserve(keyed->added_size) : NULL;
+    if (!keyed->memory || os_vm_commit(keyed->memory, keyed->added_size) < 0)
+        return -ENOMEM;
+    os_vm_prefer_huge_pages(keyed->memory, keyed->added_size);
+    r = key_table_open(&keyed->table, keyed->memory, keys);
+    key_table_set_tag(&keyed->table, keyed->definition);
+    return r;
 }
 
 static int keyed_open_private(struct keyed *keyed)
 {
+    struct keyed_store *store = keyed->store;
     int r;
 
-    WEIR_INVARIANT(!keyed->segment && !keyed->memory);
-    keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
-    keyed->memory = os_vm_reserve(keyed->memory_size);
-    if (!keyed->memory || !keyed->shared_state ||
-        os_vm_commit(keyed->memory, keyed->memory_size) < 0)
+    WEIR_INVARIANT(!keyed->segment);
+    store->own_state = keyed->shared_state = os_alloc(1, sizeof(*keyed->shared_state));
+    if (!store->own_state)
         return -ENOMEM;
-    os_vm_prefer_huge_pages(keyed->memory, keyed->memory_size);
     r = os_random_secret(keyed->secret.words, 2);
-    return r < 0 ? r : key_table_open(&keyed->table, keyed->memory, keyed->capacity);
+    return r < 0 ? r : keyed_add_table(keyed, keyed->capacity);
+}
+
+/* Opens the tables of the definition before, and another one if they lack room: each at least
+ * doubles it, so there are few. What has room keeps it. */
+static int keyed_open_successor(struct keyed *keyed, struct keyed *before)
+{
+    int r = 0;
+
+    keyed->shared_state = before->shared_state;
+    keyed->secret = before->secret;
+    keyed->definition = before->definition + 1;
+    atomic_store_explicit(&keyed->oldest,
+                          atomic_load_explicit(&before->oldest, memory_order_relaxed),
+                          memory_order_relaxed);
+    keyed->memory_size = before->memory_size;
+    if (keyed->capacity > before->capacity) {
+        r = keyed_add_table(keyed, keyed->capacity);
+        keyed->table.more = &before->table;
+        keyed->capacity += before->capacity;
+        keyed->memory_size += keyed->added_size;
+    } else {
+        keyed->capacity = before->capacity;
+        keyed->table = before->table;
+        key_table_set_tag(&keyed->table, keyed->definition);
+    }
+    return r;
 }
 
 int keyed_open(weir_set *set, struct weir_error *reterr)
@@ -136,6 +185,8 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
         keyed->shared_state = segment_keyed(keyed->segment);
         keyed->secret = keyed->segment->secret;
         r = key_table_open(&keyed->table, segment_key_table(keyed->segment), keyed->capacity);
+    } else if (set->origin) {
+        r = keyed_open_successor(keyed, keyed_of(set->origin->predecessor));
     } else {
         r = keyed_open_private(keyed);
     }
@@ -146,11 +197,13 @@ void keyed_free(struct keyed *keyed)
 {
     if (!keyed)
         return;
-    key_sets_free(keyed);
     if (keyed->memory)
-        os_vm_free(keyed->memory, keyed->memory_size);
-    if (!keyed->segment)
-        os_free(keyed->shared_state);
+        os_vm_free(keyed->memory, keyed->added_size);
+    if (--keyed->store->users == 0) {
+        key_sets_free(keyed->store);
+        os_free(keyed->store->own_state);
+        os_free(keyed->store);
+    }
     os_free(keyed);
 }
 
@@ -171,8 +224,14 @@ int keyed_hash(struct acquire_op *op)
 
 bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record)
 {
-    const struct key_digest key = keyed_record_key(op->set, record);
+    const weir_set *of = op->set; /* of the definition that has made the record */
+    struct key_digest key;
 
+    if (of->origin)
+        of = set_ancestor(of, record_set_number(record_at(of->region, record)));
+    if (!of)
+        return false;
+    key = keyed_record_key(of, record);
     return key.buckets == op->key.buckets && key.id == op->key.id;
 }
 
@@ -200,20 +259,26 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
         [KEY_EVICT_NONE] = "none", [KEY_EVICT_OLDEST] = "oldest", [KEY_EVICT_RANDOM] = "random"};
     const struct keyed *keyed;
     struct key_entry entry;
-    uint64_t keys = 0, key_sets = 0;
+    uint64_t keys = 0, key_sets = 0, made_n;
 
     if (!set || !ret || ret->size < sizeof(*ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
+    set = set_newest(set);
     if (!set->is_keyed)
         return 0;
     keyed = keyed_of(set);
-    for (uint64_t i = 0; i < key_table_slots(&keyed->table); i++) {
-        bool is_used = key_table_at(&keyed->table, i, &entry);
+    made_n = set_is_shared(set)
+                 ? key_sets_n(keyed)
+                 : atomic_load_explicit(&keyed->store->key_sets_made, memory_order_relaxed);
+    for (const struct key_table *table = &keyed->table; table; table = table->more) {
+        for (uint64_t i = 0; i < key_table_slots(table); i++) {
+            bool is_used = key_table_at(table, i, &entry);
 
-        keys += is_used;
-        key_sets += is_used && key_word_is_key_set(entry.word);
+            keys += is_used;
+            key_sets += is_used && key_word_is_key_set(entry.word);
+        }
     }
     *ret = (struct weir_subjects_stats){
         .size = sizeof(*ret),
@@ -221,7 +286,7 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
         .live = key_sets,
         .max = keyed->max_keys,
         .room = keyed->capacity,
-        .memory = keyed->memory_size + key_sets_n(keyed) * key_set_size(set),
+        .memory = keyed->memory_size + made_n * key_set_size(set),
         .memory_max = keyed->memory_max,
         .evict = policies[keyed->eviction],
         .forgotten = atomic_load_explicit(&keyed->shared_state->forgotten, memory_order_relaxed),

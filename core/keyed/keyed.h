@@ -24,25 +24,38 @@ static inline bool key_word_is_key_set(uint64_t word)
     return (word & KEY_SET_BIT) != 0;
 }
 
+/* What all definitions of a keyed set have in common. */
+struct keyed_store {
+    uint32_t users; /* definitions, under the instance's lock */
+    struct stable_array
+        key_sets; /* struct key_set * by number, the newest that this process has met; owned */
+    _Atomic uint32_t key_sets_known_n; /* entries of key_sets in use */
+    _Atomic uint32_t clock_hand;       /* key_set.c: the next key set to examine */
+    _Atomic uint32_t key_sets_made;    /* by all definitions */
+    struct segment_keyed *own_state;   /* of a private set */
+};
+
 struct keyed {
-    weir_set *set;                      /* the template set */
+    weir_set *set; /* the template set */
+    struct keyed_store *store;
+    uint32_t definition;                /* number among those of its set: the tag of its words */
+    struct weir_instant change_at;      /* when it succeeded the one before */
+    _Atomic uint32_t oldest;            /* no word has the tag of an earlier definition */
     const struct segment *segment;      /* the shared segment; NULL: private */
     struct segment_keyed *shared_state; /* counters and list heads; in the segment, or owned */
     struct siphash_secret secret;
     struct key_table table;
-    void *memory; /* of a private table */
-    size_t memory_size;
-    uint64_t capacity;             /* keys that the table has room for */
+    void *memory; /* of a private table, or of what was added to that of the definition before */
+    size_t memory_size;            /* of all tables */
+    size_t added_size;             /* of `memory` */
+    uint64_t capacity;             /* keys that the tables have room for */
     uint64_t max_keys, memory_max; /* as configured; memory_max 0: unbounded */
     enum key_eviction eviction;
     bool fits_inline; /* the state of one key fits its word */
 
-    /* key_set.c: */
-    struct stable_array
-        key_sets; /* struct key_set * by number, as this process has met them; owned */
-    _Atomic uint32_t key_sets_known_n; /* entries of key_sets in use */
     uint32_t key_sets_max;
-    _Atomic uint32_t clock_hand; /* key_set_bind.c: the next key set to examine */
+    uint32_t owed_n; /* key sets that are to have a successor by this definition, and are promised
+                        room for it (struct weir); under the instance's lock */
 };
 
 /* A template set. */
@@ -51,10 +64,10 @@ struct keyed_set {
     struct keyed *keyed;
 };
 
-/* Returns what a template set has beside its weir_set. */
 /* Returns whether the set has the subjects that a plan says. */
 bool keyed_is_planned(const struct keyed *keyed, const struct set_plan *plan);
 
+/* Returns what a template set has beside its weir_set. */
 static inline struct keyed *keyed_of(const weir_set *set)
 {
     WEIR_INVARIANT(set->is_keyed);
@@ -71,6 +84,29 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
  * reason. The instance's lock is held. */
 int keyed_open(weir_set *set, struct weir_error *reterr);
 void keyed_free(struct keyed *keyed);
+
+/*
+ * ---- successors (keyed_moved.c) ----
+ *
+ * A successor has the table and the key sets of its predecessor. Each word has the tag of the
+ * definition by which it is to be read, and README.md says how a subject changes its definition.
+ */
+
+/* Says that a successor is about to be published: its subjects change their definition as of now.
+ * The instance's lock is held. */
+void keyed_begin_change(weir_set *set);
+/* Lets the subjects change that can be changed without a request. Those that wait change in any
+ * case, if memory permits. Takes no time from other threads, and may be repeated. */
+void keyed_take_over(weir_set *set);
+/* Returns whether the words of so many definitions are in use that there is no tag for another. */
+bool keyed_lacks_tags(const struct keyed *keyed);
+/* Adds what a successor with blocks of this class would be promised, in place of what the set is:
+ * another key set for each that there is. The instance's lock is held. */
+void keyed_plan_owed(const struct keyed *keyed, uint32_t block_class,
+                     struct promised_sets *promised);
+/* Promises room for so many key sets, and no longer for those before; 0 for a set that is removed.
+ * The instance's lock is held. */
+void keyed_owe(struct keyed *keyed, uint32_t n);
 
 /* Hashes the subject of a request. Returns 0, or -EINVAL if it is missing or too long. */
 int keyed_hash(struct acquire_op *op);
@@ -119,7 +155,8 @@ struct key_set {
     weir_set set; /* first: see key_set_of(); settings are the template set's */
     struct keyed *keyed;
     uint32_t number;
-    struct unbound_link unbound; /* of a private key set */
+    struct unbound_link own_unbound,
+        *unbound; /* of a private key set: of the first of its number */
 };
 
 /* Returns the key set of a set for which set_is_key_set() is true. */
@@ -163,18 +200,21 @@ static inline uint64_t key_word_binding(uint64_t word)
 }
 
 /*
- * Returns the key set that a key's word names. If this process has not met it yet and `storage` is
- * not NULL, `*storage` is initialized and returned; it is valid for one operation. Returns NULL if
- * the word names no key set (in a segment, damage) or, without `storage`, if memory is short.
+ * Returns the key set that a key's word names, of this definition: made as the successor of that of
+ * an earlier definition, if need be. If this process has not met it yet and `storage` is not NULL,
+ * `*storage` is initialized and returned; it is valid for one operation. Returns NULL if the word
+ * names no key set (in a segment, damage), if it is of a later definition or, in a private set or
+ * without `storage`, if memory is short.
  */
 struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage);
 
 /* Returns the number of key sets made so far. */
 uint32_t key_sets_n(const struct keyed *keyed);
-/* Returns the key set of this number. `storage`: see key_set_at(); without it the instance's lock
- * is taken if this process has not met the key set. */
+/* Returns the key set of this number, as key_set_at(); takes the instance's lock where it does not
+ * initialize `storage`. */
 struct key_set *key_set_by_number(struct keyed *keyed, uint32_t number, struct key_set *storage);
-/* Returns the key set of this number if this process has met it, else NULL. */
+/* Returns the key set of this number, of the latest definition by which this process has met it, or
+ * NULL. */
 struct key_set *key_set_known(const struct keyed *keyed, uint32_t number);
 
 #endif

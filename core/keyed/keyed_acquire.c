@@ -67,14 +67,17 @@ static void keyed_move_to(const struct keyed_acquire_op *acq, weir_set *set)
         keyed_mark_record(set, acq->record, op->ctx->thread);
 }
 
-/* Refuses for lack of room for a key or a key set, or because the set is broken. Undecided if dead
- * participants were found, as their room may be free now. */
+/* Refuses for lack of room for a key or a key set, or because the set is broken; but the latest
+ * definition decides what is lacking. Undecided if dead participants were found, as their room may
+ * be free now. */
 static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
 {
     struct acquire_op *op = acq->op;
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
+    if (set_successor(set))
+        return keyed_decide(acq, -ESTALE);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if ((code == -ENOBUFS || code == -ENOMEM) && set_is_shared(set) &&
         peer_reap_if_due(op->ctx, set, now_ns))
@@ -84,6 +87,20 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
         counter_add(&thread_ctx_counters(op->ctx, set->number)->refused_full, 1);
     }
     return keyed_decide(acq, code);
+}
+
+/* Lets a request wait by the latest definition, which came as it was enqueued. The definition was
+ * published before the waiters were looked for, and is looked for after the request was enqueued:
+ * so one of the two threads finds the other's. */
+static void keyed_wait_as_newest(const struct keyed_acquire_op *acq, const struct key_set *key_set)
+{
+    const weir_set *newest;
+
+    if (!atomic_load_explicit(&acq->set->successor, memory_order_seq_cst))
+        return;
+    newest = set_newest(acq->set);
+    if (newest != acq->set)
+        keyed_take_over_waiters(acq->op->ctx, keyed_of(newest), key_set->number);
 }
 
 /* Acquires from the key set that the key's word names. */
@@ -98,14 +115,19 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
         keyed_move_to(acq, &key_set->set);
         op->ctx->binding = key_word_binding(word);
         r = set_acquire(op, acq->record, acq->mode, acq->max_wait_ns);
+        if (r == 1)
+            keyed_wait_as_newest(acq, key_set);
         if (r >= 0 && acq->record)
             return keyed_decide(acq, r);
         keyed_move_to(acq, acq->set);
     }
+    if ((r == -ESTALE || r == -ESHUTDOWN) && keyed_is_outdated(acq->slot.keyed))
+        return keyed_decide(acq, -ESTALE);
     if (r == -ESTALE && !key_set_repair(&acq->slot))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (r == -ESTALE)
-        return !key_set && keyed_refuse_room(acq, -ENOMEM);
+        return !key_set &&
+               keyed_refuse_room(acq, instance_is_closed(acq->set->w) ? -ESHUTDOWN : -ENOMEM);
     if (r < 0 || acq->slot.keyed->fits_inline)
         key_set_unbind_if_idle(op->ctx, &key_set->set);
     return keyed_decide(acq, r);
@@ -227,15 +249,29 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     return keyed_decide(acq, 0);
 }
 
+/* Gives a key of an earlier definition this one. */
+static bool keyed_acquire_renew(struct keyed_acquire_op *acq)
+{
+    int r = acq->attempts < ATTEMPTS_MAX ? keyed_slot_renew(&acq->slot) : -ENOBUFS;
+
+    return r != 1 && r != -ESTALE && keyed_refuse_room(acq, r);
+}
+
 static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
+    if (set_successor(acq->set)) /* or it was removed */
+        return keyed_decide(acq, -ESTALE);
     if (set_is_broken(acq->set) || keyed_is_faulty(acq->op->ctx, acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
-    if (!keyed_slot_find(&acq->slot) && !keyed_slot_claim(&acq->slot, &at))
-        return keyed_refuse_room(acq,
-                                 keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
+    if (!keyed_slot_find_own(&acq->slot)) {
+        if (!keyed_slot_claim(&acq->slot, &at))
+            return keyed_refuse_room(acq,
+                                     keyed_is_faulty(acq->op->ctx, acq->set) ? -EUCLEAN : -ENOBUFS);
+        if (keyed_slot_is_foreign(&acq->slot))
+            return keyed_acquire_renew(acq);
+    }
     if (keyed_slot_is_bound(&acq->slot))
         return keyed_acquire_key_set(acq);
     if (acq->slot.is_claim && !acq->slot.keyed->fits_inline)

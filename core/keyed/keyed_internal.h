@@ -25,12 +25,20 @@ static inline bool keyed_slot_find(struct keyed_slot *slot)
     return key_table_find(&slot->keyed->table, slot->key, &slot->entry);
 }
 
+/* Finds the key if its word is of this definition; keyed_slot_claim() finds it in any case. */
+static inline bool keyed_slot_find_own(struct keyed_slot *slot)
+{
+    slot->is_claim = false;
+    return key_table_find_own(&slot->keyed->table, slot->key, &slot->entry);
+}
+
 /* Returns whether the key still has the word that was found. */
 static inline bool keyed_slot_is_same(const struct keyed_slot *slot)
 {
     struct key_entry now;
 
-    return key_table_find(&slot->keyed->table, slot->key, &now) && now.word == slot->entry.word;
+    return key_table_find(&slot->keyed->table, slot->key, &now) && now.word == slot->entry.word &&
+           now.id == slot->entry.id;
 }
 
 /* Claims a slot for a key that was not found, and reads the clock again; or finds it. Returns false
@@ -55,7 +63,16 @@ static inline uint64_t keyed_slot_state(const struct keyed_slot *slot,
     return state;
 }
 
-/* Replaces the key's word as key_entry_swap() does. A claim becomes the key's entry. */
+/* Returns whether the key's word is of another definition. */
+static inline bool keyed_slot_is_foreign(const struct keyed_slot *slot)
+{
+    const struct key_table *table = &slot->keyed->table;
+
+    return !slot->is_claim && (slot->entry.id & table->tag_mask) != table->tag;
+}
+
+/* Replaces the key's word, which is of this definition, as key_entry_swap() does. A claim becomes
+ * the key's entry. */
 static inline enum key_swap keyed_slot_swap(struct keyed_slot *slot, uint64_t word)
 {
     if (!slot->is_claim)
@@ -105,9 +122,33 @@ static inline bool keyed_is_faulty(struct thread_ctx *ctx, weir_set *set)
 enum key_use key_states_use(const weir_set *set, const uint64_t *states,
                             const struct weir_instant *at, uint64_t *ret_instant);
 
+/* ---- keyed_moved.c ---- */
+
+/* Returns whether a later definition has taken over. */
+static inline bool keyed_is_outdated(const struct keyed *keyed)
+{
+    return set_successor(keyed->set) != NULL;
+}
+
+/* Returns the definition by which a word of the table is to be read: of this one or an earlier one.
+ * NULL: it is of a later one. */
+const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id);
+
+/* Makes states by definition `to` of those by `from`, the last instant of which was `last_ns`.
+ * Returns whether the key decides like a new one now: then the states are those of a new one. */
+bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
+                   const uint64_t *states, uint64_t last_ns, uint64_t *ret);
+
+/* Gives the waiters of a key set of an earlier definition this one, if memory permits. */
+void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32_t number);
+
+/* Gives a key of an earlier definition the one of the slot. Returns 1 or -ESTALE: find the key
+ * again; or as key_set_bind() does: then the key has its definition still. */
+int keyed_slot_renew(struct keyed_slot *slot);
+
 /* ---- key_set.c ---- */
 
-void key_sets_free(struct keyed *keyed);
+void key_sets_free(struct keyed_store *store);
 
 /* Binds a key set to the key of a slot as key_set_begin() does. Returns 1; -ESTALE if another
  * thread was faster: find the key again; -ENOBUFS (no room for another key set, and no key gives up

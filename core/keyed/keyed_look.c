@@ -26,20 +26,31 @@ struct keyed_look {
 static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_digest *key)
 {
     struct keyed_slot slot = {.keyed = keyed_of(set), .ctx = look->op->ctx, .key = key};
-    uint64_t *states = look->op->ctx->content; /* as room for a new key's */
+    struct thread_ctx *ctx = look->op->ctx; /* its content is room for states, and may move */
     struct weir_instant at;
 
-    WEIR_INVARIANT(look->op->ctx->w == set->w);
+    WEIR_INVARIANT(ctx->w == set->w);
     while (keyed_slot_find(&slot)) {
         uint64_t word = slot.entry.word;
+        const struct keyed *of = keyed_definition_of(slot.keyed, slot.entry.id);
         struct key_set storage, *key_set;
 
+        if (!of)
+            return false; /* a definition has come since this one was found to be the latest */
+        if (of != slot.keyed && !key_word_is_key_set(word)) {
+            keyed_convert(ctx, slot.keyed, of, &word, 0, ctx->content);
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
+            look->at_states(look, &set->limits, ctx->content, &at);
+            return true;
+        }
         if (!key_word_is_key_set(word) && keyed_is_valid(slot.keyed, word)) {
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
             look->at_states(look, &set->limits, &word, &at);
             return true;
         }
         key_set = key_set_at(slot.keyed, word, &storage);
+        if (!key_set && !set_is_shared(set))
+            return false; /* out of memory for this definition, or there is a later one */
         if (key_set)
             look->at_key_set(look, &key_set->set);
         /* A word that named a key set all the time: its states were the key's. */
@@ -49,9 +60,9 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
             return false;
     }
     at = clock_instant(&set->w->clock, set->limits.clock_needs);
-    memset(states, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*states));
-    limits_init(&set->limits, states, &at);
-    look->at_states(look, &set->limits, states, &at);
+    memset(ctx->content, 0, (set->limits.state_words - KEY_SET_WORDS) * sizeof(*ctx->content));
+    limits_init(&set->limits, ctx->content, &at);
+    look->at_states(look, &set->limits, ctx->content, &at);
     return true;
 }
 
@@ -77,20 +88,48 @@ static void keyed_forecast_key_set(struct keyed_look *look, weir_set *key_set)
                  look->walk, &op->decision);
 }
 
-void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+static void keyed_forecast_key(struct acquire_op *op, weir_set *set, const struct key_digest *key,
+                               enum forecast_walk walk)
 {
-    weir_set *set = key_set_template(op->set);
-    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
     struct keyed_look look = {.at_states = keyed_forecast_states,
                               .at_key_set = keyed_forecast_key_set,
                               .op = op,
                               .walk = walk};
 
-    if (set->limits.has_shadow && shadow_forecast(op, record))
-        return;
-    if (!keyed_look(&look, set, &key))
+    if (!keyed_look(&look, set, key))
         op->decision =
             (struct decision){.now_ns = clock_now_ns(&set->w->clock), .forecast_ns = WEIR_NEVER};
+}
+
+/* Forecasts by the definition that has succeeded that of the request. */
+static void keyed_forecast_moved(struct acquire_op *op, const weir_set *set, weir_set *newest,
+                                 const struct key_digest *key, enum forecast_walk walk)
+{
+    struct acquire_op moved = *op;
+
+    moved.ctx = moved_borrow_ctx(op->ctx, newest);
+    successor_translate(newest, set, UINT32_MAX, moved.amounts);
+    shadow_remove(newest, 0, moved.amounts);
+    keyed_forecast_key(&moved, newest, key, walk);
+    moved_return_ctx(op->ctx, moved.ctx);
+    op->decision = moved.decision;
+}
+
+void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)
+{
+    weir_set *set = key_set_template(op->set), *newest;
+    const struct key_digest key = record ? keyed_record_key(set, record) : op->key;
+    uint64_t amounts[WEIR_LIMITS_MAX];
+
+    memcpy(amounts, op->amounts, set->limits.n * sizeof(*amounts));
+    do {
+        newest = set_newest(set);
+        memcpy(op->amounts, amounts, set->limits.n * sizeof(*amounts)); /* less a grant in shadow */
+        if (newest != set)
+            keyed_forecast_moved(op, set, newest, &key, walk);
+        else if (!set->limits.has_shadow || !shadow_forecast(op, record))
+            keyed_forecast_key(op, set, &key, walk);
+    } while (set_newest(newest) != newest);
 }
 
 /* ---- what remains ---- */
@@ -116,7 +155,11 @@ int keyed_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t 
                               .ret = ret,
                               .n = n};
 
-    if (keyed_look(&look, op->set, &op->key))
-        return set_is_broken(op->set) ? -EUCLEAN : 0;
-    return set_is_broken(op->set) ? -EUCLEAN : -ENOMEM;
+    bool is_found = keyed_look(&look, op->set, &op->key);
+
+    if (set_is_broken(op->set))
+        return -EUCLEAN;
+    if (is_found)
+        return 0;
+    return set_newest(op->set) == op->set ? -ENOMEM : -ESTALE;
 }

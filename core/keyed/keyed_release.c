@@ -9,16 +9,28 @@
 #include "set/instance_base.h"
 #include "set/shadow.h"
 #include <errno.h>
+#include <string.h>
+
+/* What is released once there is a successor. */
+struct keyed_release_amounts {
+    struct release_args taken;                                        /* by the template set */
+    uint64_t granted[WEIR_LIMITS_MAX], granted_used[WEIR_LIMITS_MAX]; /* by the granter */
+    uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];         /* by the slot's definition */
+};
 
 /* A release. Its record may become free before the key's state changes. */
 struct keyed_release_op {
-    struct keyed_slot slot;
-    weir_set *set; /* the template set */
+    struct keyed_slot slot; /* its definition is the one by which the key is released to */
+    weir_set *set;          /* the template set */
+    struct thread_ctx *ctx; /* prepared for it */
     uint32_t record;
     uint64_t word; /* of the record while it is HELD */
     uint32_t rest; /* as in struct release_op; only in a key set */
     struct release_args args;
     bool record_freed; /* the record is free; only the key's state is still to be changed */
+
+    const weir_set *granter; /* the definition that has granted, once there is a successor */
+    struct keyed_release_amounts *moved; /* undefined without `granter` */
 };
 
 enum release_result {
@@ -45,23 +57,67 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     return rel->record_freed;
 }
 
+/* ---- definitions ---- */
+
+/* Notes what was taken: by the first definition, if there was no other one before the record was
+ * freed, which may be another grant's by now. */
+static void keyed_release_note_grant(struct keyed_release_op *rel, bool is_first)
+{
+    const struct acq_record *r = record_at(rel->set->region, rel->record);
+    const size_t size = rel->set->limits.n * sizeof(uint64_t);
+    struct keyed_release_amounts *moved = rel->moved;
+
+    WEIR_INVARIANT(!set_is_shared(rel->set));
+    moved->taken = rel->args;
+    rel->granter = is_first ? shadow_granter(rel->set, r, NULL) : rel->set;
+    memcpy(moved->granted, rel->args.amounts, size);
+    memcpy(moved->granted_used, rel->args.used, size);
+    if (is_first)
+        shadow_translate_taken(rel->granter, rel->set, r, moved->granted);
+    successor_translate(rel->granter, rel->set, rel->granter->number, moved->granted_used);
+}
+
+/* Turns what is released into amounts by the slot's definition, which is not before the one that
+ * has granted. */
+static void keyed_release_translate(struct keyed_release_op *rel)
+{
+    const weir_set *set = rel->slot.keyed->set, *granter = rel->granter;
+    struct keyed_release_amounts *moved = rel->moved;
+
+    if (!granter)
+        return;
+    memcpy(moved->amounts, moved->granted, granter->limits.n * sizeof(*moved->amounts));
+    memcpy(moved->used, moved->granted_used, granter->limits.n * sizeof(*moved->used));
+    successor_translate(set, granter, granter->number, moved->amounts);
+    successor_translate(set, granter, granter->number, moved->used);
+    rel->args.amounts = moved->amounts;
+    rel->args.used = moved->used;
+}
+
+/* Returns whether the record is of another definition than the key, which knows nothing of it. */
+static bool keyed_release_is_foreign(const struct keyed_release_op *rel)
+{
+    return rel->slot.keyed->set != rel->set;
+}
+
 /* Releases to the state in the key's word. */
 static enum release_result keyed_release_word(struct keyed_release_op *rel)
 {
     struct keyed_slot *slot = &rel->slot;
-    const weir_set *set = rel->set;
+    weir_set *set = slot->keyed->set;
     struct weir_instant at = {0};
     uint64_t before, state;
 
     if (!keyed_claim_record(rel))
         return RELEASE_LOST;
+    keyed_release_translate(rel);
     if (set->limits.items[0].algorithm)
         at = clock_instant(&set->w->clock, set->limits.clock_needs);
     before = state = keyed_slot_state(slot, &at);
     if (!keyed_is_valid(keyed_of(set), state))
         return RELEASE_DONE; /* no state to release to */
     set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
-    if (keyed_is_faulty(slot->ctx, rel->set)) {
+    if (keyed_is_faulty(slot->ctx, set)) {
         keyed_slot_drop(slot);
         return RELEASE_DONE; /* the algorithm broke its contract: the state may be none */
     }
@@ -98,7 +154,41 @@ static int keyed_release_to_key_set(struct keyed_release_op *rel, weir_set *set)
     return set_release_inflated(rel->slot.ctx, set, &op);
 }
 
-/* Releases to the key set that the key's word names. */
+/* Releases by a definition, with a context that is prepared for it. */
+static enum release_result
+keyed_release_by(struct keyed_release_op *rel, weir_set *set,
+                 enum release_result (*release)(struct keyed_release_op *rel))
+{
+    bool is_own = set == rel->set;
+    struct thread_ctx *outer = rel->slot.ctx; /* maybe the spare one, for a later definition */
+    struct thread_ctx *ctx = is_own ? rel->ctx : moved_borrow_ctx(outer, set);
+    enum release_result result;
+
+    rel->slot.keyed = keyed_of(set);
+    rel->slot.ctx = ctx;
+    result = release(rel);
+    if (!is_own)
+        moved_return_ctx(outer, ctx);
+    rel->slot.ctx = outer;
+    return result;
+}
+
+static enum release_result keyed_release_bound(struct keyed_release_op *rel);
+
+/* Releases to a key set of an earlier definition if there is no memory for that of the slot's, and
+ * no other reason: a definition that has come meanwhile is to be taken note of first. */
+static enum release_result keyed_release_bound_before(struct keyed_release_op *rel)
+{
+    uint32_t number = (uint32_t)(rel->slot.entry.word >> BINDING_BITS & (KEY_SETS_MAX - 1));
+    const struct key_set *key_set = key_set_known(rel->slot.keyed, number);
+
+    WEIR_INVARIANT(key_set);
+    if (key_set->keyed->definition >= rel->slot.keyed->definition || !rel->granter)
+        return RELEASE_AGAIN;
+    return keyed_release_by(rel, key_set->keyed->set, keyed_release_bound);
+}
+
+/* Releases to the key set of the slot's definition that the key's word names. */
 static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 {
     struct thread_ctx *ctx = rel->slot.ctx;
@@ -107,6 +197,11 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
     uint64_t outer_binding = ctx->binding; /* of an acquisition that is reaping dead peers now */
     int r = -ESTALE;
 
+    if (!key_set && !set_is_shared(rel->set))
+        return keyed_release_bound_before(rel);
+    if (keyed_release_is_foreign(rel) && !keyed_claim_record(rel))
+        return RELEASE_LOST;
+    keyed_release_translate(rel);
     ctx->binding = key_word_binding(word);
     if (key_set)
         r = keyed_release_to_key_set(rel, &key_set->set);
@@ -133,40 +228,77 @@ static bool keyed_release_charges(const weir_set *set, const struct release_args
  * the charge is dropped. */
 static bool keyed_release_find(struct keyed_release_op *rel)
 {
+    const weir_set *set = rel->slot.keyed->set;
     struct weir_instant at;
 
     if (keyed_slot_find(&rel->slot))
         return true;
-    if (rel->rest || !keyed_claim_record(rel) || !keyed_release_charges(rel->set, &rel->args))
+    if (rel->rest || !keyed_claim_record(rel))
         return false;
-    at = clock_instant(&rel->set->w->clock, rel->set->limits.clock_needs);
+    keyed_release_translate(rel);
+    if (!keyed_release_charges(set, &rel->args))
+        return false;
+    at = clock_instant(&set->w->clock, set->limits.clock_needs);
     return keyed_slot_claim(&rel->slot, &at);
 }
 
-static enum release_result keyed_release_once(struct keyed_release_op *rel)
+/* Releases to the key that was found, by its definition: the latest one, unless there was no memory
+ * for that. */
+static enum release_result keyed_release_found(struct keyed_release_op *rel)
 {
-    int r;
+    struct keyed_slot *slot = &rel->slot;
 
-    if (!keyed_release_find(rel))
-        return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
-    if (keyed_slot_is_bound(&rel->slot))
+    if (keyed_slot_is_bound(slot))
         return keyed_release_bound(rel);
     if (rel->rest && rel->set->is_robust) /* held units bind a key, unless there is damage */
         return RELEASE_LOST;
-    if (!rel->slot.is_claim || keyed_of(rel->set)->fits_inline)
-        return keyed_release_word(rel);
-    r = key_set_bind(&rel->slot);
-    return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
+    return keyed_release_word(rel);
 }
 
-/* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST. */
+/* Makes one attempt, by the latest definition. */
+static enum release_result keyed_release_newest(struct keyed_release_op *rel)
+{
+    struct keyed_slot *slot = &rel->slot;
+    int r;
+
+    if (!keyed_release_find(rel)) {
+        if (set_newest(slot->keyed->set) != slot->keyed->set)
+            return RELEASE_AGAIN; /* it may be in a table of the successor */
+        return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
+    }
+    if (slot->is_claim && !slot->keyed->fits_inline) {
+        r = key_set_bind(slot);
+        return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
+    }
+    if (!keyed_slot_is_foreign(slot))
+        return keyed_release_found(rel);
+    r = keyed_slot_renew(slot);
+    if (r == 1 || r == -ESTALE)
+        return RELEASE_AGAIN;
+    return keyed_release_by(rel, keyed_definition_of(slot->keyed, slot->entry.id)->set,
+                            keyed_release_found);
+}
+
+/* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST, with the
+ * arguments as they were. */
 static enum release_result keyed_release_run(struct keyed_release_op *rel)
 {
     enum release_result result;
     unsigned turn = 0;
 
-    while ((result = keyed_release_once(rel)) == RELEASE_AGAIN)
+    for (bool is_first = true;; is_first = false) {
+        weir_set *newest = set_newest(rel->set);
+
+        if (newest != rel->set && !rel->granter)
+            keyed_release_note_grant(rel, is_first);
+        result = newest == rel->set ? keyed_release_newest(rel)
+                                    : keyed_release_by(rel, newest, keyed_release_newest);
+        if (result != RELEASE_AGAIN)
+            break;
         spin_backoff(&turn);
+    }
+    if (rel->granter)
+        rel->args = rel->moved->taken;
     return result;
 }
 
@@ -175,11 +307,14 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
+    struct keyed_release_amounts moved;
     struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
                                    .set = template,
+                                   .ctx = ctx,
                                    .record = record,
                                    .word = word,
-                                   .args = *args};
+                                   .args = *args,
+                                   .moved = &moved};
     struct shadow_release taken;
 
     (void)is_owner; /* the record's word is claimed in any case */
@@ -200,13 +335,16 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
 {
     weir_set *template = key_set_template(set);
     const struct key_digest key = keyed_record_key(template, record);
+    struct keyed_release_amounts moved;
     struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
                                    .set = template,
+                                   .ctx = ctx,
                                    .record = record,
                                    .word = record_load(&record_at(set->region, record)->word),
                                    .rest = rest,
                                    .args = *args,
-                                   .record_freed = !rest};
+                                   .record_freed = !rest,
+                                   .moved = &moved};
     struct shadow_release taken;
 
     if (template->limits.has_shadow) {

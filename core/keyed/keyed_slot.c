@@ -70,21 +70,29 @@ struct key_policy_args {
     struct weir_instant at;
 };
 
-static enum key_use keyed_key_use(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use keyed_key_use(const void *userdata, uint64_t id, uint64_t word,
+                                  uint64_t *ret_instant)
 {
     const struct key_policy_args *args = userdata;
+    const struct keyed *keyed = args->keyed, *of = keyed_definition_of(keyed, id);
+    uint64_t *states = args->ctx->content;
 
     if (key_word_is_key_set(word))
         return key_set_use(args->ctx, args->keyed, word, ret_instant);
-    if (!keyed_is_state(args->keyed, word))
+    if (!of || !keyed_is_state(of, word))
         return KEY_PINNED; /* the word may be another key's */
-    return key_states_use(args->keyed->set, &word, &args->at, ret_instant);
+    if (of == keyed)
+        return key_states_use(keyed->set, &word, &args->at, ret_instant);
+    keyed_convert(args->ctx, keyed, of, &word, 0, states);
+    return key_states_use(keyed->set, states, &args->at, ret_instant);
 }
 
 static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use use)
 {
     const struct key_policy_args *args = userdata;
 
+    if (keyed_is_outdated(args->keyed))
+        return false; /* whether it is as new was decided by this definition, and maybe too late */
     return !key_word_is_key_set(word) || key_set_may_remove(args->ctx, args->keyed, word, use);
 }
 
@@ -104,6 +112,14 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
         atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats.evicted,
                                   memory_order_relaxed);
     slot->is_claim = claim == KEY_CLAIMED;
+    /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
+     * seen by all requests of that, which withdraw it before they claim. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (slot->is_claim && keyed_is_outdated(keyed)) {
+        key_claim_drop(&slot->entry);
+        slot->is_claim = false;
+        return false;
+    }
     if (slot->is_claim)
         *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
     return claim != KEY_FULL;

@@ -72,7 +72,9 @@ bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t 
 /* Unbinds a key set from its key if the state fits the key's word or is as good as new. A waiter or
  * a reservation prevents that. Call when a record that was entered in it is free again. */
 void key_set_unbind_if_idle(struct thread_ctx *ctx, weir_set *set);
-/* Returns the set that programs know, of a key set. */
-weir_set *key_set_owner(const weir_set *set);
+/* Makes the states of a key set, and its binding, from those of the key set before it, the last
+ * instant of which was `last_ns`. Definitions between the two are gone through one by one. */
+void key_set_convert(const struct thread_ctx *ctx, const weir_set *set, uint64_t *before,
+                     uint64_t last_ns, uint64_t *states);
 
 #endif

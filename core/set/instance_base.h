@@ -15,6 +15,7 @@
 #include "set/set.h"
 #include "set/thread_ctx.h"
 #include "shm/region.h"
+#include "state/version.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <weir/event.h>
@@ -61,6 +62,7 @@ struct weir {
     struct stable_array sets;         /* by number */
     struct stable_array key_sets;     /* key sets, by number: they go with their keyed sets */
     uint32_t key_sets_n;
+    struct promised_sets promised;                   /* successors of key sets */
     _Atomic uint32_t sets_n;                         /* written under the lock */
     struct thread_ctx *thread_ctxs;                  /* all */
     struct thread_ctx *idle_ctxs;                    /* those without a thread */

@@ -37,7 +37,7 @@ struct nesting {
 static bool nesting_is_of_set(const weir_set *set, const struct acq_record *r)
 {
     if (set_is_key_set(set))
-        return instance_set(set->w, record_set_number(r))->number == set->number;
+        return set_ancestor(set, instance_set(set->w, record_set_number(r))->number);
     return set_is_shared(set) || set_ancestor(set, record_set_number(r));
 }
 

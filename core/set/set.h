@@ -83,6 +83,9 @@ static inline bool set_is_key_set(const weir_set *set)
     return (set->id & KEY_SET_ID_BIT) != 0;
 }
 
+/* Returns the set that programs know, of a key set (keyed/). */
+weir_set *key_set_owner(const weir_set *set);
+
 /* Returns the content words of a version without a forecast. */
 static inline uint32_t set_content_min(const weir_set *set)
 {
@@ -201,10 +204,16 @@ struct origin_limit {
 };
 
 struct set_origin {
-    weir_set *predecessor;
+    weir_set *predecessor;        /* NULL: of a new key set of a successor */
     uint64_t unopened_word;       /* state word until the first version */
-    struct origin_limit limits[]; /* by limit of the successor */
+    struct origin_limit limits[]; /* by limit of the successor; not of a key set: its owner's */
 };
+
+/* Returns the set that has the origins of a set's limits: of a key set its owner. */
+static inline const weir_set *set_definition(const weir_set *set)
+{
+    return set_is_key_set(set) ? key_set_owner(set) : set;
+}
 
 /* Makes the origin of a set with these limits. NULL: out of memory. */
 struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *limits);
@@ -225,6 +234,9 @@ static inline bool set_is_removed(const weir_set *set)
  * shared set as far as this process knows. */
 weir_set *set_newest(const weir_set *set);
 
+/* Makes the states of a successor, of all limits, from those of its predecessor at its end. */
+void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
+                       uint64_t *states);
 /* Makes `after` the successor of a shared set. The lock of the instance is held. */
 void set_succeed(weir_set *before, weir_set *after);
 
@@ -274,8 +286,8 @@ void successor_set_began(weir_set *set);
  * with the state. */
 bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns);
 
-/* Returns the set with this id: `set`, or one that it has succeeded; or NULL. The sets that other
- * threads make meanwhile are not looked at, as instance_set() would. */
+/* Returns the definition of the set with this id: that of `set`, or one that it has succeeded; or
+ * NULL. The sets that other threads make meanwhile are not looked at, as instance_set() would. */
 const weir_set *set_ancestor(const weir_set *set, uint32_t id);
 
 /* Turns amounts by the limits of `of` into those by the limits of `set`, which has succeeded it.
@@ -455,6 +467,9 @@ void set_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts, st
  * set, and not necessarily for its successor.
  */
 struct release_op;
+/* Return a context that is prepared for another set of the same instance, and end its use. */
+struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set);
+void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed);
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel);
 bool moved_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                        enum record_state state);

@@ -18,9 +18,8 @@
 
 /* ---- the two commits ---- */
 
-/* Returns a context that is prepared for another set of the same instance; moved_return_ctx()
- * returns it. The spare one is: it was prepared before the successor was known. */
-static struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set)
+/* The spare context is prepared: it was before the successor was known. */
+struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set)
 {
     if (thread_ctx_is_prepared(ctx, set->number))
         return ctx;
@@ -30,7 +29,7 @@ static struct thread_ctx *moved_borrow_ctx(struct thread_ctx *ctx, weir_set *set
     return thread_ctx_lock_spare(set); /* the thread ends, and has given `ctx` back */
 }
 
-static void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed)
+void moved_return_ctx(const struct thread_ctx *ctx, struct thread_ctx *borrowed)
 {
     if (borrowed != ctx)
         thread_ctx_return(borrowed);
@@ -58,6 +57,10 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
             set_inflate(ctx, set, txn.version.state_word);
             continue;
         }
+        /* No time passes by the limits of a key set that end before: they change as of the reload.
+         */
+        if (set_is_key_set(set))
+            txn.now_ns = txn.at.now_ns = txn.version.content[CONTENT_LAST_NS];
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
         WEIR_INVARIANT(set->is_robust || version_is_inflated(&txn.version) ||
@@ -69,9 +72,8 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
     }
 }
 
-/* Makes the states of a successor from those of the final version before it. */
-static void successor_convert(const weir_set *set, const uint64_t *before,
-                              const struct weir_instant *at, uint64_t *states)
+void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
+                       uint64_t *states)
 {
     memset(states, 0, set->limits.state_words * sizeof(*states));
     for (uint32_t i = 0; i < set->limits.n; i++) {
@@ -147,7 +149,10 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     if (successor_begins_anew(set) && content[CONTENT_LAST_NS] < CLOCK_MAX_NS)
         content[CONTENT_LAST_NS]++; /* after all grants before it */
     at.now_ns = content[CONTENT_LAST_NS];
-    successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
+    if (set_is_key_set(set))
+        key_set_convert(to, set, txn_states(&txn), at.now_ns, content + CONTENT_STATES);
+    else
+        successor_convert(set, txn_states(&txn), &at, content + CONTENT_STATES);
     if (set->classes)
         successor_convert_classes(set, txn_states(&txn), content + CONTENT_STATES);
 }

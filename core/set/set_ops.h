@@ -128,7 +128,7 @@ struct set_ops {
      * are, or -EUCLEAN. NULL: the state is elsewhere. */
     int (*observe)(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret);
     /* Fills in times and `available` of what remains of the first `n` limits, for the subject of
-     * op->request. Returns as `snapshot`. */
+     * op->request. Returns as `snapshot`; -ENOMEM; or -ESTALE: there is a successor. */
     int (*remaining)(struct acquire_op *op, struct weir_remaining *ret, uint32_t n);
     /* Fills in what this process knows by itself: how many of its requests wait, `granted_alone`,
      * and of the first `n` limits `leased`. NULL: `snapshot` costs no more. */

@@ -284,7 +284,7 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
         if (set_is_broken(set))
             return TRY_DONE; /* there is nothing to return units to */
         if (version_flags(&txn.version) & CONTENT_MOVED)
-            return moved_release(ctx, set, rel);
+            return set_is_key_set(set) ? -ESTALE : moved_release(ctx, set, rel);
         r = set_release_begun(&txn, rel);
         if (r != TRY_SLOW)
             break;

@@ -26,7 +26,7 @@ WEIR_NOINLINE enum record_state set_ended_record_state(const weir_set *set, uint
 {
     if (!word)
         participant_mark_broken(set->participant);
-    else if (!set_is_faulty(set_is_key_set(set) ? key_set_owner(set) : set_newest(set)))
+    else if (!set_is_faulty(set_newest(set_definition(set))))
         return record_state(word);
     return RECORD_BROKEN;
 }

@@ -70,16 +70,15 @@ void shadow_fill_record(const struct acquire_op *op, struct acq_record *r)
 
 /* ---- what a record holds ---- */
 
-/* Returns the set by the definition of which a HELD record was granted, or `last` if that comes
- * first; NULL: none does. */
-static const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r,
-                                      const weir_set *last)
+const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r, const weir_set *last)
 {
     uint64_t owner = record_load(&r->owner);
     const weir_set *next;
 
     if (set_is_shared(of))
         return of;
+    of = set_definition(of);
+    last = last ? set_definition(last) : NULL;
     while (of != last && of->id != owner && (next = set_successor(of)) && next != of)
         of = next;
     return of;
@@ -99,6 +98,7 @@ void shadow_remove_untaken(const weir_set *of, const struct acq_record *r, uint6
 
     if (!shadow_is_untaken(granter, r))
         return;
+    of = set_is_shared(of) ? of : set_definition(of);
     for (uint32_t i = 0; i < granter->limits.n; i++) {
         uint8_t limit = (uint8_t)i;
 

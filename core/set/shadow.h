@@ -53,6 +53,10 @@ static inline bool shadow_may_be_untaken(const weir_set *set)
 /* Sets the amounts of a HELD record that were not taken at all to 0. Amounts are by the limits of
  * `of`, which has made the record; a successor may have granted to it. */
 void shadow_remove_untaken(const weir_set *of, const struct acq_record *r, uint64_t *amounts);
+/* Returns the set by the definition of which a HELD record was granted, or `last` if that comes
+ * first; NULL: none does. */
+const weir_set *shadow_granter(const weir_set *of, const struct acq_record *r,
+                               const weir_set *last);
 /* Turns amounts of a HELD record as successor_translate() does, without what was not taken. */
 void shadow_translate_taken(const weir_set *set, const weir_set *of, const struct acq_record *r,
                             uint64_t *amounts);

@@ -117,6 +117,8 @@ void set_succeed(weir_set *before, weir_set *after)
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
                          uint64_t *amounts)
 {
+    set = set_definition(set);
+    of = set_definition(of);
     while (of != set) {
         const weir_set *next = set_successor(of);
         uint64_t before[WEIR_LIMITS_MAX];
@@ -142,6 +144,9 @@ bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns)
 
 const weir_set *set_ancestor(const weir_set *set, uint32_t id)
 {
+    if (id & KEY_SET_ID_BIT)
+        id = set_definition(instance_set(set->w, id))->id;
+    set = set_definition(set);
     while (set && set->id != id)
         set = set->origin ? set->origin->predecessor : NULL;
     return set;

@@ -48,9 +48,11 @@ struct thread_ctx {
     uint64_t credits;                 /* references to the instance, for acquisitions */
     uint64_t *content, *saved_states; /* private copies of versions */
 
-    uint64_t nonce_state;           /* of splitmix64_next(): for claims in key tables */
-    uint64_t binding;               /* of the key set that the call is about (key_set.h) */
-    uint32_t content_capacity;      /* words in each */
+    uint64_t nonce_state;      /* of splitmix64_next(): for claims in key tables */
+    uint64_t binding;          /* of the key set that the call is about (key_set.h) */
+    uint64_t *converted[2];    /* as large: states on their way to a successor of a keyed set */
+    uint32_t content_capacity; /* words in each */
+    uint32_t copies;           /* 2 or 4 of them: whether there is `converted` */
     struct thread_ctx *thread_next; /* of the thread, in another instance */
     struct thread_ctx *next;        /* of the instance */
     struct thread_ctx *idle_next;

@@ -189,20 +189,25 @@ static int thread_ctx_grow_sets(struct thread_ctx *ctx, uint32_t number)
     return 0;
 }
 
-/* Both copies are one allocation. */
-static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words)
+/* All copies are one allocation. */
+static int thread_ctx_grow_content(struct thread_ctx *ctx, uint32_t words, uint32_t copies)
 {
     uint64_t *content;
 
-    if (words <= ctx->content_capacity)
+    if (words <= ctx->content_capacity && copies <= ctx->copies)
         return 0;
-    content = os_alloc(words, 2 * sizeof(*content));
+    words = words > ctx->content_capacity ? words : ctx->content_capacity;
+    copies = copies > ctx->copies ? copies : ctx->copies;
+    content = os_alloc(words, copies * sizeof(*content));
     if (!content)
         return -ENOMEM;
     os_free(ctx->content);
     ctx->content = content;
     ctx->saved_states = content + words;
+    for (uint32_t i = 0; i < 2 && copies > 2; i++)
+        ctx->converted[i] = content + (2 + i) * (size_t)words;
     ctx->content_capacity = words;
+    ctx->copies = copies;
     return 0;
 }
 
@@ -247,9 +252,17 @@ static uint32_t thread_ctx_content(const weir_set *set)
 static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
+    uint32_t words = thread_ctx_content(set), copies = 2;
+    const weir_set *before = set_definition(set); /* of a key set that is met first as well */
 
     WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);
-    if (thread_ctx_grow_content(ctx, thread_ctx_content(set)) < 0)
+    /* States of a subject go through those of every definition before. */
+    while (before->is_keyed && before->origin) {
+        before = before->origin->predecessor;
+        words = set_content_max(before) > words ? set_content_max(before) : words;
+        copies = 4;
+    }
+    if (thread_ctx_grow_content(ctx, words, copies) < 0)
         return -ENOMEM;
     if (set_is_shared(set))
         return 0;

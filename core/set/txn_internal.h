@@ -123,9 +123,9 @@ static inline bool txn_adopt(struct txn *txn, uint32_t record)
     if (!set_is_foreign(txn->set, r))
         return false;
     owner = record_load(&r->owner);
-    if (owner == txn->set->id)
+    if (owner == txn->set->number) /* of a key set, its owner's */
         return false;
-    version_defer_write(&txn->version, record, RECORD_FIELD_OWNER, owner, txn->set->id);
+    version_defer_write(&txn->version, record, RECORD_FIELD_OWNER, owner, txn->set->number);
     return true;
 }
 

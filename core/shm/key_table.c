@@ -4,6 +4,7 @@
 #include "base/hash.h"
 
 #include "base/backoff.h"
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>
@@ -47,7 +48,8 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
     if (!atomic128_detect())
         return -ENOTSUP;
     WEIR_INVARIANT((uintptr_t)memory % sizeof(struct atomic128) == 0);
-    *ret = (struct key_table){memory, key_table_buckets_for(keys_max)};
+    *ret = (struct key_table){
+        .slots = memory, .buckets_n = key_table_buckets_for(keys_max), .id_mask = ~CLAIM_BIT};
     return 0;
 }
 
@@ -55,7 +57,8 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
 
 struct key_places {
     struct atomic128 *buckets[2];
-    uint64_t id;
+    uint64_t id; /* without a tag */
+    uint64_t tag, tag_mask;
 };
 
 static inline uint32_t key_table_scale(uint32_t random, uint32_t n)
@@ -63,18 +66,28 @@ static inline uint32_t key_table_scale(uint32_t random, uint32_t n)
     return (uint32_t)((uint64_t)random * n >> 32);
 }
 
-/* Computes the key's two buckets, which always differ, and its id. */
-static inline struct key_places key_places_of(const struct key_table *table,
+/* Computes the key's two buckets, which always differ, and its id, by the tag of `handle`. */
+static inline struct key_places key_places_in(const struct key_table *table,
+                                              const struct key_table *handle,
                                               const struct key_digest *key)
 {
     uint32_t n = table->buckets_n, first = key_table_scale((uint32_t)key->buckets, n);
     uint64_t second = (uint64_t)first + 1 + key_table_scale((uint32_t)(key->buckets >> 32), n - 1);
+    uint64_t id = key->id & handle->id_mask;
 
     WEIR_INVARIANT(first < n && second > first && second < (uint64_t)first + n);
     return (struct key_places){
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
-        key->id & ~CLAIM_BIT ? key->id & ~CLAIM_BIT : 2};
+        id ? id : 2,
+        handle->tag,
+        handle->tag_mask};
+}
+
+static inline struct key_places key_places_of(const struct key_table *table,
+                                              const struct key_digest *key)
+{
+    return key_places_in(table, table, key);
 }
 
 /* Returns the i-th slot of the bucket in the key's own order, which visits one cache line first. So
@@ -153,6 +166,19 @@ enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word)
     return KEY_CHANGED;
 }
 
+enum key_swap key_entry_retag(const struct key_table *table, struct key_entry *entry, uint64_t word)
+{
+    uint64_t id = (entry->id & ~table->tag_mask) | table->tag;
+
+    if (id == entry->id)
+        return key_entry_swap(entry, word);
+    if (!key_entry_replace(entry, id, word))
+        return KEY_GONE;
+    entry->id = id;
+    entry->word = word;
+    return KEY_SWAPPED;
+}
+
 bool key_entry_remove(const struct key_entry *entry)
 {
     return key_entry_replace(entry, 0, 0);
@@ -188,15 +214,54 @@ static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, str
     return false;
 }
 
-bool key_table_find(const struct key_table *table, const struct key_digest *key,
-                    struct key_entry *ret)
+/* Returns what a slot holds of a key, by any tag: its entry, a claim, or (id 0) neither. */
+static struct key_entry key_slot_match(struct atomic128 *slot, const struct key_places *places)
+{
+    uint64_t rest = CLAIM_BIT | places->tag_mask;
+    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
+
+    if ((value.low & ~rest) == places->id)
+        value = key_slot_load(slot);
+    return (value.low & ~rest) == places->id ? (struct key_entry){slot, value.low, value.high}
+                                             : (struct key_entry){slot, 0, 0};
+}
+
+/* Looks up a key that is in another table of the chain, or has a word of another tag. */
+WEIR_NOINLINE bool key_find_elsewhere(const struct key_table *handle, const struct key_digest *key,
+                                      struct key_entry *ret)
+{
+    for (const struct key_table *table = handle; table; table = table->more) {
+        struct key_places places = key_places_in(table, handle, key);
+
+        for (uint32_t i = 0; i < KEY_PLACES; i++) {
+            struct key_entry seen = key_slot_match(key_slot_at(&places, i), &places);
+
+            if (!seen.id || seen.id & CLAIM_BIT)
+                continue;
+            *ret = seen;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
+                        struct key_entry *ret)
 {
     struct key_places places = key_places_of(table, key);
+    uint64_t id = places.id | places.tag;
 
     /* A miss in the first bucket is known too late to start loading the second one then. */
     __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
-    return key_find_in_bucket(places.buckets[0], places.id, ret) ||
-           key_find_in_bucket(places.buckets[1], places.id, ret);
+    return key_find_in_bucket(places.buckets[0], id, ret) ||
+           key_find_in_bucket(places.buckets[1], id, ret);
+}
+
+bool key_table_find(const struct key_table *table, const struct key_digest *key,
+                    struct key_entry *ret)
+{
+    return key_table_find_own(table, key, ret) ||
+           (table->tag_mask && key_find_elsewhere(table, key, ret));
 }
 
 /* ---- claims ---- */
@@ -217,37 +282,40 @@ void key_claim_drop(const struct key_entry *entry)
     key_entry_replace(entry, 0, 0);
 }
 
-/* Returns what a slot holds of a key: its entry, a claim, or (id 0) neither. */
-static struct key_entry key_slot_match(struct atomic128 *slot, uint64_t id)
-{
-    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
-
-    if ((value.low & ~CLAIM_BIT) == id)
-        value = key_slot_load(slot);
-    return (value.low & ~CLAIM_BIT) == id ? (struct key_entry){slot, value.low, value.high}
-                                          : (struct key_entry){slot, 0, 0};
-}
-
 /* Result of a search for a key. */
 struct key_lookup {
     struct key_entry entry; /* the key's entry, or its first claim; id 0: neither */
     bool is_only;           /* no other claim was found, or all were withdrawn */
 };
 
-/* Searches all slots of the key, and withdraws every claim but the first. */
-static struct key_lookup key_search(const struct key_places *places)
+/* Searches all slots of the key in one table, and withdraws every claim but the first by this tag.
+ * Returns whether it found the key's entry. */
+static bool key_search_table(const struct key_places *places, struct key_lookup *found)
+{
+    for (uint32_t i = 0; i < KEY_PLACES; i++) {
+        struct key_entry seen = key_slot_match(key_slot_at(places, i), places);
+
+        if (seen.id && !(seen.id & CLAIM_BIT)) {
+            *found = (struct key_lookup){seen, true};
+            return true;
+        }
+        if (seen.id && (found->entry.id || (seen.id & places->tag_mask) != places->tag))
+            found->is_only &= key_entry_replace(&seen, 0, 0);
+        else if (seen.id)
+            found->entry = seen;
+    }
+    return false;
+}
+
+static struct key_lookup key_search(const struct key_table *handle, const struct key_digest *key)
 {
     struct key_lookup found = {.is_only = true};
 
-    for (uint32_t i = 0; i < KEY_PLACES; i++) {
-        struct key_entry seen = key_slot_match(key_slot_at(places, i), places->id);
+    for (const struct key_table *table = handle; table; table = table->more) {
+        struct key_places places = key_places_in(table, handle, key);
 
-        if (seen.id == places->id)
-            return (struct key_lookup){seen, true};
-        if (seen.id && found.entry.id)
-            found.is_only &= key_entry_replace(&seen, 0, 0);
-        else if (seen.id)
-            found.entry = seen;
+        if (key_search_table(&places, &found))
+            break;
     }
     return found;
 }
@@ -271,7 +339,7 @@ static enum slot_kind key_slot_kind(const struct key_entry *entry, const struct 
         return SLOT_EMPTY;
     if (entry->id & CLAIM_BIT)
         return SLOT_CLAIMED;
-    use = policy->use(policy->userdata, entry->word, ret_instant);
+    use = policy->use(policy->userdata, entry->id, entry->word, ret_instant);
     if (use == KEY_EVICTABLE && policy->eviction != KEY_EVICT_NONE)
         return SLOT_EVICTABLE;
     return use == KEY_AS_NEW ? SLOT_AS_NEW : SLOT_PINNED;
@@ -336,15 +404,38 @@ static bool key_policy_agrees(const struct key_policy *policy, enum slot_kind ki
                               kind == SLOT_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
+/* As slot_choose(), in the first table of the chain that has the best kind of slot. */
+static enum slot_kind slot_choose_in_chain(const struct key_table *handle,
+                                           const struct key_digest *key,
+                                           const struct key_policy *policy, uint64_t random,
+                                           struct key_entry *ret)
+{
+    enum slot_kind best = SLOT_PINNED;
+
+    for (const struct key_table *table = handle; table && best != SLOT_EMPTY; table = table->more) {
+        struct key_places places = key_places_in(table, handle, key);
+        struct key_entry chosen;
+        enum slot_kind kind = slot_choose(&places, policy, random, &chosen);
+
+        if (kind >= best)
+            continue;
+        best = kind;
+        *ret = chosen;
+    }
+    return best;
+}
+
 /* Claims a slot for a key without claims. `ret` is the claim, or untouched if a race was lost.
  * Returns false if there is no slot. The fence orders the claim before the loads of the search that
  * follows. So of two threads that claim and then search, at least one sees the other's claim. */
-static bool key_claim_any(const struct key_places *places, const struct key_policy *policy,
-                          uint64_t *nonce_state, struct key_entry *ret, struct probe_stats *stats)
+static bool key_claim_any(const struct key_table *table, const struct key_digest *key,
+                          const struct key_policy *policy, uint64_t *nonce_state,
+                          struct key_entry *ret, struct probe_stats *stats)
 {
-    uint64_t nonce = splitmix64_next(nonce_state), id = places->id | CLAIM_BIT;
+    uint64_t nonce = splitmix64_next(nonce_state);
+    uint64_t id = key_places_of(table, key).id | table->tag | CLAIM_BIT;
     struct key_entry chosen = {0};
-    enum slot_kind kind = slot_choose(places, policy, nonce, &chosen);
+    enum slot_kind kind = slot_choose_in_chain(table, key, policy, nonce, &chosen);
 
     if (kind == SLOT_PINNED)
         return false;
@@ -371,14 +462,13 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
                                const struct key_policy *policy, uint64_t *nonce_state,
                                struct key_entry *ret, struct probe_stats *stats)
 {
-    struct key_places places = key_places_of(table, key);
     struct key_entry known = {0}; /* a claim from before the search */
     unsigned turn = 0;
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-        struct key_lookup found = key_search(&places);
+        struct key_lookup found = key_search(table, key);
 
-        if (found.entry.id == places.id) {
+        if (found.entry.id && !(found.entry.id & CLAIM_BIT)) {
             if (known.id)
                 key_claim_drop(&known);
             *ret = found.entry;
@@ -389,7 +479,7 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
             return KEY_CLAIMED;
         }
         known = found.entry;
-        if (!known.id && !key_claim_any(&places, policy, nonce_state, &known, stats))
+        if (!known.id && !key_claim_any(table, key, policy, nonce_state, &known, stats))
             break;
         if (attempt)
             spin_backoff(&turn);
@@ -412,8 +502,6 @@ bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry
     struct atomic128_value value = atomic128_load(&table->slots[slot]);
 
     WEIR_INVARIANT(slot < key_table_slots(table));
-    if (!value.low || value.low & CLAIM_BIT)
-        return false;
     *ret = (struct key_entry){&table->slots[slot], value.low, value.high};
-    return true;
+    return value.low && !(value.low & CLAIM_BIT);
 }

@@ -33,6 +33,12 @@
  * bits of id. Among n keys, some two collide with probability below n^2 / 2 * 4 / buckets * 2^-63:
  * 2^-36 for ten million keys. The digest depends on a secret, so collisions cannot be provoked.
  *
+ * A tagged table spends 12 of the bits of an id on a tag, which says how a word is to be read: ten
+ * million keys collide with 2^-24 then. Each user of it has a handle with the tag that it writes.
+ * Claims of another tag are withdrawn, so only words that were found keep theirs. Tables may be
+ * chained: a key is in one of them, and new ones prefer the first. The proof that no key is there
+ * twice counts slots, not tables. But a handle that lacks a table of the chain may not claim.
+ *
  * docs/decisions/keys.md: the proof that no key is in the table twice, and measurements of room.
  */
 #ifndef WEIR_CORE_SHM_KEY_TABLE_H
@@ -49,7 +55,29 @@
 struct key_table {
     struct atomic128 *slots;
     uint32_t buckets_n;
+    uint64_t tag_mask;            /* KEY_TAG_MASK; 0: the table is not tagged */
+    uint64_t id_mask;             /* bits of an id that tell keys apart */
+    uint64_t tag;                 /* of what is written by this handle */
+    const struct key_table *more; /* the next one of the chain; its tag does not matter */
 };
+
+#define KEY_TAGS      UINT64_C(4096)
+#define KEY_TAG_SHIFT 52u
+#define KEY_TAG_MASK  ((KEY_TAGS - 1) << KEY_TAG_SHIFT)
+
+/* Makes the handle one of a tagged table. A table is tagged by all of its users, or by none. */
+static inline void key_table_set_tag(struct key_table *table, uint32_t tag)
+{
+    table->id_mask &= ~KEY_TAG_MASK;
+    table->tag_mask = KEY_TAG_MASK;
+    table->tag = tag % KEY_TAGS << KEY_TAG_SHIFT;
+}
+
+/* Returns by how many tags what is written by this handle is ahead of an id, modulo KEY_TAGS. */
+static inline uint32_t key_table_age(const struct key_table *table, uint64_t id)
+{
+    return (uint32_t)((table->tag - (id & table->tag_mask)) >> KEY_TAG_SHIFT);
+}
 
 /* Returns the size in bytes of a table for `keys_max` keys; 0 if that is 0 or above the maximum. */
 size_t key_table_size(uint64_t keys_max);
@@ -71,8 +99,13 @@ struct key_entry {
 /* Prefetches the first cache line of the key in each of its buckets. */
 void key_table_prefetch(const struct key_table *table, const struct key_digest *key);
 
+/* Looks a key up if its word has the tag of this handle, in the first table of the chain. Returns
+ * false, with `*ret` untouched, if it did not find that; a claim finds the key in any case. */
+bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
+                        struct key_entry *ret);
+
 /* Looks a key up and writes nothing. Returns false, with `*ret` untouched, if the key was absent at
- * some instant during the call. Any thread. */
+ * some instant during the call. Its word may have another tag. Any thread. */
 bool key_table_find(const struct key_table *table, const struct key_digest *key,
                     struct key_entry *ret);
 
@@ -84,6 +117,10 @@ enum key_swap {
 
 /* Replaces the key's word if the slot still holds the key and entry->word. */
 enum key_swap key_entry_swap(struct key_entry *entry, uint64_t word);
+
+/* As key_entry_swap(), but the word gets the tag of `table`. */
+enum key_swap key_entry_retag(const struct key_table *table, struct key_entry *entry,
+                              uint64_t word);
 
 /* Removes the key if the slot still holds entry->word. Returns whether it did. */
 bool key_entry_remove(const struct key_entry *entry);
@@ -102,9 +139,10 @@ enum key_eviction {
 };
 
 struct key_policy {
-    /* Classifies a word. For KEY_EVICTABLE it also returns an instant; the key with the least one
-     * is evicted first. The word may be outdated, and in a shared segment it may be any number. */
-    enum key_use (*use)(const void *userdata, uint64_t word, uint64_t *ret_instant);
+    /* Classifies a word, of a key with this id. For KEY_EVICTABLE it also returns an instant; the
+     * key with the least one is evicted first. The word may be outdated or another key's, and in a
+     * shared segment it may be any number. */
+    enum key_use (*use)(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant);
     const void *userdata;
     enum key_eviction eviction;
     /* Agrees to remove a key that was classified as `use`. False: that no longer holds.
@@ -141,9 +179,9 @@ bool key_claim_commit(struct key_entry *entry, uint64_t word);
  * and other keys use its slot if there is no better one. */
 void key_claim_drop(const struct key_entry *entry);
 
-/* Returns the number of slots, for an iteration over all keys. */
+/* Returns the number of slots of this table alone, for an iteration over all keys. */
 uint64_t key_table_slots(const struct key_table *table);
-/* Reads one slot. Returns false if it holds no key. */
+/* Reads one slot. Returns false if it holds no key: then `*ret` is a claim, or has the id 0. */
 bool key_table_at(const struct key_table *table, uint64_t slot, struct key_entry *ret);
 
 #endif

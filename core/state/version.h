@@ -55,6 +55,23 @@ struct version {
  * instance's lock. */
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
                          const uint64_t *content, size_t content_n);
+
+/* Sets that are yet to be made, by the class of their blocks. */
+struct promised_sets {
+    uint64_t all, by_class[BLOCK_CLASS_MAX + 1];
+};
+
+static inline void version_promise(struct promised_sets *promised, uint32_t block_class,
+                                   uint64_t more, uint64_t less)
+{
+    promised->by_class[block_class] += more - less;
+    promised->all += more - less;
+}
+
+/* Returns whether the region has room for all of them, in any order, and for what threads may need
+ * beside. The caller holds the instance's lock. */
+bool version_has_room(const struct region *region, const struct promised_sets *promised);
+
 /* Makes a set with this inline word and no block. Returns the unit of its head, or 0 if out of
  * memory. The caller holds the instance's lock. */
 uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,

@@ -37,15 +37,36 @@ static uint64_t version_new_block(struct region *region, uint32_t block_class)
 uint32_t version_new_set(struct region *region, uint32_t block_class, uint32_t number,
                          const uint64_t *content, size_t content_n)
 {
-    uint32_t unit = region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE);
-    uint64_t own_ref = unit ? version_new_block(region, block_class) : 0;
+    uint64_t own_ref = version_new_block(region, block_class); /* of which there is less room */
+    uint32_t unit =
+        own_ref ? region_alloc_block(region, sizeof(struct set_head), REGION_UNIT_SIZE) : 0;
 
-    if (!own_ref)
+    if (!unit)
         return 0;
     set_layout_init(region_block(region, unit), block_class, number,
                     block_at(true, region, block_class, own_ref), state_word_slot(own_ref), content,
                     content_n);
     return unit;
+}
+
+/* Small blocks have to lie in front, and large ones leave gaps between them. */
+bool version_has_room(const struct region *region, const struct promised_sets *promised)
+{
+    size_t end = region->blocks.reserved, needed = region->blocks.used;
+    bool is_mixed = false;
+
+    WEIR_INVARIANT(!region->segment);
+    for (uint32_t c = BLOCK_CLASS_MIN; c <= BLOCK_CLASS_MAX; c++) {
+        size_t size = (size_t)1 << c;
+
+        if (!promised->by_class[c])
+            continue;
+        end = block_slots_end(c) < end ? block_slots_end(c) : end;
+        needed += promised->by_class[c] * ((is_mixed ? 2 * size : size) + sizeof(struct set_head));
+        is_mixed = true;
+    }
+    return !promised->all ||
+           needed <= end - end / 8; /* for threads, as key_sets_room() leaves it */
 }
 
 uint32_t version_new_inline_set(struct region *region, uint32_t block_class, uint32_t number,

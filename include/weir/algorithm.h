@@ -184,8 +184,6 @@ struct weir_algorithm {
     void (*release)(const void *config, void *state, const struct weir_instant *at,
                     const struct weir_release *release);
 
-    /* The next two are for reloads, which this version of the library lacks. */
-
     /*
      * Carries `old_state`, made under `old_config`, over to a new configuration of this algorithm:
      * a bucket keeps its level, cut to the new burst; a window keeps its count. `state` is zeroed.
@@ -197,7 +195,8 @@ struct weir_algorithm {
 
     /*
      * Turns the state of an older version of this plugin (`version` as that plugin stated it) into
-     * one of this version. Returns 0, or -1 if it cannot. NULL: it cannot.
+     * one of this version. Returns 0, or -1 if it cannot. NULL: it cannot. This version of the
+     * library does not call it: a reload loads no other version of a plugin.
      * [any thread, writes arguments]
      */
     int (*migrate)(const char *version, const void *old_state, size_t old_size, const void *config,

@@ -140,14 +140,21 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * sets that it lacks; a handle of a pool of one set goes on with that set. What the program has
  * defined by weir_pool_new stays.
  *
+ * Each subject of a set with subjects changes as such a set does, as of the reload. One that is as
+ * good as new begins anew. The room for subjects may grow; if less is configured, it stays. A
+ * request for a subject that waited may be -ENOMEM until there is memory for its new definition;
+ * until then waiters are granted by the former one.
+ *
  * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
- * that the program has defined); -EOPNOTSUPP (it changes or removes a set that has subjects or that
- * processes share; it removes one that an engine keeps, or changes it otherwise than by a higher
- * `revision` with limits of the same keys and algorithms; it changes the clock of a set; or the
- * sets or the balancer of a pool; or it defines a pool by a name that the program opened before
- * there was any configuration); an error of weir_open for a shared set that is added; -ESHUTDOWN
- * (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
+ * that the program has defined); -EOPNOTSUPP (it changes or removes a set that processes share; it
+ * removes one that an engine keeps, or changes it otherwise than by a higher `revision` with limits
+ * of the same keys and algorithms; it changes the clock of a set, whether it has subjects, or the
+ * sets or the balancer of a pool; it defines a pool by a name that the program opened before there
+ * was any configuration; a subject was not asked for since its set has changed 2047 times; or
+ * former definitions of sets with subjects have used up the room for states); an error of weir_open
+ * for a shared set that is added; -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be
+ * NULL; it holds the first complaint.
  *
  * Each definition that was in use takes some hundred bytes, and as many for each thread that used
  * it, until the instance is closed.

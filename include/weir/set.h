@@ -325,7 +325,7 @@ struct weir_subjects_stats {
     uint64_t known;  /* subjects known now, including those that can be forgotten */
     uint64_t live;   /* of these, those with a wait queue, or with limits of more than one word */
     uint64_t max;    /* as configured */
-    uint64_t room;   /* room for subjects: max, or what the memory allows */
+    uint64_t room;   /* room for subjects: max, or what the memory allows; no reload lessens it */
     uint64_t memory; /* bytes in use at most: the table, and all sets ever made for subjects */
     uint64_t memory_max; /* as configured; 0: what max needs */
     const char *evict;   /* "oldest", "random" or "none"; static */

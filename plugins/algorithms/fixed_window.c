@@ -29,7 +29,7 @@ struct config {
 
 struct state {
     uint64_t created;
-    uint64_t start;  /* of the window; epoch: earlier grants belong to another window */
+    uint64_t start;  /* of the window; epoch: no earlier grant counts in it */
     uint64_t number; /* epoch: of the window; first_use: 1 once a window has begun */
     uint64_t count;  /* units granted in the window */
     uint64_t last;   /* latest instant seen */
@@ -147,13 +147,17 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return instant_after(now.last, window_ns_left(config, &now, at->wall_offset_ns));
 }
 
-/* Counts `amount` > 0 in the window of `now`. With anchor `first_use` this may open the window. */
+/* Counts `amount` > 0 in the window of `now`. With anchor `first_use` this may open the window.
+ * With `epoch` its first grant is its start for a later configuration: an empty state is as a new
+ * one. */
 static void store_grant(const struct config *config, struct state *state, struct state now,
                         uint64_t amount)
 {
     if (config->anchor == FIRST_USE && now.number == 0) {
         now.number = 1;
         now.start = now.last;
+    } else if (config->anchor == EPOCH && now.count == 0) {
+        now.start = max_u64(now.start, now.last);
     }
     now.count += amount;
     *state = now;

@@ -154,6 +154,21 @@ static void test_a_sliding_window_keeps_its_log(void **state)
     subject_free(&coarse);
 }
 
+/* When a window began that has counted nothing yet must not show: a subject could be forgotten. */
+static void test_an_epoch_window_begins_with_its_first_grant(void **state)
+{
+    (void)state;
+    struct subject old, to;
+    SUBJECT(&old, START, "fixed_window", {"capacity", 2}, {"window", 1000 * SECOND}, {"anchor", 2});
+    SUBJECT(&to, 0, "fixed_window", {"capacity", 1}, {"window", 2 * SECOND});
+    assert_true(subject_request(&old, START + SECOND, 1));
+    assert_true(subject_request(&old, START + 2 * SECOND, 1));
+    subject_reconfigure(&to, &old, START + 2 * SECOND);
+    assert_int_equal(subject_ready_at(&to, START + 2 * SECOND, 1), START + 3 * SECOND);
+    subject_free(&old);
+    subject_free(&to);
+}
+
 static void test_a_fixed_window_keeps_its_count(void **state)
 {
     (void)state;
@@ -190,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_sub_windows_stay_where_they_are),
         cmocka_unit_test(test_a_sliding_window_keeps_its_log),
         cmocka_unit_test(test_a_fixed_window_keeps_its_count),
+        cmocka_unit_test(test_an_epoch_window_begins_with_its_first_grant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

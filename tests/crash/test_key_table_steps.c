@@ -65,9 +65,10 @@ static uint32_t number_of(uint64_t id)
 #define DECISIONS(word) ((uint32_t)(word))
 #define OWNER(word)     ((word) >> 60)
 
-static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use use(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
     (void)userdata;
+    (void)id;
     *ret_instant = word;
     if (word & HELD)
         return KEY_PINNED;
@@ -317,7 +318,7 @@ static int setup(void **state)
 {
     (void)state;
     atomic128_detect();
-    table = (struct key_table){slots, 2};
+    table = (struct key_table){.slots = slots, .buckets_n = 2};
     fibers_begin(look);
     return 0;
 }

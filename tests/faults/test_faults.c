@@ -231,6 +231,79 @@ static int run_reload(struct whole_set *world)
     return r;
 }
 
+static int reload_subjects_with(const struct whole_set *world, const char *limits, unsigned max,
+                                struct weir_error *reterr)
+{
+    char text[1024];
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+
+    snprintf(
+        text, sizeof(text),
+        "version: 1\nsets: { each: { subjects: { max: %u }, limits: [ { type: resource, key: k, "
+        "capacity: %s ] } }\n",
+        max, limits);
+    return weir_reload(world->w, &options, reterr);
+}
+
+/* A subject has a holder and a waiter, another one a holder alone, which is a word that becomes a
+ * key set or stays a word. If there is no memory for the change of a subject the waiter goes on by
+ * the definition that it has, and a release returns to that. */
+static int run_reload_subjects_to(struct whole_set *world, const char *limits, unsigned max)
+{
+    const struct weir_request a = {.size = sizeof(a), .subject = "a", .subject_size = 1};
+    const struct weir_request b = {.size = sizeof(b), .subject = "b", .subject_size = 1};
+    weir_acquisition *held = NULL, *waiting = NULL, *alone = NULL, *more = NULL;
+    struct weir_error error = {0};
+    weir_pool *pool = NULL;
+    int r, asked;
+
+    calm();
+    require(weir_open(
+                &world->w,
+                &(struct weir_options){.size = sizeof(struct weir_options), .text = "version: 1\n"},
+                NULL) == 0);
+    require(reload_subjects_with(world, "1 }", 9, NULL) == 0);
+    require(weir_pool_open(&pool, world->w, "each", 0, NULL) == 0);
+    require(weir_try_acquire(pool, &a, &held, NULL) == 0);
+    require(weir_try_acquire(pool, &b, &alone, NULL) == 0);
+    require(weir_submit(pool, &a, &waiting, NULL) == 1);
+    resume();
+    r = reload_subjects_with(world, limits, max, &error);
+    require(r <= 0 && (r == 0 || (error.code == r && error.message[0])));
+    asked = weir_try_acquire(pool, &b, &more, NULL);
+    require(asked == 0 ? r == 0 : asked == -EAGAIN ? r < 0 : asked == -ENOMEM);
+    require(weir_release(&alone) == 0);
+    if (asked == 0)
+        require(weir_release(&more) == 0);
+    require(weir_acquisition_result(waiting) == -EINPROGRESS || r == 0);
+    require(weir_release(&held) == 0);
+    calm();
+    require(weir_acquisition_result(waiting) == 0);
+    require(weir_release(&waiting) == 0);
+    /* Whatever failed, no unit is lost, and the new definition holds. */
+    for (int i = 0; i < 2; i++) {
+        const struct weir_request *request = i ? &a : &b;
+
+        require(weir_try_acquire(pool, request, &held, NULL) == 0);
+        require(weir_try_acquire(pool, request, &more, NULL) == (r == 0 ? 0 : -EAGAIN));
+        require(r < 0 || weir_release(&more) == 0);
+        require(weir_release(&held) == 0);
+    }
+    weir_pool_close(pool);
+    return r < 0 ? r : asked == -EAGAIN ? 0 : asked;
+}
+
+static int run_reload_subjects(struct whole_set *world)
+{
+    return run_reload_subjects_to(world, "2 }", 9);
+}
+
+static int run_reload_subjects_to_two_limits(struct whole_set *world)
+{
+    return run_reload_subjects_to(
+        world, "2 }, { type: call, key: c, algorithm: gcra, capacity: 9, window: 1s }", 999);
+}
+
 static int run_try(struct whole_set *world)
 {
     weir_acquisition *acquisition = UNTOUCHED(weir_acquisition);
@@ -981,6 +1054,8 @@ static const struct scenario scenarios[] = {
     {"pool_open", run_pool_open, FEW, false},
     {"pool_new", run_pool_new, open_errors, false},
     {"reload", run_reload, open_errors, true},
+    {"reload of subjects", run_reload_subjects, open_errors, true},
+    {"reload of subjects to two limits", run_reload_subjects_to_two_limits, open_errors, true},
     {"a pool of three", run_pool_of_three, open_errors, false},
     {"any, submit", run_any_submit, any_errors, false},
     {"any, acquire in vain", run_any_acquire, any_errors, false},

@@ -927,6 +927,16 @@ class Revisions(Calls):
         self.fake.advance(1)
         self.assertEqual(self.reads(b), [41])
 
+    def test_a_calendar_window_begins_with_its_first_grant(self):
+        a = self.node("a", f"f,2,{1000 * SECOND},2,2,2,0,1,0")
+        for _ in range(2):
+            self.fake.advance(SECOND)
+            a.take(1)
+        b = self.revised("b", 1, f"f,2,{2 * SECOND},2,2,0,0,1,0")
+        self.assertEqual(self.reads(b), [0])
+        self.fake.advance(SECOND)
+        self.assertEqual(self.reads(b), [2])
+
     def test_waiters_that_can_be_granted_no_more_end_at_the_head(self):
         a, b = self.node("a", resource(4)), self.node("b", resource(4))
         a.acquire(0, 4)

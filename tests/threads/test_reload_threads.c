@@ -2,8 +2,9 @@
 /*
  * Reloads while threads acquire, wait, cancel and release: capacities go up and down, algorithms
  * and limits are exchanged, a set comes and goes, and some configurations are invalid. No grant is
- * beyond the limit in force when it was given, no unit is lost, and no waiter is stuck. Usage:
- * test_reload_threads [seed].
+ * beyond the limit in force when it was given, no unit is lost, and no waiter is stuck. So it is
+ * for each subject of a set that has them, in which a subject's state is one word or a key set by
+ * turns. Usage: test_reload_threads [seed].
  */
 #include "lib/random.h"
 #include "lib/require.h"
@@ -22,7 +23,9 @@
 static weir *w;
 static _Atomic uint32_t started, finished; /* reloads; 0: as it was opened */
 static uint32_t capacity_of[RELOADS + 1];  /* of `slots`, written before `started` */
-static _Atomic uint64_t held;              /* units of `slots`; not more than the library counts */
+#define SUBJECTS 6u
+/* Units of `slots` of `main`, and of each subject of `each`; not more than the library counts. */
+static _Atomic uint64_t held[1 + SUBJECTS];
 static _Atomic bool is_over;
 static _Atomic uint64_t grants, ended;
 
@@ -37,20 +40,21 @@ static uint32_t largest_since(uint32_t first)
 }
 
 /* Takes note of a grant that was asked for after reload `first`, uses it, and gives it back. */
-static void use(weir_acquisition *acquisition, uint64_t amount, uint32_t first, uint64_t *random)
+static void use(weir_acquisition *acquisition, uint64_t amount, uint32_t first,
+                _Atomic uint64_t *total, uint64_t *random)
 {
-    uint64_t now = atomic_fetch_add(&held, amount) + amount;
+    uint64_t now = atomic_fetch_add(total, amount) + amount;
 
     require(now <= largest_since(first));
     atomic_fetch_add(&grants, 1);
     if (random_below(random, 4) == 0)
         sched_yield();
     if (amount > 1 && random_below(random, 4) == 0) {
-        atomic_fetch_sub(&held, 1);
+        atomic_fetch_sub(total, 1);
         require(weir_return(acquisition, "slots", 1) == 0);
         amount--;
     }
-    atomic_fetch_sub(&held, amount);
+    atomic_fetch_sub(total, amount);
     require(weir_release(&acquisition) == 0);
 }
 
@@ -81,29 +85,38 @@ static int ask(weir_pool *pool, const struct weir_request *request, uint64_t way
 static void *load(void *seed)
 {
     uint64_t random = *(uint64_t *)seed;
-    weir_pool *pool = NULL, *other = NULL;
+    weir_pool *pools[4] = {0}; /* by which */
+    static const char *const names[] = {"two", "main", "each", "paced"};
 
-    require(weir_pool_open(&pool, w, "main", 0, NULL) == 0);
-    require(weir_pool_open(&other, w, "two", 0, NULL) == 0);
+    for (size_t i = 0; i < 4; i++)
+        require(weir_pool_open(&pools[i], w, names[i], 0, NULL) == 0);
     while (!atomic_load(&is_over)) {
-        bool is_main = random_below(&random, 4) != 0;
-        uint64_t amount = is_main ? 1 + random_below(&random, 3) : 1;
-        const struct weir_amount slots = {"slots", amount};
-        const struct weir_request request = {
-            .size = sizeof(request), .amounts = &slots, .amounts_n = 1};
+        uint64_t which = random_below(&random, 8), subject = random_below(&random, SUBJECTS);
+        bool is_counted;
+        uint64_t amount;
+        struct weir_amount slots = {.key = "slots"};
+        const struct weir_request request = {.size = sizeof(request),
+                                             .amounts = &slots,
+                                             .amounts_n = 1,
+                                             .subject = &subject,
+                                             .subject_size = sizeof(subject)};
         weir_acquisition *acquisition = NULL;
         uint32_t first = atomic_load(&finished);
-        int r = ask(is_main ? pool : other, &request, random_below(&random, 6), &acquisition);
+        int r;
 
+        which = which > 5 ? which - 6 : which < 3 ? 1 : which < 5 ? 2 : 3;
+        is_counted = which == 1 || which == 2;
+        amount = slots.amount = is_counted ? 1 + random_below(&random, 3) : 1;
+        r = ask(pools[which], &request, which == 3 ? 0 : random_below(&random, 6), &acquisition);
         require(r == 0 || r == -EAGAIN || r == -ERANGE || r == -ECANCELED);
         atomic_fetch_add(&ended, r < 0);
-        if (r == 0 && is_main)
-            use(acquisition, amount, first, &random);
+        if (r == 0 && is_counted)
+            use(acquisition, amount, first, &held[which == 1 ? 0 : 1 + subject], &random);
         else if (r == 0)
             require(weir_release(&acquisition) == 0);
     }
-    weir_pool_close(pool);
-    weir_pool_close(other);
+    for (size_t i = 0; i < 4; i++)
+        weir_pool_close(pools[i]);
     return NULL;
 }
 
@@ -148,6 +161,13 @@ static void write_config(char *text, size_t size, uint32_t capacity, uint64_t *r
              random_below(random, 2)
                  ? "  guest: { limits: [ { type: resource, key: g, capacity: 1 } ] }\n"
                  : "");
+    snprintf(text + strlen(text), size - strlen(text),
+             "  each: { subjects: { max: %u }, limits: [ { type: resource, key: slots, capacity: "
+             "%u }%s ] }\n  paced: { subjects: { max: 100 }, limits: [ { type: call, algorithm: "
+             "%s, capacity: %u, window: 10ms } ] }\n",
+             100 << random_below(random, 4), capacity,
+             random_below(random, 2) ? ", { type: resource, key: more, capacity: 100 }" : "",
+             rates[random_below(random, 4)], 1 + (unsigned)random_below(random, 9));
     if (has_rate)
         snprintf(
             text + strlen(text), size - strlen(text),
@@ -207,12 +227,24 @@ int main(int argc, char **argv)
     atomic_store(&is_over, true);
     for (size_t i = 0; i <= THREADS; i++)
         require(pthread_join(threads[i], NULL) == 0);
-    require(atomic_load(&held) == 0);
+    for (size_t i = 0; i <= SUBJECTS; i++)
+        require(atomic_load(&held[i]) == 0);
     require(weir_pool_open(&pool, w, "main", 0, NULL) == 0);
     require(weir_set_stats(weir_pool_set(pool, 0), &stats, &limit, 1) >= 1);
     require(stats.held == 0 && stats.waiting == 0);
     require(limit.held == 0 && limit.available == capacity_of[RELOADS]);
-    require(stats.granted >= atomic_load(&grants));
+    weir_pool_close(pool);
+    require(weir_pool_open(&pool, w, "each", 0, NULL) == 0);
+    for (uint64_t i = 0; i < SUBJECTS; i++) {
+        const struct weir_request request = {
+            .size = sizeof(request), .subject = &i, .subject_size = sizeof(i)};
+        struct weir_remaining remaining[2];
+
+        require(weir_set_remaining(weir_pool_set(pool, 0), &request, remaining, 2) >= 1);
+        require(remaining[0].available == capacity_of[RELOADS]);
+    }
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, &limit, 1) >= 1);
+    require(stats.held == 0 && stats.waiting == 0 && limit.held == 0);
     printf("grants: %llu, refused or ended: %llu\n", (unsigned long long)atomic_load(&grants),
            (unsigned long long)atomic_load(&ended));
     weir_pool_close(pool);

@@ -80,6 +80,8 @@ function window.take(c, p, n)
   local start, number, count = window_current(c, p)
   if p.anchor == FIRST_USE and number == 0 then
     start, number = c.now, 1
+  elseif p.anchor == EPOCH and count == 0 then
+    start = math.max(start, c.now) -- an empty state is as a new one, also for a later definition
   end
   window_store(c, p, start, number, count + n)
 end

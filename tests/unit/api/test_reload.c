@@ -636,14 +636,20 @@ static void an_invalid_configuration_changes_nothing(void **state)
     "version: 1\nsets: { k: { subjects: { max: 9 }, limits: [ { type: resource, key: k, "          \
     "capacity: " n " } ] }, a: { limits: [] } }\n"
 
-static void sets_with_subjects_are_not_changed(void **state)
+/* test_keyed_moved.c has what becomes of the subjects. */
+static void sets_stay_with_subjects_or_without(void **state)
 {
     (void)state;
     world_open(KEYED("1"), "k");
-    assert_refused(KEYED("2"), -EOPNOTSUPP, "set `k` cannot be changed");
-    assert_refused("version: 1\nsets: { a: { limits: [] } }\n", -EOPNOTSUPP,
-                   "set `k` cannot be removed");
-    assert_int_equal(reload(KEYED("1")), 0);
+    assert_refused("version: 1\nsets: { k: { limits: [] }, a: { limits: [] } }\n", -EOPNOTSUPP,
+                   "set `k` cannot be changed");
+    assert_refused(
+        "version: 1\nsets: { k: { subjects: { max: 9 }, limits: [ { type: resource, key: "
+        "k, capacity: 1 } ] }, a: { subjects: { max: 9 }, limits: [ { type: resource, "
+        "key: k, capacity: 1 } ] } }\n",
+        -EOPNOTSUPP, "set `a` cannot be changed");
+    assert_int_equal(reload(KEYED("2")), 0);
+    assert_int_equal(reload("version: 1\nsets: { a: { limits: [] } }\n"), 0);
     world_close();
 }
 
@@ -778,7 +784,7 @@ int main(void)
         leak_checked_test(a_pool_picks_among_sets_with_new_definitions),
         leak_checked_test(what_is_the_same_is_left_alone),
         leak_checked_test(an_invalid_configuration_changes_nothing),
-        leak_checked_test(sets_with_subjects_are_not_changed),
+        leak_checked_test(sets_stay_with_subjects_or_without),
         leak_checked_test(what_the_program_defined_stays),
         leak_checked_test(a_lease_of_the_old_definition_goes_back),
         leak_checked_test(wrong_arguments_are_refused),

@@ -26,8 +26,9 @@ static struct probe_stats tally;
 static void *memory;
 static size_t memory_size;
 
-static enum key_use use(const void *userdata, uint64_t word, uint64_t *ret_instant)
+static enum key_use use(const void *userdata, uint64_t id, uint64_t word, uint64_t *ret_instant)
 {
+    (void)id;
     assert_ptr_equal(userdata, &now);
     if (word & HELD)
         return KEY_PINNED;
@@ -707,6 +708,118 @@ static void it_agrees_with_a_list(void **state)
     unmake();
 }
 
+/* ---- tags and chains ---- */
+
+static struct key_table handle(const struct key_table *of, uint32_t tag)
+{
+    struct key_table ret = *of;
+
+    key_table_set_tag(&ret, tag);
+    return ret;
+}
+
+/* Claims a key in a table and gives it this word. */
+static struct key_entry add_to(const struct key_table *to, const struct key_digest *key,
+                               uint64_t word)
+{
+    struct key_entry entry;
+
+    assert_int_equal(key_table_claim(to, key, &none, &claimant, &entry, &tally), KEY_CLAIMED);
+    assert_true(key_claim_commit(&entry, word));
+    return entry;
+}
+
+static void a_word_has_the_tag_of_its_writer(void **state)
+{
+    const struct key_digest key = key_of(1);
+    struct key_table first, second;
+    struct key_entry entry, late, found;
+
+    (void)state;
+    make(100);
+    first = handle(&table, 4095);
+    second = handle(&table, 4096);
+    entry = add_to(&first, &key, 100);
+    assert_int_equal(key_table_age(&first, entry.id), 0);
+    assert_int_equal(key_table_age(&second, entry.id), 1);
+    assert_true(key_table_find(&second, &key, &found));
+    assert_int_equal(found.word, 100);
+    assert_int_equal(key_table_age(&second, found.id), 1);
+    assert_int_equal(key_table_claim(&second, &key, &none, &claimant, &late, &tally), KEY_FOUND);
+    /* The same word by another tag is another one. */
+    late = found;
+    assert_int_equal(key_entry_retag(&second, &found, 100), KEY_SWAPPED);
+    assert_int_equal(key_table_age(&second, found.id), 0);
+    assert_int_equal(key_entry_swap(&late, 101), KEY_GONE);
+    assert_int_equal(key_entry_retag(&second, &late, 101), KEY_GONE);
+    assert_true(key_table_find(&first, &key, &late));
+    assert_int_equal(key_table_age(&first, late.id), KEY_TAGS - 1);
+    assert_true(key_entry_remove(&late));
+    assert_false(key_table_find(&second, &key, &found));
+    unmake();
+}
+
+static void a_claim_of_another_tag_is_withdrawn(void **state)
+{
+    const struct key_digest key = key_of(1);
+    struct key_table first, second;
+    struct key_entry claim, entry;
+
+    (void)state;
+    make(100);
+    first = handle(&table, 0);
+    second = handle(&table, 1);
+    assert_int_equal(key_table_claim(&first, &key, &none, &claimant, &claim, &tally), KEY_CLAIMED);
+    entry = add_to(&second, &key, 200);
+    assert_false(key_claim_commit(&claim, 100));
+    assert_int_equal(key_table_age(&second, entry.id), 0);
+    assert_true(key_table_find(&second, &key, &entry));
+    assert_int_equal(entry.word, 200);
+    unmake();
+}
+
+static void a_key_is_in_one_table_of_a_chain(void **state)
+{
+    const size_t size = key_table_size(1000);
+    void *more = aligned_alloc(128, (size + 127) / 128 * 128);
+    struct key_table first, second;
+    struct key_entry entry;
+    uint64_t n = 0, in_first = 0;
+
+    (void)state;
+    make(100);
+    first = handle(&table, 0);
+    for (uint64_t i = 0; i < 50; i++) {
+        const struct key_digest key = key_of(i);
+
+        add_to(&first, &key, i + 1);
+    }
+    assert_non_null(more);
+    memset(more, 0, size);
+    assert_int_equal(key_table_open(&second, more, 1000), 0);
+    second = handle(&second, 1);
+    second.more = &first;
+    for (uint64_t i = 0; i < 1000; i++) {
+        const struct key_digest key = key_of(i);
+
+        if (i < 50)
+            assert_int_equal(key_table_claim(&second, &key, &none, &claimant, &entry, &tally),
+                             KEY_FOUND);
+        else
+            add_to(&second, &key, i + 1);
+        assert_true(key_table_find(&second, &key, &entry));
+        assert_int_equal(entry.word, i + 1);
+    }
+    for (uint64_t i = 0; i < key_table_slots(&second); i++)
+        n += key_table_at(&second, i, &entry);
+    for (uint64_t i = 0; i < key_table_slots(&first); i++)
+        in_first += key_table_at(&first, i, &entry);
+    assert_int_equal(n + in_first, 1000);
+    assert_int_equal(in_first, 50); /* a new key prefers the first table, while that has room */
+    unmake();
+    free(more);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +844,9 @@ int main(void)
         leak_checked_test(clients_that_come_back_find_room),
         leak_checked_test(whatever_is_in_it_does_no_harm),
         leak_checked_test(it_agrees_with_a_list),
+        leak_checked_test(a_word_has_the_tag_of_its_writer),
+        leak_checked_test(a_claim_of_another_tag_is_withdrawn),
+        leak_checked_test(a_key_is_in_one_table_of_a_chain),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

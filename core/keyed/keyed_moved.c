@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* Subjects that change their definition: conversion of what a key has, with or without a request.
+ */
+#include "base/invariant.h"
+#include "keyed/keyed_internal.h"
+#include "set/instance_base.h"
+#include "set/try_now.h"
+#include <errno.h>
+#include <string.h>
+
+void keyed_begin_change(weir_set *set)
+{
+    const weir_set *before = set->origin->predecessor;
+
+    keyed_of(set)->change_at =
+        clock_instant(&set->w->clock, set->limits.clock_needs | before->limits.clock_needs);
+    keyed_owe(keyed_of(before), 0);
+    keyed_owe(keyed_of(set), key_sets_n(keyed_of(set)));
+}
+
+const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id)
+{
+    uint32_t age = key_table_age(&keyed->table, id);
+
+    if (age > keyed->definition || age >= KEY_TAGS / 2)
+        return NULL;
+    for (; age; age--)
+        keyed = keyed_of(keyed->set->origin->predecessor);
+    return keyed;
+}
+
+bool keyed_lacks_tags(const struct keyed *keyed)
+{
+    return keyed->definition - atomic_load_explicit(&keyed->oldest, memory_order_relaxed) >=
+           KEY_TAGS / 2 - 1;
+}
+
+void keyed_owe(struct keyed *keyed, uint32_t n)
+{
+    WEIR_INVARIANT(instance_lock_is_held(keyed->set->w));
+    version_promise(&keyed->set->w->promised, keyed->set->block_class, n, keyed->owed_n);
+    keyed->owed_n = n;
+}
+
+void keyed_plan_owed(const struct keyed *keyed, uint32_t block_class,
+                     struct promised_sets *promised)
+{
+    version_promise(promised, keyed->set->block_class, 0, keyed->owed_n);
+    version_promise(promised, block_class, key_sets_n(keyed), 0);
+}
+
+/* ---- conversion ---- */
+
+/* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
+ * with the change; one with a reservation ahead could not. */
+bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
+                   const uint64_t *states, uint64_t last_ns, uint64_t *ret)
+{
+    const size_t n = to->set->limits.state_words - KEY_SET_WORDS;
+    bool is_new = false;
+
+    WEIR_INVARIANT(from != to && thread_ctx_is_ready(ctx, to->set));
+    for (uint32_t i = 0; from != to; i ^= 1) {
+        const struct keyed *next = keyed_of(set_successor(from->set));
+        struct weir_instant at = next->change_at;
+        uint64_t *converted = ctx->converted[i], instant;
+        bool is_ahead = at.now_ns < last_ns;
+
+        if (is_ahead)
+            at.now_ns = last_ns;
+        is_new = !is_ahead && key_states_use(from->set, states, &at, &instant) == KEY_AS_NEW;
+        if (is_new) {
+            memset(converted, 0, next->set->limits.state_words * sizeof(*converted));
+            limits_init(&next->set->limits, converted, &at);
+        } else {
+            successor_convert(next->set, states, &at, converted);
+        }
+        states = converted;
+        from = next;
+    }
+    memcpy(ret, states, n * sizeof(*ret));
+    return is_new;
+}
+
+void key_set_convert(const struct thread_ctx *ctx, const weir_set *set, uint64_t *before,
+                     uint64_t last_ns, uint64_t *states)
+{
+    weir_set *predecessor = set->origin->predecessor;
+    const struct keyed *from = key_set_of(predecessor)->keyed;
+
+    keyed_convert(ctx, keyed_of(key_set_owner(set)), from, before, last_ns, states);
+    *key_binding_behind(set, states) = *key_binding_behind(predecessor, before);
+}
+
+/* Gives an entry of definition `of` this one. A word that names a key set is the same by every
+ * definition. Returns false if a key set has to be bound to the key first. A lost race leaves the
+ * entry to the thread that has changed it. */
+static bool keyed_renew(struct thread_ctx *ctx, const struct keyed *keyed, const struct keyed *of,
+                        struct key_entry *entry)
+{
+    uint64_t word = entry->word, *states = ctx->content;
+
+    WEIR_INVARIANT(of != keyed);
+    if (!key_word_is_key_set(word)) {
+        if (keyed_convert(ctx, keyed, of, &word, 0, states)) {
+            if (key_entry_remove(entry))
+                atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
+            return true;
+        }
+        if (!keyed->fits_inline || key_word_is_key_set(*states))
+            return false;
+        word = *states;
+    }
+    key_entry_retag(&keyed->table, entry, word);
+    return true;
+}
+
+int keyed_slot_renew(struct keyed_slot *slot)
+{
+    const struct keyed *of = keyed_definition_of(slot->keyed, slot->entry.id);
+
+    WEIR_INVARIANT(!slot->is_claim);
+    if (!of)
+        return -ESTALE;
+    return keyed_renew(slot->ctx, slot->keyed, of, &slot->entry) ? 1 : key_set_bind(slot);
+}
+
+/* ---- changes without a request ---- */
+
+void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32_t number)
+{
+    struct key_set *key_set = key_set_known(keyed, number);
+    struct thread_ctx *own;
+
+    /* One that has no state yet is about to take over the queue of that before it. */
+    if (!key_set || (key_set->keyed != keyed && !try_now_has_queue(&key_set->set)))
+        return;
+    key_set = key_set_by_number(keyed, number, NULL);
+    if (!key_set)
+        return; /* out of memory: they go on by the earlier definition */
+    own = moved_borrow_ctx(ctx, &key_set->set);
+    set_grant_waiters(own, &key_set->set);
+    moved_return_ctx(ctx, own);
+}
+
+/* Withdraws a claim by an earlier definition, the tag of which is to come back. The thread that has
+ * it was stopped, and begins again. */
+static void keyed_withdraw_claim(const struct keyed *keyed, const struct key_entry *entry)
+{
+    const struct keyed *of = entry->id ? keyed_definition_of(keyed, entry->id) : NULL;
+
+    if (of && of != keyed)
+        key_claim_drop(entry);
+}
+
+/* The fence orders the store of the successor before the loads, as keyed_slot_claim() orders
+ * claims. */
+void keyed_take_over(weir_set *set)
+{
+    struct keyed *keyed = keyed_of(set);
+    struct thread_ctx *ctx = thread_ctx_borrow(set);
+    uint32_t oldest = keyed->definition;
+    struct key_entry entry;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    for (uint32_t i = 0; i < key_sets_n(keyed); i++)
+        keyed_take_over_waiters(ctx, keyed, i);
+    for (const struct key_table *table = &keyed->table; table; table = table->more) {
+        for (uint64_t i = 0; i < key_table_slots(table); i++) {
+            const struct keyed *of;
+
+            if (!key_table_at(table, i, &entry)) {
+                keyed_withdraw_claim(keyed, &entry);
+                continue;
+            }
+            of = keyed_definition_of(keyed, entry.id);
+            if (of && of != keyed && !keyed_renew(ctx, keyed, of, &entry) &&
+                of->definition < oldest)
+                oldest = of->definition; /* the subject is not known, so no key set can be bound */
+        }
+    }
+    atomic_store_explicit(&keyed->oldest, oldest, memory_order_relaxed);
+    thread_ctx_return(ctx);
+}
