@@ -24,14 +24,14 @@ static const char *redefine_limit_obstacle(const struct limit *from, const struc
         return "another key";
     if (from->type != to->type)
         return "another type";
-    if (from->algorithm != to->algorithm)
-        return "another algorithm";
+    if (from->type == WEIR_LIMIT_RESOURCE && !limit_can_carry(from, to))
+        return from->algorithm == to->algorithm
+                   ? "other settings, and its algorithm cannot take its state over"
+                   : "another algorithm"; /* what is held is in a state that only that one knows */
     if (from->lease != to->lease)
         return "another lease";
     if (from->shadow != to->shadow)
         return "another `shadow` or `enforce`"; /* a record does not say which one granted it */
-    if (to->algorithm && !to->algorithm->reconfigure && !limit_is_same(from, to))
-        return "other settings, and its algorithm cannot take its state over";
     return NULL;
 }
 
@@ -279,6 +279,7 @@ static int redefine_open(struct redefinition *redefinition)
                                    .plugin_dirs = wanted->plugin_dirs,
                                    .log = wanted->log,
                                    .userdata = wanted->userdata,
+                                   .clock = wanted->clock,
                                    .flags =
                                        WEIR_OPEN_EXISTING | (wanted->flags & WEIR_OPEN_NO_HANDLER)};
     int r;
@@ -341,17 +342,32 @@ static void redefine_close(struct redefinition *redefinition)
     redefinition->definition = redefinition->directory = NULL;
 }
 
-/* Shows what differs. Returns 1 (go on), 0 (nothing differs), or -ECANCELED. */
-static int redefine_show(const struct redefinition *redefinition, const struct fingerprint *after)
+/* Appends the names of the limits that begin anew. */
+static void redefine_show_anew(const weir_set *before, const struct set_plan *plan, char *text,
+                               size_t size)
 {
-    const struct definition_diff diff =
-        definition_changes(redefinition->definition, after->definition);
+    for (uint32_t i = 0; i < plan->limits_n && i < before->limits.n; i++) {
+        size_t length = strlen(text);
+
+        if (plan->limits[i].algorithm &&
+            !limit_can_carry(&before->limits.items[i], &plan->limits[i]))
+            snprintf(text + length, size - length, "; limit %u (`%s`) begins anew", i + 1,
+                     error_text(plan->limits[i].key).text);
+    }
+}
+
+/* Shows what differs. Returns 1 (go on), 0 (nothing differs), or -ECANCELED. */
+static int redefine_show(const struct redefinition *redefinition, const struct set_plan *plan,
+                         const struct fingerprint *after)
+{
+    struct definition_diff diff = definition_changes(redefinition->definition, after->definition);
     const struct weir_redefinition shown = {.size = sizeof(shown),
                                             .name = redefinition->name,
                                             .before = redefinition->definition,
                                             .after = after->definition,
                                             .changes = diff.text};
 
+    redefine_show_anew(redefinition->set, plan, diff.text, sizeof(diff.text));
     if (redefinition->differs && redefinition->differs(redefinition->userdata, &shown) != 0)
         return error_set(redefinition->reterr, -ECANCELED, "the change was declined");
     return 1;
@@ -429,7 +445,7 @@ static int redefine_run(struct redefinition *redefinition)
         is_same = redefine_is_same(redefinition, after.hash);
     instance_unlock(redefinition->w);
     if (r == 0 && !is_same)
-        r = redefine_show(redefinition, &after);
+        r = redefine_show(redefinition, found, &after);
     if (r == 1)
         r = redefine_commit(redefinition, found, &after);
     fingerprint_free(&after);

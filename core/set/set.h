@@ -180,8 +180,8 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
  * the two commits.
  *
  * A shared set has the definitions that are in its segment, one after the other: each has its head
- * and text there, and so each process makes the same successor. Its limits have the same names,
- * types and algorithms, and its versions blocks of the same size. So all sets of one process have
+ * and text there, and so each process makes the same successor. Its limits have the same keys and
+ * types, and its versions blocks of the same size. So all sets of one process have
  * one number, one participant and the same thread contexts, and amounts are the same for all. The
  * process that changes the definition writes it before it commits the version that is MOVED; all
  * others make a successor when they come upon that. A process that cannot marks the set broken for
@@ -198,6 +198,7 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
 struct origin_limit {
     uint8_t from;    /* the predecessor's limit with its key; ORIGIN_NONE: there was none */
     bool is_carried; /* it goes on with the state of that one */
+    uint32_t began;  /* shared: head unit of the definition where its state began; 0: not known */
 };
 
 struct set_origin {
@@ -272,6 +273,16 @@ void set_remove(struct thread_ctx *ctx, weir_set *set);
 
 /* Returns whether a limit decides as another one of its type and algorithm does, in every state. */
 bool limit_is_same(const struct limit *a, const struct limit *b);
+
+/* Returns whether a limit can go on with the state of another one. */
+bool limit_can_carry(const struct limit *from, const struct limit *to);
+
+/* Notes of a shared successor, which has its place, what limits begin anew. */
+void successor_set_began(weir_set *set);
+
+/* Returns whether limit `i` of a shared set began anew after a grant: what that took of it is gone
+ * with the state. */
+bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns);
 
 /* Returns the definition of the set with this id: that of `set`, or one that it has succeeded; or
  * NULL. The sets that other threads make meanwhile are not looked at, as instance_set() would. */

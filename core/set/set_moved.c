@@ -56,6 +56,11 @@ static void set_close_state(struct thread_ctx *ctx, weir_set *set, uint32_t flag
          */
         if (set_is_key_set(set))
             txn.now_ns = txn.at.now_ns = txn.version.content[CONTENT_LAST_NS];
+        if (set_is_shared(set) && !version_is_inflated(&txn.version)) {
+            /* The word may come back, by grants that are later than the clock was read. */
+            set_inflate(ctx, set, txn.version.state_word);
+            continue;
+        }
         if (!version_is_inflated(&txn.version) && txn.at.now_ns < deflated_ns)
             txn.at.now_ns = deflated_ns;
         WEIR_INVARIANT(set->is_robust || version_is_inflated(&txn.version) ||
@@ -105,6 +110,15 @@ static void successor_convert_classes(const weir_set *set, const uint64_t *befor
         words[WAIT_CLASS_WORDS * c + 1] = 0;
 }
 
+/* Returns whether a limit of a shared set begins anew. */
+static bool successor_begins_anew(const weir_set *set)
+{
+    for (uint32_t i = 0; set_is_shared(set) && i < set->limits.n; i++)
+        if (!set->origin->limits[i].is_carried)
+            return true;
+    return false;
+}
+
 /* Writes the first content of a successor to the saved states of `to`. `ctx` is prepared for the
  * predecessor, the state of which ends here. */
 static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, struct thread_ctx *to)
@@ -132,6 +146,8 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
         content[DCAS_BITS_AT] = txn.version.content[DCAS_BITS_AT];
     if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
+    if (successor_begins_anew(set) && content[CONTENT_LAST_NS] < CLOCK_MAX_NS)
+        content[CONTENT_LAST_NS]++; /* after all grants before it */
     at.now_ns = content[CONTENT_LAST_NS];
     if (set_is_key_set(set))
         key_set_convert(to, set, txn_states(&txn), at.now_ns, content + CONTENT_STATES);
@@ -173,6 +189,9 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
     memcpy(txn.version.content, ctx->saved_states, txn.version.content_n * sizeof(uint64_t));
     txn_read_clock(&txn);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+    if (set_is_shared(set)) /* all that open it store the same time */
+        segment_definition_note_opened(set->participant->segment, set->head_unit,
+                                       txn.version.content[CONTENT_LAST_NS]);
     txn_grant_waiters(&txn, HEAD_WATCH_NONE);
     if (txn_commit(&txn) && txn.grant_again)
         set_grant_waiters(ctx, set);

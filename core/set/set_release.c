@@ -59,6 +59,8 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
     }
     if (args->return_all)
         used = 0;
+    if (used == amount || (set_is_shared(set) && successor_began_after(set, i, granted_ns)))
+        return false;
     if (used < amount && (limit->refund != REFUND_NO || args->return_all))
         is_right = limit_refund(limit, state, at, amount - used, granted_ns);
     else if (used > amount && limit->charges)

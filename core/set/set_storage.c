@@ -65,6 +65,7 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         return r;
     atomic_store_explicit(&set->w->has_shared_sets, true, memory_order_seq_cst);
     set->region = &set->participant->region;
+    set->block_class = (uint8_t)set->participant->segment->layout.sizes.block_class;
     set->head_unit =
         segment_definition_unit(set->participant->segment, set->participant->segment->definition);
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
@@ -85,11 +86,17 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     const struct segment *segment = before->participant->segment;
     uint32_t number;
 
+    if (set->block_class > before->block_class)
+        return error_set(
+            reterr, -EOPNOTSUPP,
+            "the state of the set would need %zu bytes, and its segment has room for %zu",
+            set_content_max(set) * sizeof(uint64_t),
+            block_capacity(before->block_class) * sizeof(uint64_t));
+    set->block_class = before->block_class;
     /* What was announced by a detectable CAS is told by a word that only sets with it have. */
-    if (set->block_class != before->block_class || set->record_units != before->record_units ||
-        (set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
-        return error_set(reterr, -EOPNOTSUPP,
-                         "the state of the set would have another size or form");
+    WEIR_INVARIANT(set->record_units == before->record_units);
+    if ((set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
+        return error_set(reterr, -EOPNOTSUPP, "the state of the set would have another form");
     if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
         number >= segment->layout.definitions_n)
         return error_set(reterr, -ENOSPC, "its segment has no room for another definition");
@@ -100,6 +107,7 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     set->deflated_ns = before->deflated_ns;
     set->announce_slots = before->announce_slots;
     set->origin->unopened_word = segment_definition_unopened(&segment->layout, number + 1);
+    successor_set_began(set);
     return 0;
 }
 
@@ -148,6 +156,9 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     return r;
 }
 
+/* Of a set that may get another definition: so that the state of another algorithm fits, too. */
+#define REDEFINED_BLOCK_CLASS 10
+
 int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
                      struct weir_error *reterr)
 {
@@ -161,6 +172,8 @@ int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)
         return error_set(reterr, -ENOMEM, "out of memory");
+    if (set->is_robust && !storage->keys_max && set->block_class < REDEFINED_BLOCK_CLASS)
+        set->block_class = REDEFINED_BLOCK_CLASS;
     WEIR_INVARIANT(block_capacity(set->block_class) >= set_content_max(set));
     WEIR_INVARIANT(set->inline_format == INLINE_NONE || set->limits.state_words == 1);
     return set_storage_init(set, storage, reterr);

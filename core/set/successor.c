@@ -5,6 +5,8 @@
 #include "os/os.h"
 #include "set/instance_base.h"
 #include "set/shadow.h"
+#include "shm/participant.h"
+#include "shm/segment_definition.h"
 #include <string.h>
 
 bool limit_is_same(const struct limit *a, const struct limit *b)
@@ -15,8 +17,7 @@ bool limit_is_same(const struct limit *a, const struct limit *b)
     return !a->config_size || memcmp(a->config, b->config, a->config_size) == 0;
 }
 
-/* Returns whether a limit can go on with the state of another one. */
-static bool limit_can_carry(const struct limit *from, const struct limit *to)
+bool limit_can_carry(const struct limit *from, const struct limit *to)
 {
     if (from->type != to->type || from->algorithm != to->algorithm)
         return false;
@@ -54,9 +55,21 @@ static void origin_connect(struct set_origin *origin, const struct limits *limit
 /* Connects all limits of a shared set with those of the same places: releases go by these. */
 static void origin_connect_shared(struct set_origin *origin, const struct limits *limits)
 {
-    WEIR_INVARIANT(limits->n == origin->predecessor->limits.n);
+    const weir_set *before = origin->predecessor;
+
+    WEIR_INVARIANT(limits->n == before->limits.n);
     for (uint32_t i = 0; i < limits->n; i++)
-        origin->limits[i] = (struct origin_limit){.from = (uint8_t)i, .is_carried = true};
+        origin->limits[i] = (struct origin_limit){
+            .from = (uint8_t)i,
+            .is_carried = limit_can_carry(&before->limits.items[i], &limits->items[i]),
+            .began = before->origin ? before->origin->limits[i].began : 0};
+}
+
+void successor_set_began(weir_set *set)
+{
+    for (uint32_t i = 0; i < set->limits.n; i++)
+        if (!set->origin->limits[i].is_carried)
+            set->origin->limits[i].began = set->head_unit;
 }
 
 /* Limits of one key are told apart by what they are, then by their order. One that can carry no
@@ -120,6 +133,13 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
         }
         of = next;
     }
+}
+
+bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns)
+{
+    uint32_t began = set->origin ? set->origin->limits[i].began : 0;
+
+    return began && granted_ns < segment_definition_opened_ns(set->participant->segment, began);
 }
 
 const weir_set *set_ancestor(const weir_set *set, uint32_t id)

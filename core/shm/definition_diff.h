@@ -4,7 +4,7 @@
 #define WEIR_CORE_SHM_DEFINITION_DIFF_H
 
 struct definition_diff {
-    char text[208]; /* "`capacity` of limit 1 (`slots`) is 4 there, 5 here"; "" if nothing is found
+    char text[320]; /* "`capacity` of limit 1 (`slots`) is 4 there, 5 here"; "" if nothing is found
                      */
 };
 

@@ -266,9 +266,21 @@ static int segment_replace_unused(struct segment_file *file, const struct segmen
     return r == 0 ? -EEXIST : r < 0 ? r : -EAGAIN;
 }
 
-static int segment_attach(struct segment_file *file, const struct segment_shape *shape,
-                          const struct segment_layout *layout)
+/* Computes the layout of a usable segment for a process with this shape. An earlier definition may
+ * have needed larger blocks. */
+static int segment_layout_there(const struct segment_file *file, const struct segment_shape *shape,
+                                struct segment_layout *ret)
 {
+    struct segment_shape there = *shape;
+
+    if (file->header.identity.sizes.block_class > shape->sizes.block_class)
+        there.sizes.block_class = file->header.identity.sizes.block_class;
+    return segment_layout_compute(&there, ret) < 0 ? segment_layout_compute(shape, ret) : 0;
+}
+
+static int segment_attach(struct segment_file *file, const struct segment_shape *shape)
+{
+    struct segment_layout layout;
     int r = segment_file_check_usable(file);
 
     if (r == -ESTALE || (r == 0 && segment_file_is_removed(file))) {
@@ -278,11 +290,13 @@ static int segment_attach(struct segment_file *file, const struct segment_shape 
                                       strerrordesc_np(-r));
     }
     if (r == 0)
-        r = segment_file_check_match(file, shape, layout);
+        r = segment_layout_there(file, shape, &layout);
+    if (r == 0)
+        r = segment_file_check_match(file, shape, &layout);
     if (r == -EEXIST)
         r = segment_replace_unused(file, shape);
     if (r == 0)
-        r = segment_file_map(file, layout);
+        r = segment_file_map(file, &layout);
     if (r == 0)
         r = segment_check_state(file);
     return r == 0 ? segment_file_check_whole(file) : r;
@@ -294,7 +308,7 @@ static int segment_attach_or_create(struct segment_file *file, const struct segm
     int r = segment_file_open(file, true);
 
     if (r == 0)
-        r = segment_attach(file, shape, layout);
+        r = segment_attach(file, shape);
     if (r == -ENOENT && !shape->must_exist) {
         segment_file_close(file->segment);
         r = segment_create(file, shape, layout);

@@ -96,7 +96,7 @@ int segment_definition_write(const struct segment *segment, uint32_t number, con
     if (r < 0)
         return r;
     SCHED_POINT();
-    definition = (struct segment_definition *)(void *)(segment->base + at);
+    definition = segment_definition(segment, number);
     set_layout_init(
         &definition->head, layout->sizes.block_class, 0,
         (struct version_block *)(void *)(segment->base + (slot << layout->sizes.block_class)), slot,

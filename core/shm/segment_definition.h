@@ -69,6 +69,13 @@ static inline struct set_head *segment_definition_head(const struct segment *seg
                                            segment_definition_unit(segment, number));
 }
 
+static inline struct segment_definition *segment_definition(const struct segment *segment,
+                                                            uint32_t number)
+{
+    return (struct segment_definition *)(void *)(segment->base +
+                                                 segment_definition_at(&segment->layout, number));
+}
+
 /* Finds the definition that has its head at a unit that was read from the segment. */
 static inline bool segment_definition_of_unit(const struct segment *segment, uint32_t unit,
                                               uint32_t *ret)
@@ -83,6 +90,29 @@ static inline bool segment_definition_of_unit(const struct segment *segment, uin
         return false;
     *ret = i + 1;
     return true;
+}
+
+/* Says from which time on limits take by the definition with its head at this unit. If a limit
+ * begins anew there, all that was taken of it before is older. */
+static inline void segment_definition_note_opened(const struct segment *segment, uint32_t unit,
+                                                  uint64_t opened_ns)
+{
+    uint32_t number;
+
+    if (segment_definition_of_unit(segment, unit, &number) && number)
+        atomic_store_explicit(&segment_definition(segment, number)->opened_ns, opened_ns,
+                              memory_order_release);
+}
+
+/* Returns what segment_definition_note_opened() said; 0: nothing yet, or it is the first one. */
+static inline uint64_t segment_definition_opened_ns(const struct segment *segment, uint32_t unit)
+{
+    uint32_t number;
+
+    if (!segment_definition_of_unit(segment, unit, &number) || !number)
+        return 0;
+    return atomic_load_explicit(&segment_definition(segment, number)->opened_ns,
+                                memory_order_acquire);
 }
 
 #endif

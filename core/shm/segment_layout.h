@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         8u
+#define SEGMENT_LAYOUT         9u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -83,12 +83,13 @@ struct segment_header {
 /*
  * A later definition of the set: from 1, in the order in which they came into force. Its text, of
  * SEGMENT_DEFINITION_MAX bytes, begins with the next page. It is written with the lock of the file,
- * before the version of the one before it that is MOVED, and never after that.
+ * before the version of the one before it that is MOVED, and never after that but for `opened_ns`.
  */
 struct segment_definition {
     struct set_head head;       /* first: its unit is that of the whole */
     _Alignas(64) uint64_t hash; /* of its meaning, as segment_identity.definition_hash */
     _Atomic uint64_t checksum;  /* of the hash, and of the text with its NUL; stored last */
+    _Atomic uint64_t opened_ns; /* 0, or nothing was taken by it before (segment_definition.h) */
 };
 
 #define SEGMENT_DEFINITION_STRIDE (SEGMENT_PAGE + SEGMENT_DEFINITION_MAX)

@@ -73,7 +73,7 @@ struct weir_redefinition {
     size_t size;                /* sizeof(struct weir_redefinition), as the library knows it */
     const char *name;           /* of the set */
     const char *before, *after; /* definitions, as in struct weir_segment */
-    const char *changes;        /* the first differences, on one line; "" if they are not found */
+    const char *changes;        /* the first differences and the limits that begin anew, one line */
 };
 
 enum {
@@ -92,9 +92,11 @@ enum {
  * for that but memory and the same plugins. One that lacks the plugins says so to its log, and its
  * calls on the set return -EUCLEAN; what it holds comes back when it ends. Want of memory or of
  * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
- * plugins. Processes that open the set later need the new definition. The keys,
- * types and algorithms of the limits, their number, leases, shadow and enforce, classes of
- * requests, lifetime and clock stay as they are, and a set with subjects has no other definition.
+ * plugins. Processes that open the set later need the new definition. A rate or call that gets
+ * another algorithm begins anew, as it does by settings that its algorithm cannot carry over: what
+ * it granted before gives nothing back. The keys and types of the limits, algorithms of resources,
+ * their number, leases, shadow and enforce, classes of requests, lifetime and clock stay as they
+ * are, and a set with subjects has no other definition.
  * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its

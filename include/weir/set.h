@@ -151,7 +151,9 @@ struct weir_limit_stats {
                               tell (gauge `held`), and of a rate or call */
     uint64_t granted;      /* units */
     uint64_t refused;      /* requests refused because of this limit */
-    uint64_t refunded; /* units that were not used, and that a strict refund gave back in part */
+    /* Units that were not used. A strict refund gave them back in part, and a refund of what was
+     * taken before the limit got another algorithm gave back none. */
+    uint64_t refunded;
     uint64_t overused; /* units used beyond what was granted */
     uint64_t leased;   /* units leased by threads, or taken ahead from an engine, and not granted
                           yet, now */

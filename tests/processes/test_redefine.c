@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A shared set gets another definition again and again, while four processes and their threads use
- * it without a pause: more units and fewer of a resource, another capacity of a rate, another size
- * of the state, and invalid ones in between. A log outside of the set says what is held and what
- * was granted.
+ * it without a pause: more units and fewer of a resource, another capacity of a rate, another
+ * algorithm of one, and invalid ones in between. A log outside of the set says what is held and
+ * what was granted.
  *
  *   - What is held never exceeds the capacity, from when no more than that is held.
  *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
@@ -43,13 +43,16 @@ static char directory[TMPDIR_SIZE];
 
 static const char *definition_text(unsigned slots, unsigned calls, char ret[512])
 {
+    static const char *const algorithms[] = {"gcra", "token_bucket", "fixed_window",
+                                             "leaky_bucket"};
+
     snprintf(ret, 512,
              "version: 1\nsets: { jobs: { backend: process, limits: ["
              " { type: resource, key: slots, capacity: %u },"
              " { type: call, key: calls, algorithm: fixed_window, capacity: %u, window: 365d,"
              " refund: false },"
-             " { type: call, key: pace, algorithm: gcra, capacity: %u, window: 1s } ] } }\n",
-             slots, calls, calls % 2 ? 999983 : 1000000);
+             " { type: call, key: pace, algorithm: %s, capacity: %u, window: 1s } ] } }\n",
+             slots, calls, algorithms[calls % 4], calls % 2 ? 999983 : 1000000);
     return ret;
 }
 
@@ -275,7 +278,7 @@ static void redefine_and_kill(unsigned slots, uint64_t delay_us)
 
     require(pid >= 0);
     if (pid == 0)
-        _exit(redefine(slots, CALLS_MAX) < 0);
+        _exit(redefine(slots, CALLS_MAX - slots) < 0);
     usleep((useconds_t)delay_us);
     kill(pid, SIGKILL);
     require(waitpid(pid, NULL, 0) == pid);

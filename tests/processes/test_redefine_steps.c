@@ -37,12 +37,23 @@
 /* With a second limit the set is never inline. */
 static bool is_inline;
 
+/* In place of the resource, a rate that gets another algorithm. */
+static bool is_rate;
+enum { RATE = 10 };
+
 static const char *text_of(unsigned capacity)
 {
     static char texts[2][256];
     static int turn;
 
     turn = !turn;
+    if (is_rate) {
+        snprintf(texts[turn], sizeof(texts[0]),
+                 "version: 1\nsets: { s: { backend: process, limits: [ { type: rate, key: slot,"
+                 " algorithm: %s, capacity: %d, window: 1h, refund: true } ] } }\n",
+                 capacity == BEFORE ? "gcra" : "token_bucket", RATE);
+        return texts[turn];
+    }
     snprintf(texts[turn], sizeof(texts[0]),
              "version: 1\nsets: { s: { backend: process, limits: ["
              " { type: resource, key: slot, capacity: %u }%s ] } }\n",
@@ -314,6 +325,90 @@ static void users_go_on_beside_a_stopped_process(void **state)
     each_step("stop among users", SIGSTOP, NULL, stop_with_users);
 }
 
+/* ---- another algorithm ---- */
+
+static weir_acquisition *take_rate(weir_pool *pool, uint64_t n)
+{
+    struct shared_request memory;
+    weir_acquisition *acquisition = NULL;
+
+    if (weir_try_acquire(pool, shared_ask(&memory, "slot", n, 0), &acquisition, NULL) < 0)
+        return NULL;
+    return acquisition;
+}
+
+static void give_back(weir_acquisition **acquisition)
+{
+    require(weir_update(*acquisition, "slot", 0) == 0);
+    require(weir_release(acquisition) == 0);
+}
+
+/* Takes all that there is, one by one. */
+static int take_all(weir_pool *pool, weir_acquisition *ret[2 * RATE])
+{
+    int n = 0;
+
+    while (n < 2 * RATE && (ret[n] = take_rate(pool, 1)))
+        n++;
+    return n;
+}
+
+/* While the process is stopped units are taken and as many are given back, so that the state is as
+ * it was. What the earlier algorithm gave goes back to no other one. */
+static bool stop_a_swap(struct stepped *stepped)
+{
+    weir_acquisition *first, *second, *late, *all[2 * RATE], *more[2 * RATE];
+    weir_pool *pool;
+    bool sent;
+    int n, is_late;
+    pid_t pid;
+    weir *w;
+
+    shared_begin();
+    w = shared_open(text_of(BEFORE));
+    pool = shared_pool(w, "s");
+    require((first = take_rate(pool, 2)) && (second = take_rate(pool, 3)));
+    pid = shared_fork(change, stepped);
+    sent = was_sent(pid);
+    pause_ns(1);
+    require((late = take_rate(pool, 2)) != NULL);
+    give_back(&first);
+    if (sent) {
+        require(kill(pid, SIGCONT) == 0);
+        require(!was_sent(pid));
+    }
+    pause_ns(1);
+    n = take_all(pool, all);
+    is_late = n == RATE - 2; /* it was granted by the later algorithm */
+    require(n == RATE || is_late);
+    give_back(&second);
+    require(take_all(pool, more) == 0);
+    give_back(&late);
+    require(take_all(pool, more) == (is_late ? 2 : 0));
+    for (int i = 0; i < n; i++)
+        give_back(&all[i]);
+    for (int i = 0; is_late && i < 2; i++)
+        give_back(&more[i]);
+    leave(w, pool);
+    shared_end();
+    return sent;
+}
+
+static void grants_of_another_algorithm_are_told(void **state)
+{
+    struct stepped stepped = {
+        .n = 1, .signal = SIGSTOP, .ready = shared_pipe(), .go = shared_pipe()};
+
+    (void)state;
+    for (is_rate = true; stop_a_swap(&stepped); stepped.n++)
+        assert_true(stepped.n < STEPS_MAX);
+    is_rate = false;
+    print_message("stop of another algorithm: %lu steps\n", stepped.n - 1);
+    assert_true(stepped.n > 2);
+    shared_pipe_close(&stepped.ready);
+    shared_pipe_close(&stepped.go);
+}
+
 /* ---- coming upon a change that is half done ---- */
 
 /* Returns whether the set has moved, and the next definition does not have its state. */
@@ -336,14 +431,17 @@ static uint64_t half_done_step(void)
     bool found = false;
 
     for (; !found; stepped.n++) {
+        weir_acquisition *held = NULL; /* as of the process that will come upon the change */
         weir *w;
         weir_pool *pool;
 
         shared_begin();
         w = shared_open(text_of(BEFORE));
         pool = shared_pool(w, "s");
+        require(try_one(pool, &held) == 0);
         require(was_sent(shared_fork(change, &stepped)));
         found = is_half_done(pool);
+        require(weir_release(&held) == 0);
         leave(w, pool);
         shared_end();
     }
@@ -461,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_change_can_be_made_again),
         cmocka_unit_test(users_go_on_after_a_death),
         cmocka_unit_test(users_go_on_beside_a_stopped_process),
+        cmocka_unit_test(grants_of_another_algorithm_are_told),
         cmocka_unit_test(a_user_dies_at_a_change),
         cmocka_unit_test(a_user_dies_before_a_change),
         cmocka_unit_test(a_user_dies_after_a_change),

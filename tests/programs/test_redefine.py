@@ -120,11 +120,18 @@ class Redefine(unittest.TestCase):
 
     def test_one_that_cannot_change_stops_all(self):
         self.make()
-        path = self.write((BOTH % (5, 7)).replace("algorithm: gcra", "algorithm: token_bucket"))
+        path = self.write((BOTH % (5, 7)).replace("type: call", "type: rate"))
         out, err = self.expect(1, "apply", path)
-        self.assertIn("set `api`: limit 2 (`calls`) would have another algorithm", err)
+        self.assertIn("set `api`: limit 2 (`calls`) would have another type", err)
         self.assertEqual(self.limits("db")["slots"]["capacity"], 2)
         self.assertIn("db:", out)
+
+    def test_another_algorithm(self):
+        self.make()
+        path = self.write((BOTH % (2, 100)).replace("algorithm: gcra", "algorithm: token_bucket"))
+        out, _ = self.expect(0, "apply", path)
+        self.assertIn("gcra -> token_bucket\n", out)
+        self.assertEqual(self.expect(0, "apply", path), ("", ""))
 
     def test_a_file_that_is_wrong(self):
         self.make()

@@ -2,15 +2,22 @@
 # SPDX-License-Identifier: MIT
 # Builds weir where liburing cannot be found: pkg-config knows only what weir needs at least, cmocka
 # besides, and the header of liburing ends a compilation. Once `-During=disabled` is all that is said,
-# once nothing is, for the static library alone. Runs the tests that show what is different then.
+# once nothing is, for the static library alone. Runs the test that shows what is different then, and
+# with --tests those that have to be the same.
 #
-# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY [MESON_OPTION]...
+# usage: tests/programs/test_without_liburing.sh BUILD_DIRECTORY [--tests] [MESON_OPTION]...
 set -euo pipefail
 umask 022 # plugins that others can write to would be refused
 
 source=$(realpath "$(dirname "$0")/../..")
 build=$(realpath -m "$1")
-options=("${@:2}")
+shift
+tests=(without_liburing loop_poll)
+if [ "${1:-}" = --tests ]; then
+    shift
+    tests+=(unit_cq readiness interruptions bench_wake_smoke epoll_server)
+fi
+options=("$@")
 rm -rf "$build"
 mkdir -p "$build/pkgconfig" "$build/include"
 for name in libfyaml cmocka; do
@@ -57,12 +64,11 @@ END
 
 set_up plain -Dman=disabled -Ddefault_library=static
 grep -qE '^ +uring +: no: there is no liburing' "$build/plain.log"
-ninja -C "$build/plain"
+ninja -C "$build/plain" tools/weir
 "$build/plain/tools/weir" plugins | grep -F '<built in>/gcra.so'
 
 set_up disabled -During=disabled -Dtests=enabled -Dexamples=enabled
 grep -qE '^ +uring +: no: -During=disabled' "$build/disabled.log"
-ninja -C "$build/disabled" tools/weir examples benchmarks
+ninja -C "$build/disabled" tools/weir
 preprocess_all "$build/disabled" # generated headers are there
-meson test -C "$build/disabled" --print-errorlogs without_liburing unit_cq readiness \
-    interruptions bench_wake_smoke loop_poll epoll_server
+meson test -C "$build/disabled" --print-errorlogs "${tests[@]}"

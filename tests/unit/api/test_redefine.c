@@ -344,6 +344,8 @@ static void what_has_to_stay_is_refused(void **state)
         {"limits: [ { type: resource, key: slot, capacity: 2 }, { type: resource, key: b, "
          "capacity: 1 } ]",
          "limits would come or go"},
+        {"limits: [ { type: resource, key: slot, algorithm: aimd, capacity: 2 } ]",
+         "another algorithm"},
         {"lifetime: users, limits: [ { type: resource, key: slot, capacity: 3 } ]",
          "another lifetime"},
         {"limits: [ { type: resource, key: slot, capacity: 2, shadow: true } ]",
@@ -353,7 +355,7 @@ static void what_has_to_stay_is_refused(void **state)
          "classes"},
         {"subjects: { max: 10 }, limits: [ { type: resource, key: slot, capacity: 3 } ]",
          "for each subject"},
-        {"limits: [ { type: resource, key: slot, capacity: 1000000 } ]", "another size or form"},
+        {"limits: [ { type: resource, key: slot, capacity: 1000000 } ]", "another form"},
     };
     struct user a = user_open(slots(2));
 
@@ -368,6 +370,152 @@ static void what_has_to_stay_is_refused(void **state)
     assert_int_equal(apply("version: 1\nsets: { t: { backend: process } }\n"), -ENOENT);
     assert_int_equal(apply("version: 1\nsets: { s: { backend: thread } }\n"), -EOPNOTSUPP);
     user_close(&a);
+}
+
+/* A rate of this algorithm, of which the units come back after an hour. */
+static const char *calls(const char *algorithm, unsigned capacity)
+{
+    char fields[256];
+
+    snprintf(fields, sizeof(fields),
+             "limits: [ { type: rate, key: slot, algorithm: %s, capacity: %u, window: 1h, refund: "
+             "true } ]",
+             algorithm, capacity);
+    return set_of(fields);
+}
+
+/* Takes all calls that there are, at most `max`, and returns how many. */
+static unsigned take_calls(const struct user *user, unsigned max, weir_acquisition **ret)
+{
+    unsigned n = 0;
+    int r = 0;
+
+    pause_ns(1); /* the instant of a change is over */
+    while (n < max && (r = weir_try_acquire(user->pool, ask(1), &ret[n], NULL)) == 0)
+        n++;
+    assert_true(r == 0 || r == -EAGAIN);
+    return n;
+}
+
+/* Releases a call that was not made. */
+static void give_back(weir_acquisition **acquisition)
+{
+    assert_int_equal(weir_update(*acquisition, "slot", 0), 0);
+    assert_int_equal(weir_release(acquisition), 0);
+}
+
+/* Also by a process that follows several changes at once, and what waits is granted. */
+static void another_algorithm_begins_anew(void **state)
+{
+    static const char *const algorithms[] = {"token_bucket", "fixed_window", "gcra"};
+    struct user a = user_open(calls("gcra", 3)), b = user_open(calls("gcra", 3));
+    weir_acquisition *before[4], *waiting, *after[8];
+
+    (void)state;
+    assert_int_equal(take_calls(&a, 4, before), 3);
+    waiting = wait_for(&b, 2);
+    assert_int_equal(apply(calls("sliding_window", 5)), 1);
+    expect_result(waiting, 0);
+    assert_int_equal(take_calls(&a, 8, after), 3);
+    for (int i = 0; i < 3; i++)
+        give_back(&after[i]);
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++)
+        assert_int_equal(apply(calls(algorithms[i], 5)), 1);
+    assert_int_equal(take_calls(&b, 8, after), 5);
+    for (int i = 0; i < 3; i++)
+        give_back(&before[i]);
+    give_back(&waiting);
+    assert_int_equal(take_calls(&a, 1, before), 0);
+    give_back(&after[0]);
+    assert_int_equal(take_calls(&a, 2, before), 1);
+    give_back(&before[0]);
+    for (int i = 1; i < 5; i++)
+        give_back(&after[i]);
+    user_close(&a);
+    user_close(&b);
+    assert_int_equal(logged_n, 0);
+}
+
+/* What an earlier algorithm gave is no unit of a later one; what the later one gave is. */
+static void grants_of_another_algorithm_return_nothing(void **state)
+{
+    struct user a = user_open(calls("gcra", 3)), b = user_open(calls("gcra", 3));
+    weir_acquisition *before[3], *after[4], *more[4];
+
+    (void)state;
+    assert_int_equal(take_calls(&a, 3, before), 3);
+    assert_int_equal(apply(calls("fixed_window", 4)), 1);
+    assert_int_equal(take_calls(&b, 4, after), 4);
+    give_back(&before[0]);
+    assert_int_equal(take_calls(&a, 1, more), 0);
+    assert_int_equal(apply(calls("fixed_window", 5)), 1);
+    give_back(&before[1]);
+    assert_int_equal(take_calls(&b, 2, more), 1);
+    give_back(&after[0]);
+    assert_int_equal(take_calls(&b, 2, more + 1), 1);
+    assert_int_equal(apply(calls("gcra", 1)), 1);
+    assert_int_equal(take_calls(&b, 2, more + 2), 1);
+    for (int i = 1; i < 4; i++)
+        give_back(&after[i]);
+    for (int i = 0; i < 2; i++)
+        give_back(&more[i]);
+    give_back(&before[2]);
+    assert_int_equal(take_calls(&a, 1, more), 0);
+    give_back(&more[2]);
+    assert_int_equal(take_calls(&a, 2, more), 1);
+    give_back(&more[0]);
+    user_close(&a);
+    user_close(&b);
+    assert_int_equal(logged_n, 0);
+}
+
+/* A state may become smaller, and become what it was. */
+static void a_large_state_gets_smaller(void **state)
+{
+    static const char *const algorithms[] = {"gcra", "token_bucket", "sliding_window"};
+    struct user a = user_open(calls("sliding_window", 100)), b;
+    weir_acquisition *acquisitions[101];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+        assert_int_equal(apply(calls(algorithms[i], 100)), 1);
+        b = user_open(calls(algorithms[i], 100));
+        assert_int_equal(take_calls(&a, 60, acquisitions), 60);
+        assert_int_equal(take_calls(&b, 41, acquisitions + 60), 40);
+        for (int k = 0; k < 100; k++)
+            give_back(&acquisitions[k]);
+        user_close(&b);
+    }
+    assert_true(apply(calls("sliding_window", 1000)) == -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "bytes, and its segment has room for"));
+    user_close(&a);
+    assert_int_equal(logged_n, 0);
+}
+
+/* A clock that stands tells grants before a change and after it apart all the same. */
+static void grants_of_one_instant_are_told_apart(void **state)
+{
+    weir_acquisition *before[3], *after[3], *more;
+    struct user a;
+
+    (void)state;
+    fake_clock_set(1000 * MS);
+    a = user_open(calls("gcra", 2));
+    for (int i = 0; i < 2; i++)
+        before[i] = have(&a, 1);
+    assert_int_equal(apply(calls("token_bucket", 2)), 1);
+    fake_clock_advance(1);
+    for (int i = 0; i < 2; i++)
+        after[i] = have(&a, 1);
+    give_back(&before[0]);
+    assert_int_equal(weir_try_acquire(a.pool, ask(1), &more, NULL), -EAGAIN);
+    give_back(&after[0]);
+    more = have(&a, 1);
+    give_back(&more);
+    give_back(&before[1]);
+    give_back(&after[1]);
+    user_close(&a);
+    assert_int_equal(logged_n, 0);
 }
 
 /* The definition is the same text, but means plugins of other versions. */
@@ -916,6 +1064,10 @@ int main(void)
         place_test(what_is_held_stays),
         place_test(a_newcomer_needs_the_last_definition),
         place_test(a_stale_header_is_no_obstacle),
+        place_test(another_algorithm_begins_anew),
+        place_test(grants_of_another_algorithm_return_nothing),
+        place_test(grants_of_one_instant_are_told_apart),
+        place_test(a_large_state_gets_smaller),
         place_test(a_long_definition_has_no_room),
         place_test(what_has_to_stay_is_refused),
         place_test(other_plugins_are_told_at_once),
