@@ -84,8 +84,6 @@ static void keyed_release_translate(struct keyed_release_op *rel)
     const weir_set *set = rel->slot.keyed->set, *granter = rel->granter;
     struct keyed_release_amounts *moved = rel->moved;
 
-    if (!granter)
-        return;
     memcpy(moved->amounts, moved->granted, granter->limits.n * sizeof(*moved->amounts));
     memcpy(moved->used, moved->granted_used, granter->limits.n * sizeof(*moved->used));
     successor_translate(set, granter, granter->number, moved->amounts);
@@ -110,7 +108,8 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
 
     if (!keyed_claim_record(rel))
         return RELEASE_LOST;
-    keyed_release_translate(rel);
+    if (rel->granter)
+        keyed_release_translate(rel);
     if (set->limits.items[0].algorithm)
         at = clock_instant(&set->w->clock, set->limits.clock_needs);
     before = state = keyed_slot_state(slot, &at);
@@ -201,7 +200,8 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
         return keyed_release_bound_before(rel);
     if (keyed_release_is_foreign(rel) && !keyed_claim_record(rel))
         return RELEASE_LOST;
-    keyed_release_translate(rel);
+    if (rel->granter)
+        keyed_release_translate(rel);
     ctx->binding = key_word_binding(word);
     if (key_set)
         r = keyed_release_to_key_set(rel, &key_set->set);
@@ -235,7 +235,8 @@ static bool keyed_release_find(struct keyed_release_op *rel)
         return true;
     if (rel->rest || !keyed_claim_record(rel))
         return false;
-    keyed_release_translate(rel);
+    if (rel->granter)
+        keyed_release_translate(rel);
     if (!keyed_release_charges(set, &rel->args))
         return false;
     at = clock_instant(&set->w->clock, set->limits.clock_needs);

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 
 #include "base/backoff.h"
-#include "base/compiler.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>
@@ -49,7 +48,7 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
         return -ENOTSUP;
     WEIR_INVARIANT((uintptr_t)memory % sizeof(struct atomic128) == 0);
     *ret = (struct key_table){
-        .slots = memory, .buckets_n = key_table_buckets_for(keys_max), .id_mask = ~CLAIM_BIT};
+        .slots = memory, .buckets_n = key_table_buckets_for(keys_max), .id_mask = KEY_ID_MASK};
     return 0;
 }
 
@@ -57,8 +56,8 @@ int key_table_open(struct key_table *ret, void *memory, uint64_t keys_max)
 
 struct key_places {
     struct atomic128 *buckets[2];
-    uint64_t id; /* without a tag */
-    uint64_t tag, tag_mask;
+    uint64_t id, own_id; /* without a tag, and with that of the handle */
+    uint64_t id_mask;
 };
 
 static inline uint32_t key_table_scale(uint32_t random, uint32_t n)
@@ -80,8 +79,8 @@ static inline struct key_places key_places_in(const struct key_table *table,
         {table->slots + (size_t)first * BUCKET_SLOTS,
          table->slots + (size_t)(second < n ? second : second - n) * BUCKET_SLOTS},
         id ? id : 2,
-        handle->tag,
-        handle->tag_mask};
+        (id ? id : 2) | handle->tag,
+        handle->id_mask};
 }
 
 static inline struct key_places key_places_of(const struct key_table *table,
@@ -184,84 +183,65 @@ bool key_entry_remove(const struct key_entry *entry)
     return key_entry_replace(entry, 0, 0);
 }
 
-/* Returns the slot of a line that has this id, or NULL. Branch-free, because the position in the
- * line is not predictable. A hit is only a hint: the caller loads both halves again. */
-static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_t id)
+/* Returns the slot of a line that has this id but for bits that are not in `mask`, or NULL.
+ * Branch-free, because the position in the line is not predictable. A hit is only a hint: the
+ * caller loads both halves again. */
+static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_t id, uint64_t mask)
 {
     struct atomic128 *found = NULL;
 
     for (uint32_t i = 0; i < LINE_SLOTS; i++)
-        found = shm_load_acquire(&line[i].low) == id ? &line[i] : found;
+        found = (shm_load_acquire(&line[i].low) & mask) == id ? &line[i] : found;
     return found;
 }
 
 /* Searches the lines of a bucket in the key's own order. */
-static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, struct key_entry *ret)
+static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, uint64_t mask,
+                                      struct key_entry *ret)
 {
     for (uint32_t i = 0; i < BUCKET_SLOTS; i += LINE_SLOTS) {
         struct atomic128 *line = key_line_in_bucket(bucket, id, i);
-        struct atomic128 *slot = key_find_in_line(line, id);
+        struct atomic128 *slot = key_find_in_line(line, id, mask);
         struct atomic128_value value;
 
         if (!slot)
             continue;
         value = key_slot_load(slot);
-        if (value.low != id)
+        if ((value.low & mask) != id)
             continue; /* the key was absent at an instant */
-        *ret = (struct key_entry){slot, id, value.high};
+        *ret = (struct key_entry){slot, value.low, value.high};
         return true;
     }
     return false;
 }
 
-/* Returns what a slot holds of a key, by any tag: its entry, a claim, or (id 0) neither. */
-static struct key_entry key_slot_match(struct atomic128 *slot, const struct key_places *places)
+static inline bool key_find_in_table(const struct key_places *places, uint64_t id, uint64_t mask,
+                                     struct key_entry *ret)
 {
-    uint64_t rest = CLAIM_BIT | places->tag_mask;
-    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
-
-    if ((value.low & ~rest) == places->id)
-        value = key_slot_load(slot);
-    return (value.low & ~rest) == places->id ? (struct key_entry){slot, value.low, value.high}
-                                             : (struct key_entry){slot, 0, 0};
-}
-
-/* Looks up a key that is in another table of the chain, or has a word of another tag. */
-WEIR_NOINLINE bool key_find_elsewhere(const struct key_table *handle, const struct key_digest *key,
-                                      struct key_entry *ret)
-{
-    for (const struct key_table *table = handle; table; table = table->more) {
-        struct key_places places = key_places_in(table, handle, key);
-
-        for (uint32_t i = 0; i < KEY_PLACES; i++) {
-            struct key_entry seen = key_slot_match(key_slot_at(&places, i), &places);
-
-            if (!seen.id || seen.id & CLAIM_BIT)
-                continue;
-            *ret = seen;
-            return true;
-        }
-    }
-    return false;
+    /* A miss in the first bucket is known too late to start loading the second one then. */
+    __builtin_prefetch(key_slot_at(places, BUCKET_SLOTS));
+    return key_find_in_bucket(places->buckets[0], id, mask, ret) ||
+           key_find_in_bucket(places->buckets[1], id, mask, ret);
 }
 
 bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
                         struct key_entry *ret)
 {
     struct key_places places = key_places_of(table, key);
-    uint64_t id = places.id | places.tag;
 
-    /* A miss in the first bucket is known too late to start loading the second one then. */
-    __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
-    return key_find_in_bucket(places.buckets[0], id, ret) ||
-           key_find_in_bucket(places.buckets[1], id, ret);
+    return key_find_in_table(&places, places.own_id, UINT64_MAX, ret);
 }
 
-bool key_table_find(const struct key_table *table, const struct key_digest *key,
+bool key_table_find(const struct key_table *handle, const struct key_digest *key,
                     struct key_entry *ret)
 {
-    return key_table_find_own(table, key, ret) ||
-           (table->tag_mask && key_find_elsewhere(table, key, ret));
+    for (const struct key_table *table = handle; table; table = table->more) {
+        struct key_places places = key_places_in(table, handle, key);
+
+        if (key_find_in_table(&places, places.id, places.id_mask | CLAIM_BIT, ret))
+            return true;
+    }
+    return false;
 }
 
 /* ---- claims ---- */
@@ -282,6 +262,19 @@ void key_claim_drop(const struct key_entry *entry)
     key_entry_replace(entry, 0, 0);
 }
 
+/* Returns what a slot holds of a key, by any tag: its entry, a claim, or (id 0) neither. */
+static inline struct key_entry key_slot_match(struct atomic128 *slot,
+                                              const struct key_places *places)
+{
+    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
+
+    if ((value.low & places->id_mask) == places->id)
+        value = key_slot_load(slot);
+    return (value.low & places->id_mask) == places->id
+               ? (struct key_entry){slot, value.low, value.high}
+               : (struct key_entry){slot, 0, 0};
+}
+
 /* Result of a search for a key. */
 struct key_lookup {
     struct key_entry entry; /* the key's entry, or its first claim; id 0: neither */
@@ -299,7 +292,7 @@ static bool key_search_table(const struct key_places *places, struct key_lookup 
             *found = (struct key_lookup){seen, true};
             return true;
         }
-        if (seen.id && (found->entry.id || (seen.id & places->tag_mask) != places->tag))
+        if (seen.id && (found->entry.id || seen.id != (places->own_id | CLAIM_BIT)))
             found->is_only &= key_entry_replace(&seen, 0, 0);
         else if (seen.id)
             found->entry = seen;
@@ -433,7 +426,7 @@ static bool key_claim_any(const struct key_table *table, const struct key_digest
                           struct key_entry *ret, struct probe_stats *stats)
 {
     uint64_t nonce = splitmix64_next(nonce_state);
-    uint64_t id = key_places_of(table, key).id | table->tag | CLAIM_BIT;
+    uint64_t id = key_places_of(table, key).own_id | CLAIM_BIT;
     struct key_entry chosen = {0};
     enum slot_kind kind = slot_choose_in_chain(table, key, policy, nonce, &chosen);
 

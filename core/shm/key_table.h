@@ -61,6 +61,8 @@ struct key_table {
     const struct key_table *more; /* the next one of the chain; its tag does not matter */
 };
 
+/* Of a table that is not tagged: the lowest bit of an id is that of claims. */
+#define KEY_ID_MASK   (~UINT64_C(1))
 #define KEY_TAGS      UINT64_C(4096)
 #define KEY_TAG_SHIFT 52u
 #define KEY_TAG_MASK  ((KEY_TAGS - 1) << KEY_TAG_SHIFT)

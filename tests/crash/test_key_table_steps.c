@@ -318,7 +318,7 @@ static int setup(void **state)
 {
     (void)state;
     atomic128_detect();
-    table = (struct key_table){.slots = slots, .buckets_n = 2};
+    table = (struct key_table){.slots = slots, .buckets_n = 2, .id_mask = KEY_ID_MASK};
     fibers_begin(look);
     return 0;
 }

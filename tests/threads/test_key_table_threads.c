@@ -198,7 +198,7 @@ int main(void)
     decisions_n = effort_from("WEIR_ROUNDS", decisions_n);
     printf("WEIR_SEED=%" PRIu64 "\n", test_seed);
     require(atomic128_detect());
-    table = (struct key_table){.slots = slots, .buckets_n = BUCKETS};
+    table = (struct key_table){.slots = slots, .buckets_n = BUCKETS, .id_mask = KEY_ID_MASK};
     for (uint64_t i = 0; i < KEYS; i++)
         keys[i] = (struct key_digest){i * UINT64_C(0x9e3779b97f4a7c15), 2 * i + 2};
     require(pthread_create(&observer, NULL, run_observer, &looks) == 0);
