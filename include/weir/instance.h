@@ -140,17 +140,23 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * sets that it lacks; a handle of a pool of one set goes on with that set. What the program has
  * defined by weir_pool_new stays.
  *
+ * A pool with other sets, another balancer or other fields changes for all its handles: the next
+ * request by each goes by the new definition, and none fails because of the change. The balancer
+ * begins anew. Requests that wait stay in the sets where they wait, whether these are still of the
+ * pool or not.
+ *
  * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
  * that the program has defined); -EOPNOTSUPP (it changes or removes a set that has subjects or that
  * processes share; it removes one that an engine keeps, or changes it otherwise than by a higher
- * `revision` with limits of the same keys and algorithms; it changes the clock of a set; or the
- * sets or the balancer of a pool; or it defines a pool by a name that the program opened before
- * there was any configuration); an error of weir_open for a shared set that is added; -ESHUTDOWN
- * (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
+ * `revision` with limits of the same keys and algorithms; it changes the clock of a set; or it
+ * defines a pool by a name that the program opened before there was any configuration); an error of
+ * weir_open for a shared set that is added; -ESHUTDOWN (the instance is closed); -ECHILD. `reterr`
+ * may be NULL; it holds the first complaint.
  *
- * Each definition that was in use takes some hundred bytes, and as many for each thread that used
- * it, until the instance is closed.
+ * Each definition of a set that was in use takes some hundred bytes, and as many for each thread
+ * that used it, until the instance is closed; each of a pool about 200 bytes for each set and
+ * handle, until the handle is closed.
  * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_reload(weir *w, const struct weir_options *options,
