@@ -337,7 +337,10 @@ bool acquire_set_has_changed(weir_pool *pool)
     return !set_is_removed(pool_only_set(pool));
 }
 
+/* A set is removed after its pools have changed. So they are looked at after that was seen. */
 bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice)
 {
+    if (!choice && acquire_set_has_changed(pool))
+        return true;
     return pool_choice(pool) != choice || (!choice && acquire_set_has_changed(pool));
 }

@@ -155,7 +155,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * may be NULL; it holds the first complaint.
  *
  * Each definition of a set that was in use takes some hundred bytes, and as many for each thread
- * that used it, until the instance is closed; each of a pool about 200 bytes for each set and
+ * that used it, until the instance is closed; each of a pool about 160 bytes for each set and
  * handle, until the handle is closed.
  * [any thread, changes]
  */
