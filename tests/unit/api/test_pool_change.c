@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools that a reload gives other sets, another balancer or other settings, while they are used. */
 #include "../engine.h"
+#include "api/instance.h"
 #include "lib/world.h"
-#include "set/instance_base.h"
 
 static struct weir_error error;
 
@@ -669,11 +669,13 @@ static void the_name_of_a_removed_set_comes_back(void **state)
 {
     weir_pool *set, *again;
     uint64_t n = 0;
+    size_t names_n;
     int r;
 
     (void)state;
     world_open(P("{ sets: [b, c] }"), "p");
     set = pool_open("a", 0);
+    names_n = instance_of(world.w)->pool_names.n;
     do {
         fake_os_fail_kind_at(++n, FAKE_MEMORY, 0);
         r = reload("version: 1\nsets: { " B ", " C " }\npools: { a: { sets: [b] }, p: { sets: [c] "
@@ -682,8 +684,10 @@ static void the_name_of_a_removed_set_comes_back(void **state)
         again = pool_open("a", 0);
         assert_grants(again, r == 0 ? "b" : "a");
         weir_pool_close(again);
-        if (r < 0)
+        if (r < 0) {
             assert_grants(set, "a");
+            assert_int_equal(instance_of(world.w)->pool_names.n, names_n);
+        }
     } while (r < 0);
     weir_pool_close(set);
     world_close();
