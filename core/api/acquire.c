@@ -41,31 +41,43 @@ static int acquire_take_once(weir_pool *pool, const struct weir_request *request
 
 int acquire_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
+    struct pool_choice *choice;
     int r;
 
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, true,
-                       weir_take(balance.member, request, balance.refusal));
-    do
-        r = acquire_take_once(pool, request, retref);
-    while (acquire_is_outdated(pool, r));
+    do {
+        choice = pool_choice(pool);
+        if (choice)
+            BALANCE(&r, choice, request, retref, true,
+                    weir_take(balance.member, request, balance.refusal));
+        else
+            r = acquire_take_once(pool, request, retref);
+    } while (acquire_is_outdated(pool, choice, r));
     return r;
+}
+
+static int acquire_try_once(weir_pool *pool, const struct weir_request *request,
+                            weir_acquisition **ret, struct weir_refusal *retref)
+{
+    struct acquire_op op;
+    int r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
+
+    return r == 0 ? acquire_op_try(&op, MODE_TRY, ret) : r;
 }
 
 int acquire_try(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                 struct weir_refusal *retref)
 {
-    struct acquire_op op;
+    struct pool_choice *choice;
     int r;
 
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, true,
-                       weir_try_acquire(balance.member, request, ret, balance.refusal));
     do {
-        r = ret ? acquire_op_prepare(&op, pool, request, PURPOSE_ACQUIRE, retref) : -EINVAL;
-        if (r == 0)
-            r = acquire_op_try(&op, MODE_TRY, ret);
-    } while (acquire_is_outdated(pool, r));
+        choice = pool_choice(pool);
+        if (choice)
+            BALANCE(&r, choice, request, retref, true,
+                    weir_try_acquire(balance.member, request, ret, balance.refusal));
+        else
+            r = acquire_try_once(pool, request, ret, retref);
+    } while (acquire_is_outdated(pool, choice, r));
     return r;
 }
 
@@ -93,14 +105,17 @@ static int acquire_reserve_once(weir_pool *pool, const struct weir_request *requ
 int weir_reserve(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                  uint64_t *ret_at_ns, struct weir_refusal *retref)
 {
+    struct pool_choice *choice;
     int r;
 
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, false,
-                       weir_reserve(balance.member, request, ret, ret_at_ns, balance.refusal));
-    do
-        r = acquire_reserve_once(pool, request, ret, ret_at_ns, retref);
-    while (acquire_is_outdated(pool, r));
+    do {
+        choice = pool_choice(pool);
+        if (choice)
+            BALANCE(&r, choice, request, retref, false,
+                    weir_reserve(balance.member, request, ret, ret_at_ns, balance.refusal));
+        else
+            r = acquire_reserve_once(pool, request, ret, ret_at_ns, retref);
+    } while (acquire_is_outdated(pool, choice, r));
     return r;
 }
 
@@ -230,32 +245,40 @@ int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_requ
             acquire_op_tell_failure(op, r);
         if (r == 0)
             r = acquire_op_try(op, MODE_PROBE, ret);
-    } while (acquire_is_outdated(pool, r));
+    } while (acquire_set_is_outdated(pool, r));
+    return r;
+}
+
+static int acquire_submit_once(weir_pool *pool, const struct weir_request *request,
+                               weir_acquisition **ret, struct weir_refusal *retref)
+{
+    struct acquire_op op;
+    weir_acquisition *acquisition = NULL;
+    int r = ret ? acquire_probe(&op, pool, request, false, &acquisition, retref) : -EINVAL;
+
+    if (r == -EAGAIN && acquisition)
+        r = acquire_enqueue(&op, acquisition, true);
+    if (r >= 0)
+        *ret = acquisition;
     return r;
 }
 
 int acquire_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                    struct weir_refusal *retref)
 {
-    struct acquire_op op;
-    weir_acquisition *acquisition;
+    struct pool_choice *choice;
     int r;
 
-    if (pool && pool->choice && group_serves(pool, request))
-        return group_submit(pool, request, ret, retref);
-    if (pool && pool->choice)
-        BALANCE_RETURN(pool, request, retref, false,
-                       weir_submit(balance.member, request, ret, balance.refusal));
-    if (!ret)
-        return -EINVAL;
     do {
-        acquisition = NULL;
-        r = acquire_probe(&op, pool, request, false, &acquisition, retref);
-        if (r == -EAGAIN && acquisition)
-            r = acquire_enqueue(&op, acquisition, true);
-    } while (acquire_is_outdated(pool, r));
-    if (r >= 0)
-        *ret = acquisition;
+        choice = pool_choice(pool);
+        if (!choice)
+            r = acquire_submit_once(pool, request, ret, retref);
+        else if (group_serves(choice, request))
+            r = group_submit(choice, request, ret, retref);
+        else
+            BALANCE(&r, choice, request, retref, false,
+                    weir_submit(balance.member, request, ret, balance.refusal));
+    } while (acquire_is_outdated(pool, choice, r));
     return r;
 }
 
@@ -391,42 +414,53 @@ static void acquire_leave_blocked(weir *w)
     instance_unref(w, 1);
 }
 
-/* As acquire_and_wait(), of a pool of several sets. It is there until the balancer has heard. */
-static int acquire_and_wait_balanced(weir_pool *pool, const struct weir_request *request,
-                                     weir_acquisition **ret, struct weir_refusal *retref)
+WEIR_ALWAYS_INLINE int acquire_and_wait_balanced(struct pool_choice *choice,
+                                                 const struct weir_request *request,
+                                                 weir_acquisition **ret,
+                                                 struct weir_refusal *retref)
 {
-    BALANCE_RETURN(pool, request, retref, false,
-                   weir_acquire(balance.member, request, ret, balance.refusal));
+    int r;
+
+    if (group_serves(choice, request))
+        return group_acquire(choice, request, ret, retref);
+    BALANCE(&r, choice, request, retref, false,
+            weir_acquire(balance.member, request, ret, balance.refusal));
+    return r;
+}
+
+WEIR_ALWAYS_INLINE int acquire_and_wait_once(weir_pool *pool, const struct weir_request *request,
+                                             weir_acquisition **ret, struct weir_refusal *retref,
+                                             weir **blocked)
+{
+    struct acquire_op op;
+    weir_acquisition *acquisition = NULL;
+    int r = ret ? acquire_probe(&op, pool, request, true, &acquisition, retref) : -EINVAL;
+
+    if (r == -EAGAIN && acquisition) {
+        if (!*blocked)
+            *blocked = acquire_enter_blocked(op.set->w);
+        r = acquire_enqueue_and_wait(&op, acquisition, &acquisition);
+    }
+    if (r == 0)
+        *ret = acquisition;
+    return r;
 }
 
 int acquire_and_wait(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
                      struct weir_refusal *retref)
 {
-    struct acquire_op op;
-    weir_acquisition *acquisition = NULL;
-    weir *w;
+    struct pool_choice *choice;
+    weir *blocked = NULL; /* the pool is there until it is left */
     int r;
 
-    if (pool && pool->choice) {
-        w = acquire_enter_blocked(pool->w);
-        r = group_serves(pool, request) ? group_acquire(pool, request, ret, retref)
-                                        : acquire_and_wait_balanced(pool, request, ret, retref);
-        acquire_leave_blocked(w);
-        return r;
-    }
-    r = ret ? acquire_probe(&op, pool, request, true, &acquisition, retref) : -EINVAL;
-    if (r == -EAGAIN && acquisition) {
-        w = acquire_enter_blocked(op.set->w);
-        r = acquire_enqueue_and_wait(&op, acquisition, &acquisition);
-        while (acquire_is_outdated(pool, r)) {
-            acquisition = NULL;
-            r = acquire_probe(&op, pool, request, true, &acquisition, retref);
-            if (r == -EAGAIN && acquisition)
-                r = acquire_enqueue_and_wait(&op, acquisition, &acquisition);
-        }
-        acquire_leave_blocked(w);
-    }
-    if (r == 0)
-        *ret = acquisition;
+    do {
+        choice = pool_choice(pool);
+        if (choice && !blocked)
+            blocked = acquire_enter_blocked(pool->w);
+        r = choice ? acquire_and_wait_balanced(choice, request, ret, retref)
+                   : acquire_and_wait_once(pool, request, ret, retref, &blocked);
+    } while (acquire_is_outdated(pool, choice, r));
+    if (blocked)
+        acquire_leave_blocked(blocked);
     return r;
 }

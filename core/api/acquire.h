@@ -7,6 +7,9 @@
 #include "api/acquisition.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
+#include <errno.h>
+
+struct pool_choice;
 
 /* ---- acquire_op.c ---- */
 
@@ -69,9 +72,25 @@ void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_w
 uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
                              enum record_state *ret_state);
 
-/* Returns whether a call on a pool that returned `r` has to be made again: its set has got a new
- * definition meanwhile, and nothing has happened. -ESTALE remains if the set was removed. */
-bool acquire_is_outdated(weir_pool *pool, int r);
+/* Return whether the set, or what a pool chooses by, is another one since a call was made. */
+bool acquire_set_has_changed(weir_pool *pool);
+bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice);
+
+/* Returns whether a call on the only set of a pool that returned `r` has to be made again: the set
+ * has got a new definition meanwhile, and nothing has happened. -ESTALE remains if it was removed.
+ */
+static inline bool acquire_set_is_outdated(weir_pool *pool, int r)
+{
+    return r == -ESTALE && acquire_set_has_changed(pool);
+}
+
+/* Returns whether a call that returned `r` has to be made again, which was made by this choice, or
+ * by the only set (NULL): that set, or the pool, has got a new definition. -ESTALE remains if the
+ * set or the pool was removed. */
+static inline bool acquire_is_outdated(weir_pool *pool, const struct pool_choice *choice, int r)
+{
+    return r == -ESTALE && acquire_pool_has_changed(pool, choice);
+}
 
 /* ---- acquire.c: the slow paths, for any set ---- */
 

@@ -85,7 +85,7 @@ int request_find_class(struct acquire_op *op)
     const char *name = request_wait_class(op->request);
 
     if (!name && op->pool)
-        name = op->pool->definition->plan.wait_class;
+        name = pool_class(op->pool, op->set);
     op->key = (struct key_digest){0}; /* events tell no subject */
     op->wait_class = classes->rule.n - 1;
     if (!name)
@@ -191,7 +191,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool_only_set(pool);
-    if (op->set && set_is_removed(op->set))
+    if (set_is_removed(op->set))
         return -ESTALE;
     if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
@@ -349,9 +349,15 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     return r;
 }
 
-bool acquire_is_outdated(weir_pool *pool, int r)
+bool acquire_set_has_changed(weir_pool *pool)
 {
-    weir_set *set = r == -ESTALE && pool ? pool_only_set(pool) : NULL;
+    return !set_is_removed(pool_only_set(pool));
+}
 
-    return set && !set_is_removed(set);
+/* A set is removed after its pools have changed. So they are looked at after that was seen. */
+bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice)
+{
+    if (!choice && acquire_set_has_changed(pool))
+        return true;
+    return pool_choice(pool) != choice || (!choice && acquire_set_has_changed(pool));
 }

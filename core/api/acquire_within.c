@@ -23,18 +23,26 @@ static bool acquire_within_is_in(const weir_set *set, const weir_acquisition *wi
            set_ancestor(set, newest->id);
 }
 
+/* Returns the set of a pool that an acquisition is of, or NULL. It may have been one of the pool
+ * when that was granted. One that was removed since is none: it would be asked again and again. */
+static weir_set *acquire_within_find_set(const weir_pool *pool, const weir_acquisition *within)
+{
+    for (const struct instance_pool *at = pool_definition(pool); at; at = at->before)
+        for (uint32_t i = 0; i < at->sets_n; i++) {
+            weir_set *set = pool_set(at, i);
+
+            if (acquire_within_is_in(set, within) && !set_is_removed(set))
+                return set;
+        }
+    return NULL;
+}
+
 void acquire_within_pick(struct acquire_op *op, weir_pool *pool)
 {
     const weir_acquisition *within = request_within(op->request);
+    weir_set *set = within ? acquire_within_find_set(pool, acquisition_granted(within)) : NULL;
 
-    if (within)
-        within = acquisition_granted(within);
-    op->set = pool_only_set(pool);
-    for (uint32_t i = 0; within && i < pool->definition->sets_n; i++) {
-        op->set = pool_set(pool->definition, i);
-        if (acquire_within_is_in(op->set, within))
-            break; /* else: that it is another set is seen later */
-    }
+    op->set = set ? set : pool_only_set(pool); /* that it is another set is seen later */
 }
 
 /* Finds the record that the request is nested in. An acquisition of nothing has none: then it is

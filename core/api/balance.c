@@ -15,15 +15,14 @@
 
 /* ---- views; the caller holds the lock of the choice ---- */
 
-static void balance_mark(const weir_pool *pool, uint32_t index, uint32_t flag)
+static void balance_mark(struct pool_choice *choice, uint32_t index, uint32_t flag)
 {
-    struct pool_choice *choice = pool->choice;
     struct weir_set_view *view = &choice->members[index].view;
 
     if (!view->flags)
         choice->members[choice->seen_n++].seen = index;
     view->flags |= flag;
-    WEIR_INVARIANT(choice->seen_n <= pool->definition->sets_n);
+    WEIR_INVARIANT(choice->seen_n <= choice->definition->sets_n);
 }
 
 /* Forgets what the views said for the pick before. */
@@ -37,35 +36,35 @@ static void balance_clear_views(struct pool_choice *choice)
     }
 }
 
-static uint32_t balance_flags(const weir_pool *pool)
+static uint32_t balance_flags(const struct pool_choice *choice)
 {
-    return pool->definition->plan.balancer->balancer.flags;
+    return choice->definition->plan.balancer->balancer.flags;
 }
 
-void balance_show_views(const weir_pool *pool, struct weir_pick *ret)
+void balance_show_views(const struct pool_choice *choice, struct weir_pick *ret)
 {
     ret->view_size = sizeof(struct pool_member);
-    if (balance_flags(pool) & (WEIR_BALANCER_VIEWS | WEIR_BALANCER_LOOKS))
-        ret->views = &pool->choice->members->view;
+    if (balance_flags(choice) & (WEIR_BALANCER_VIEWS | WEIR_BALANCER_LOOKS))
+        ret->views = &choice->members->view;
 }
 
 static int balance_look(const struct balance *balance, uint64_t now_ns, uint32_t index)
 {
-    const weir_pool *pool = balance->pool;
+    struct pool_choice *choice = balance->choice;
 
-    balance_mark(pool, index, WEIR_VIEW_LIVE);
-    return stats_view(pool_set(pool->definition, index), balance->request, now_ns,
-                      &pool->choice->members[index].view);
+    balance_mark(choice, index, WEIR_VIEW_LIVE);
+    return stats_view(pool_set(choice->definition, index), balance->request, now_ns,
+                      &choice->members[index].view);
 }
 
 /* Looks at all sets for a balancer that wants that. Returns 0 or -ENOMEM. */
 static int balance_look_at_all(const struct balance *balance, uint64_t now_ns)
 {
-    const weir_pool *pool = balance->pool;
-    uint32_t flags = balance_flags(pool);
+    const struct pool_choice *choice = balance->choice;
+    uint32_t flags = balance_flags(choice), n = choice->definition->sets_n;
     int r = 0;
 
-    for (uint32_t i = 0; flags & WEIR_BALANCER_VIEWS && r == 0 && i < pool->definition->sets_n; i++)
+    for (uint32_t i = 0; flags & WEIR_BALANCER_VIEWS && r == 0 && i < n; i++)
         r = balance_look(balance, now_ns, i);
     return r;
 }
@@ -76,22 +75,21 @@ static int balance_look_at_all(const struct balance *balance, uint64_t now_ns)
  * `*ret` what it answers in the end. */
 static int balance_ask(const struct balance *balance, uint32_t *ret)
 {
-    const weir_pool *pool = balance->pool;
-    const struct pool_plan *plan = &pool->definition->plan;
+    struct pool_choice *choice = balance->choice;
+    const struct pool_plan *plan = &choice->definition->plan;
     const struct weir_balancer *balancer = &plan->balancer->balancer;
-    const struct pool_choice *choice = pool->choice;
     struct weir_pick pick = {
         .size = sizeof(pick),
-        .now_ns = clock_now_ns(&pool->w->clock),
-        .random = splitmix64_next(&pool->choice->random_state),
+        .now_ns = clock_now_ns(&choice->w->clock),
+        .random = splitmix64_next(&choice->random_state),
         .route = balance->request->route,
         .worker = choice->worker,
-        .sets_n = pool->definition->sets_n,
+        .sets_n = choice->definition->sets_n,
         .attempt = balance->tried_n,
     };
     int r = balance_look_at_all(balance, pick.now_ns);
 
-    balance_show_views(pool, &pick);
+    balance_show_views(choice, &pick);
     while (r == 0) {
         uint32_t index = balancer->pick(plan->config, choice->balancer_state, &pick);
         uint32_t wanted = index & ~WEIR_PICK_LOOK;
@@ -109,16 +107,16 @@ static int balance_ask(const struct balance *balance, uint32_t *ret)
  * in `*ret_answer` what it said. */
 static int balance_pick(const struct balance *balance, uint32_t *ret, uint32_t *ret_answer)
 {
-    const weir_pool *pool = balance->pool;
-    uint32_t n = pool->definition->sets_n, index;
+    struct pool_choice *choice = balance->choice;
+    uint32_t n = choice->definition->sets_n, index;
     int r = 0;
 
     WEIR_INVARIANT(balance->tried_n < n);
     *ret_answer = 0;
-    balance_clear_views(pool->choice);
+    balance_clear_views(choice);
     for (uint32_t i = 0; i < balance->tried_n; i++)
-        balance_mark(pool, balance->tried[i], WEIR_VIEW_TRIED);
-    if (!balance->tried_n || balance_flags(pool) & WEIR_BALANCER_RANKS)
+        balance_mark(choice, balance->tried[i], WEIR_VIEW_TRIED);
+    if (!balance->tried_n || balance_flags(choice) & WEIR_BALANCER_RANKS)
         r = balance_ask(balance, ret_answer);
     else
         *ret_answer = balance->tried[balance->tried_n - 1];
@@ -127,39 +125,39 @@ static int balance_pick(const struct balance *balance, uint32_t *ret, uint32_t *
     if (*ret_answer == WEIR_PICK_NONE && balance->tried_n)
         return -EAGAIN;
     index = *ret_answer % n;
-    while (pool->choice->members[index].view.flags & WEIR_VIEW_TRIED)
+    while (choice->members[index].view.flags & WEIR_VIEW_TRIED)
         index = index + 1 < n ? index + 1 : 0;
     *ret = index;
     return 0;
 }
 
 /* Logs an invalid pick. Without the lock: the log callback may use the pool. */
-static void balance_warn_pick(const weir_pool *pool, uint32_t index)
+static void balance_warn_pick(const struct pool_choice *choice, uint32_t index)
 {
-    const struct pool_plan *plan = &pool->definition->plan;
+    const struct pool_plan *plan = &choice->definition->plan;
 
-    log_write(&pool->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
+    log_write(&choice->w->log, WEIR_LOG_ERROR, "pool `%s`: balancer `%s` picked set %u of %u",
               plan->name ? plan->name : "", plan->balancer->info.name, index,
-              pool->definition->sets_n);
+              choice->definition->sets_n);
 }
 
 /* Picks the next member to be asked. Returns as balance_pick() does. */
 static int balance_step(struct balance *balance)
 {
-    struct pool_choice *choice = balance->pool->choice;
+    struct pool_choice *choice = balance->choice;
     uint32_t index = 0, answer;
     bool must_warn;
     int r;
 
     pthread_mutex_lock(&choice->lock);
     r = balance_pick(balance, &index, &answer);
-    must_warn = r == 0 && answer >= balance->pool->definition->sets_n && !choice->pick_warned;
+    must_warn = r == 0 && answer >= choice->definition->sets_n && !choice->pick_warned;
     choice->pick_warned |= must_warn;
     if (r == 0)
         counter_add(&choice->members[index].picks, 1);
     pthread_mutex_unlock(&choice->lock);
     if (must_warn)
-        balance_warn_pick(balance->pool, answer);
+        balance_warn_pick(choice, answer);
     if (r < 0)
         return r;
     balance->tried[balance->tried_n++] = index;
@@ -167,24 +165,24 @@ static int balance_step(struct balance *balance)
     return 0;
 }
 
-int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_request *request,
-                  struct weir_refusal *retref, bool is_try)
+int balance_begin(struct balance *ret, struct pool_choice *choice,
+                  const struct weir_request *request, struct weir_refusal *retref, bool is_try)
 {
-    ret->pool = pool;
-    ret->member = &pool->choice->members->pool;
+    ret->choice = choice;
+    ret->member = &choice->members->pool;
     ret->retref = retref;
     ret->best = 0;
     ret->tried_n = 0;
-    if (instance_is_forked(pool->w))
+    if (instance_is_forked(choice->w))
         return -ECHILD;
-    if (instance_is_closed(pool->w))
+    if (instance_is_closed(choice->w))
         return -ESHUTDOWN;
-    if (pool_is_removed(pool->definition))
+    if (pool_is_removed(choice->definition))
         return -ESTALE;
     ret->request = request_validate(request);
     if (ret->request && request_within(ret->request))
         ret->request = NULL; /* it goes to the set of what it is nested in */
-    ret->tries_next = ret->request && is_try && pool->definition->plan.tries_next;
+    ret->tries_next = ret->request && is_try && choice->definition->plan.tries_next;
     ret->refused = (struct weir_refusal){.size = sizeof(ret->refused)};
     ret->refusal = ret->tries_next ? &ret->refused : retref;
     return ret->request ? balance_step(ret) : 0;
@@ -195,14 +193,14 @@ int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_reques
 /* Tells the balancer what became of its pick. */
 static void balance_tell(const struct balance *balance, int result)
 {
-    const struct pool_plan *plan = &balance->pool->definition->plan;
-    struct pool_choice *choice = balance->pool->choice;
+    struct pool_choice *choice = balance->choice;
+    const struct pool_plan *plan = &choice->definition->plan;
     const struct weir_refusal *refusal = balance->refusal;
     struct weir_pick_outcome outcome = {.size = sizeof(outcome), .result = result};
 
     if (!plan->balancer->balancer.outcome)
         return;
-    outcome.now_ns = clock_now_ns(&balance->pool->w->clock);
+    outcome.now_ns = clock_now_ns(&choice->w->clock);
     outcome.index = balance->tried[balance->tried_n - 1];
     if (result == -EAGAIN && refusal && refusal->size >= sizeof(*refusal))
         outcome.retry_after_ns = refusal->retry_after_ns;
@@ -262,7 +260,7 @@ bool balance_again(struct balance *balance, int *result)
     balance_keep_best(balance, *result);
     balance->refused = (struct weir_refusal){.size = sizeof(balance->refused)};
     if (balance->tried_n < BALANCE_TRIES_MAX &&
-        balance->tried_n < balance->pool->definition->sets_n)
+        balance->tried_n < balance->choice->definition->sets_n)
         r = balance_step(balance);
     if (r == 0)
         return true;

@@ -321,18 +321,21 @@ static int cq_submit_once(weir_queue *queue, weir_pool *pool, const struct weir_
 int weir_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
                       uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
 {
+    struct pool_choice *choice;
     int r;
 
     if (!queue || !pool || pool->w != queue->timer.w)
         return -EINVAL;
-    if (pool->choice && group_serves(pool, request))
-        return group_queue_submit(queue, pool, request, user_data, ret, retref);
-    if (pool->choice)
-        BALANCE_RETURN(
-            pool, request, retref, false,
-            weir_queue_submit(queue, balance.member, request, user_data, ret, balance.refusal));
-    do
-        r = cq_submit_once(queue, pool, request, user_data, ret, retref);
-    while (acquire_is_outdated(pool, r));
+    do {
+        choice = pool_choice(pool);
+        if (!choice)
+            r = cq_submit_once(queue, pool, request, user_data, ret, retref);
+        else if (group_serves(choice, request))
+            r = group_queue_submit(queue, choice, request, user_data, ret, retref);
+        else
+            BALANCE(
+                &r, choice, request, retref, false,
+                weir_queue_submit(queue, balance.member, request, user_data, ret, balance.refusal));
+    } while (acquire_is_outdated(pool, choice, r));
     return r;
 }

@@ -394,17 +394,20 @@ FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
          : ((set)->is_robust ? fast_path_##operation##_inline_shared(__VA_ARGS__)                  \
                              : fast_path_##operation##_inline_private(__VA_ARGS__)))
 
-/* Returns the set that the fast path may serve, or NULL. Acquire: a reload exchanges it. */
-WEIR_ALWAYS_INLINE weir_set *fast_path_set(weir_pool *pool)
+/* Finds the set that the fast path may serve. Acquire: a reload exchanges it. */
+WEIR_ALWAYS_INLINE bool fast_path_find_set(weir_pool *pool, weir_set **ret)
 {
-    return pool ? atomic_load_explicit(&pool->fast_set, memory_order_acquire) : NULL;
+    uintptr_t word = pool ? atomic_load_explicit(&pool->only_set, memory_order_acquire) : POOL_BITS;
+
+    *ret = (weir_set *)word; /* without bits it is one */
+    return !(word & POOL_BITS);
 }
 
 int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref)
 {
-    weir_set *set = fast_path_set(pool);
+    weir_set *set;
 
-    if (!set)
+    if (!fast_path_find_set(pool, &set))
         return acquire_take(pool, request, retref);
     return FAST_PATH_CALL(take, set, pool, request, retref, set);
 }
@@ -413,9 +416,9 @@ WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_
                                              weir_acquisition **ret, struct weir_refusal *retref,
                                              const struct slow_path *slow)
 {
-    weir_set *set = fast_path_set(pool);
+    weir_set *set;
 
-    if (!set)
+    if (!fast_path_find_set(pool, &set))
         return slow->call(pool, request, ret, retref);
     return FAST_PATH_CALL(acquire, set, pool, request, ret, retref, set, slow);
 }

@@ -44,7 +44,7 @@ static int group_keep_try(struct group_submission *submission, const struct acqu
 {
     if (!submission->tries)
         submission->tries =
-            os_alloc(submission->balance.pool->definition->sets_n, sizeof(*submission->tries));
+            os_alloc(submission->balance.choice->definition->sets_n, sizeof(*submission->tries));
     if (!submission->tries) {
         group_free_probe(acquisition);
         return -ENOMEM;
@@ -144,7 +144,7 @@ static int group_enqueue_tries(struct group_submission *submission, struct wait_
 static int group_enqueue(struct group_submission *submission, struct wait_group **ret)
 {
     struct balance *balance = &submission->balance;
-    struct wait_group *group = wait_group_new(balance->pool->w, submission->tries_n);
+    struct wait_group *group = wait_group_new(balance->choice->w, submission->tries_n);
     int r;
 
     if (!group)
@@ -167,14 +167,14 @@ static int group_enqueue(struct group_submission *submission, struct wait_group 
 /* Asks the sets of a pool, then enqueues. Returns 0 and the acquisition if a set grants at once; 1
  * and the group; or a refusal or an error. `*ret_again`: a set has changed, and has to be asked
  * again. */
-static int group_begin_once(weir_pool *pool, const struct weir_request *request,
+static int group_begin_once(struct pool_choice *choice, const struct weir_request *request,
                             struct weir_refusal *retref, weir_acquisition **ret,
                             struct wait_group **ret_group, bool *ret_again)
 {
     struct group_submission submission = {.tries = NULL};
     struct balance *balance = &submission.balance;
     struct weir_refusal probed = {.size = sizeof(probed)};
-    int r = balance_begin(balance, pool, request, &probed, false);
+    int r = balance_begin(balance, choice, request, &probed, false);
 
     *ret_again = false;
     if (r < 0)
@@ -196,7 +196,7 @@ static int group_begin_once(weir_pool *pool, const struct weir_request *request,
     return r;
 }
 
-static int group_begin(weir_pool *pool, const struct weir_request *request,
+static int group_begin(struct pool_choice *choice, const struct weir_request *request,
                        struct weir_refusal *retref, weir_acquisition **ret,
                        struct wait_group **ret_group)
 {
@@ -204,7 +204,7 @@ static int group_begin(weir_pool *pool, const struct weir_request *request,
     int r;
 
     do
-        r = group_begin_once(pool, request, retref, ret, ret_group, &again);
+        r = group_begin_once(choice, request, retref, ret, ret_group, &again);
     while (again);
     return r;
 }
@@ -227,36 +227,35 @@ static int group_finish(const struct group_request *asked, int r)
     return r;
 }
 
-int group_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 struct weir_refusal *retref)
+int group_submit(struct pool_choice *choice, const struct weir_request *request,
+                 weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct group_request asked = group_ask(NULL, request);
-    int r = ret ? group_begin(pool, request, retref, ret, &asked.group) : -EINVAL;
+    int r = ret ? group_begin(choice, request, retref, ret, &asked.group) : -EINVAL;
 
     if (r != 1)
         return r;
-    return group_finish(&asked,
-                        acquire_submit(&pool->choice->group_pool, &asked.request, ret, retref));
+    return group_finish(&asked, acquire_submit(&choice->group_pool, &asked.request, ret, retref));
 }
 
-int group_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                  struct weir_refusal *retref)
+int group_acquire(struct pool_choice *choice, const struct weir_request *request,
+                  weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct group_request asked = group_ask(NULL, request);
     int r = ret ? 0 : -EINVAL;
 
     if (r == 0 && asked.request.token)
-        r = token_check(asked.request.token, pool->w);
+        r = token_check(asked.request.token, choice->w);
     if (r == 0)
-        r = group_begin(pool, request, retref, ret, &asked.group);
+        r = group_begin(choice, request, retref, ret, &asked.group);
     if (r != 1)
         return r;
-    return group_finish(&asked,
-                        acquire_and_wait(&pool->choice->group_pool, &asked.request, ret, retref));
+    return group_finish(&asked, acquire_and_wait(&choice->group_pool, &asked.request, ret, retref));
 }
 
-int group_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
-                       uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref)
+int group_queue_submit(weir_queue *queue, struct pool_choice *choice,
+                       const struct weir_request *request, uint64_t user_data,
+                       weir_acquisition **ret, struct weir_refusal *retref)
 {
     struct group_request asked = group_ask(NULL, request);
     weir_acquisition *granted;
@@ -264,7 +263,7 @@ int group_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_req
 
     if (atomic_load_explicit(&queue->pending, memory_order_seq_cst) >= queue->capacity)
         return -ENOSPC; /* before the sets are asked in vain */
-    r = group_begin(pool, request, retref, &granted, &asked.group);
+    r = group_begin(choice, request, retref, &granted, &asked.group);
     if (r == 0) {
         asked.group = wait_group_of_winner(granted);
         if (!asked.group) {
@@ -274,6 +273,6 @@ int group_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_req
     }
     if (r < 0)
         return r;
-    return group_finish(&asked, weir_queue_submit(queue, &pool->choice->group_pool, &asked.request,
+    return group_finish(&asked, weir_queue_submit(queue, &choice->group_pool, &asked.request,
                                                   user_data, ret, retref));
 }

@@ -49,10 +49,10 @@ int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *o
                          weir_set *predecessor, weir_set **ret, struct weir_error *reterr);
 /* Adds a set without limits. Without its name, it serves a pool that has no sets. */
 int registry_add_empty_set(weir *w, const char *name, bool is_named, weir_set **ret);
-/* Adds a pool of existing sets and its name; of `only_set` under the set's name. The caller holds
- * the lock. Returns 0 or -ENOMEM. */
+/* Adds a pool of existing sets and its name; of `only_set` under the set's name. `before`: what it
+ * is to replace, or NULL. The caller holds the lock. Returns 0 or -ENOMEM. */
 int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
-                      struct instance_pool **ret);
+                      const struct instance_pool *before, struct instance_pool **ret);
 /* Adds everything that a plan defines, or nothing; `*ret` is its last pool. `is_configured`: it is
  * a configuration. The caller holds the lock. Returns 0 or the error of the first set or pool that
  * failed. */

@@ -12,135 +12,211 @@
 #include <errno.h>
 #include <string.h>
 
-/* Release: a thread that finds a set here finds what it was made of. */
-static void pool_store_only_set(weir_pool *pool, weir_set *set)
+uintptr_t pool_word(weir_set *set, uintptr_t several)
 {
-    atomic_store_explicit(&pool->only_set, set, memory_order_release);
-    atomic_store_explicit(&pool->fast_set, set && fast_path_supports(set) ? set : NULL,
-                          memory_order_release);
+    return (uintptr_t)set | several | (set && fast_path_supports(set) ? 0 : POOL_SLOW);
 }
 
-/* If another thread stores an earlier set later, the next request exchanges that, too. */
+/* Release: a thread that finds a set here finds what it was made of. */
 weir_set *pool_follow(weir_pool *pool)
 {
-    weir_set *set = atomic_load_explicit(&pool->only_set, memory_order_acquire);
-    weir_set *newest = set_newest(set);
+    uintptr_t word = atomic_load_explicit(&pool->only_set, memory_order_acquire);
+    weir_set *newest = set_newest(pool_word_set(word));
 
-    if (newest != set)
-        pool_store_only_set(pool, newest);
+    atomic_compare_exchange_strong_explicit(&pool->only_set, &word,
+                                            pool_word(newest, word & POOL_SEVERAL),
+                                            memory_order_release, memory_order_relaxed);
     return newest;
+}
+
+static bool pool_has_set(const struct instance_pool *pool, const weir_set *set)
+{
+    for (uint32_t i = 0; i < pool->sets_n; i++)
+        if (pool_set(pool, i) == set_newest(set))
+            return true;
+    return false;
+}
+
+/* A reload may have changed the pool since the set was found. */
+const char *pool_class(const weir_pool *pool, const weir_set *set)
+{
+    const struct instance_pool *at = pool_definition(pool);
+
+    while (at->before && !pool_has_set(at, set))
+        at = at->before;
+    return at->plan.wait_class;
 }
 
 /* Fills a handle of one set, or of all. */
 static void pool_fill(weir_pool *pool, weir *w, struct instance_pool *definition,
-                      weir_set *only_set)
+                      weir_set *only_set, uintptr_t several)
 {
     pool->w = w;
-    pool->definition = definition;
-    pool_store_only_set(pool, only_set);
+    atomic_store_explicit(&pool->definition, definition, memory_order_release);
+    atomic_store_explicit(&pool->only_set, pool_word(only_set, several), memory_order_release);
 }
+
+/* ---- what is chosen by ---- */
 
 /* Fills a member, and what its view says at any time. */
-static void pool_fill_member(const weir_pool *pool, uint32_t i)
+static void pool_fill_member(struct pool_choice *choice, uint32_t i)
 {
-    struct pool_member *member = &pool->choice->members[i];
-    const char *name = set_name(pool_set(pool->definition, i));
-    uint64_t hash = fnv1a_bytes(FNV1A_INIT, name, strlen(name));
+    struct pool_member *member = &choice->members[i];
+    weir_set *set = pool_set(choice->definition, i);
+    uint64_t hash = fnv1a_bytes(FNV1A_INIT, set_name(set), strlen(set_name(set)));
 
-    pool_fill(&member->pool, pool->w, pool->definition, pool_set(pool->definition, i));
+    pool_fill(&member->pool, choice->w, choice->definition, set, 0);
     member->view.id = splitmix64_next(&hash);
-    member->view.weight = pool->definition->plan.weights[i];
+    member->view.weight = choice->definition->plan.weights[i];
 }
 
-/* Makes a handle. Behind it is what a choice needs. */
-static weir_pool *pool_make(weir *w, struct instance_pool *definition)
+/* Prepares a new choice, and tells the balancer of it. */
+static void pool_init_choice(struct pool_choice *choice)
 {
-    uint32_t n = definition->sets_n;
-    size_t choice_size = sizeof(struct pool_choice) + n * sizeof(struct pool_member) +
-                         definition->plan.state_words * sizeof(uint64_t);
-    weir_pool *pool = os_alloc(1, sizeof(*pool) + (n > 1 ? choice_size : 0));
+    const struct pool_plan *plan = &choice->definition->plan;
+    struct weir_pick first = {.size = sizeof(first), .worker = choice->worker};
+    uint64_t seed = (plan->seed ? plan->seed : choice->w->seed) + choice->worker;
 
-    WEIR_INVARIANT(n > 0);
-    if (!pool)
-        return NULL;
-    pool_fill(pool, w, definition, n == 1 ? pool_set(definition, 0) : NULL);
-    if (n == 1)
-        return pool;
-    pool->choice = (struct pool_choice *)(pool + 1);
-    pool->choice->balancer_state = (uint64_t *)(pool->choice->members + n);
-    for (uint32_t i = 0; i < n; i++)
-        pool_fill_member(pool, i);
-    pool_fill(&pool->choice->group_pool, w, definition, definition->group_set);
-    return pool;
-}
-
-/* Prepares the choice of a new handle, and tells the balancer of it. */
-static void pool_init_choice(weir_pool *pool, uint32_t worker)
-{
-    const struct pool_plan *plan = &pool->definition->plan;
-    struct pool_choice *choice = pool->choice;
-    struct weir_pick first = {.size = sizeof(first), .worker = worker};
-    uint64_t seed = (plan->seed ? plan->seed : pool->w->seed) + worker;
-
-    choice->worker = worker;
     choice->random_state = splitmix64_next(&seed);
     pthread_mutex_init(&choice->lock, NULL);
     if (!plan->balancer->balancer.init)
         return;
-    first.now_ns = clock_now_ns(&pool->w->clock);
+    first.now_ns = clock_now_ns(&choice->w->clock);
     first.random = splitmix64_next(&choice->random_state);
-    first.sets_n = pool->definition->sets_n;
-    balance_show_views(pool, &first);
+    first.sets_n = choice->definition->sets_n;
+    balance_show_views(choice, &first);
     plan->balancer->balancer.init(plan->config, choice->balancer_state, &first);
 }
 
-/* Adds a handle to those of its pool. The caller holds the instance's lock. */
-static void pool_link(weir_pool *pool)
+struct pool_choice *pool_make_choice(const weir_pool *pool, struct instance_pool *definition)
 {
-    pool->link = &pool->definition->handles;
+    uint32_t n = definition->sets_n;
+    struct pool_choice *choice = os_alloc(1, sizeof(*choice) + n * sizeof(struct pool_member) +
+                                                 definition->plan.state_words * sizeof(uint64_t));
+
+    WEIR_INVARIANT(n > 1);
+    if (!choice)
+        return NULL;
+    choice->w = pool->w;
+    choice->worker = pool->worker;
+    choice->definition = definition;
+    choice->balancer_state = (uint64_t *)(choice->members + n);
+    for (uint32_t i = 0; i < n; i++)
+        pool_fill_member(choice, i);
+    pool_fill(&choice->group_pool, pool->w, definition, definition->group_set, 0);
+    pool_init_choice(choice);
+    return choice;
+}
+
+void pool_free_choice(struct pool_choice *choice)
+{
+    if (choice)
+        pthread_mutex_destroy(&choice->lock);
+    os_free(choice);
+}
+
+void pool_take_choice(weir_pool *pool, struct pool_choice *choice)
+{
+    WEIR_INVARIANT(instance_lock_is_held(pool->w));
+    choice->older = pool->choices;
+    pool->choices = choice;
+    choice->link = &choice->definition->choices;
+    choice->next = *choice->link;
+    if (choice->next)
+        choice->next->link = &choice->next;
+    *choice->link = choice;
+    atomic_store_explicit(&pool->choice, choice, memory_order_release);
+}
+
+/* Removes a choice from those of its definition, which keeps its counts. */
+static void pool_forget_choice(struct pool_choice *choice)
+{
+    for (uint32_t i = 0; i < choice->definition->sets_n; i++)
+        choice->definition->picks[i] +=
+            atomic_load_explicit(&choice->members[i].picks, memory_order_relaxed);
+    *choice->link = choice->next;
+    if (choice->next)
+        choice->next->link = choice->link;
+}
+
+uint64_t pool_picks(const struct instance_pool *pool, uint32_t set)
+{
+    uint64_t picks = 0;
+
+    for (; pool && set != POOL_NO_PLACE; set = pool->places_before[set], pool = pool->before) {
+        picks += pool->picks[set];
+        for (const struct pool_choice *at = pool->choices; at; at = at->next)
+            picks += atomic_load_explicit(&at->members[set].picks, memory_order_relaxed);
+    }
+    return picks;
+}
+
+/* ---- handles ---- */
+
+/* Adds a handle to those of its pool. The caller holds the instance's lock. */
+static void pool_link(weir_pool *pool, struct instance_pool *definition)
+{
+    pool->link = &definition->handles;
     pool->next = *pool->link;
     if (pool->next)
         pool->next->link = &pool->next;
     *pool->link = pool;
 }
 
-/* Removes a handle from those of its pool, which keeps its counts. */
 static void pool_unlink(weir_pool *pool)
 {
     instance_lock(pool->w);
-    for (uint32_t i = 0; i < pool->definition->sets_n; i++)
-        pool->definition->picks[i] +=
-            atomic_load_explicit(&pool->choice->members[i].picks, memory_order_relaxed);
+    for (struct pool_choice *at = pool->choices; at; at = at->older)
+        pool_forget_choice(at);
     *pool->link = pool->next;
     if (pool->next)
         pool->next->link = pool->link;
     instance_unlock(pool->w);
 }
 
-uint64_t pool_picks(const struct instance_pool *pool, uint32_t set)
+static void pool_free(weir_pool *pool)
 {
-    uint64_t picks = pool->picks[set];
+    for (struct pool_choice *at = pool->choices, *older; at; at = older) {
+        older = at->older;
+        pool_free_choice(at);
+    }
+    os_free(pool);
+}
 
-    for (const weir_pool *at = pool->handles; at; at = at->next)
-        picks += atomic_load_explicit(&at->choice->members[set].picks, memory_order_relaxed);
-    return picks;
+/* Makes a handle. NULL: out of memory. */
+static weir_pool *pool_make(weir *w, struct instance_pool *definition, uint32_t worker)
+{
+    bool is_only = definition->sets_n == 1;
+    weir_pool *pool = os_alloc(1, sizeof(*pool));
+    struct pool_choice *choice;
+
+    if (!pool)
+        return NULL;
+    pool->worker = worker;
+    pool_fill(pool, w, definition, is_only ? pool_set(definition, 0) : NULL,
+              is_only ? 0 : POOL_SEVERAL);
+    choice = is_only ? NULL : pool_make_choice(pool, definition);
+    if (!is_only && !choice) {
+        os_free(pool);
+        return NULL;
+    }
+    if (choice)
+        pool_take_choice(pool, choice);
+    return pool;
 }
 
 /* Opens a handle. The caller holds the instance's lock. */
 static int pool_open_handle(weir_pool **ret, weir *w, struct instance_pool *definition,
                             uint32_t worker)
 {
-    weir_pool *pool = pool_make(w, definition);
+    bool is_auto = worker == WEIR_WORKER_AUTO;
+    weir_pool *pool = pool_make(w, definition, is_auto ? definition->workers : worker);
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     if (!pool)
         return -ENOMEM;
-    if (worker == WEIR_WORKER_AUTO)
-        worker = atomic_fetch_add_explicit(&definition->workers, 1, memory_order_seq_cst);
-    if (pool->choice) {
-        pool_init_choice(pool, worker);
-        pool_link(pool);
-    }
+    definition->workers += is_auto;
+    pool_link(pool, definition);
     instance_ref(w, 1);
     *ret = pool;
     return 0;
@@ -165,7 +241,7 @@ static int pool_open_by_name(weir_pool **ret, weir *w, const char *name, uint32_
     if (!set)
         r = registry_add_empty_set(w, name, true, &set);
     if (r == 0)
-        r = registry_add_pool(w, &(struct pool_plan){0}, set, &pool);
+        r = registry_add_pool(w, &(struct pool_plan){0}, set, NULL, &pool);
     return r < 0 ? r : pool_open_handle(ret, w, pool, worker);
 }
 
@@ -265,14 +341,11 @@ weir_pool *weir_pool_close(weir_pool *pool)
         return NULL;
     w = pool->w;
     if (instance_is_forked(w)) {
-        os_free(pool);
+        pool_free(pool);
         return NULL;
     }
-    if (pool->choice) {
-        pool_unlink(pool);
-        pthread_mutex_destroy(&pool->choice->lock);
-    }
-    os_free(pool);
+    pool_unlink(pool);
+    pool_free(pool);
     if (instance_is_closed(w))
         thread_ctx_detach(w);
     instance_unref(w, 1);
@@ -281,14 +354,14 @@ weir_pool *weir_pool_close(weir_pool *pool)
 
 const char *weir_pool_balancer(const weir_pool *pool)
 {
-    const struct plugin *balancer = pool ? pool->definition->plan.balancer : NULL;
+    const struct plugin *balancer = pool ? pool_definition(pool)->plan.balancer : NULL;
 
     return balancer ? balancer->info.name : NULL;
 }
 
 uint32_t weir_pool_flags(const weir_pool *pool)
 {
-    const struct pool_plan *plan = pool ? &pool->definition->plan : NULL;
+    const struct pool_plan *plan = pool ? &pool_definition(pool)->plan : NULL;
 
     return plan ? (plan->tries_next ? WEIR_POOL_TRY_NEXT : 0u) |
                       (plan->waits_any ? WEIR_POOL_WAIT_ANY : 0u)
@@ -297,10 +370,12 @@ uint32_t weir_pool_flags(const weir_pool *pool)
 
 size_t weir_pool_sets(const weir_pool *pool)
 {
-    return pool ? pool->definition->sets_n : 0;
+    return pool ? pool_definition(pool)->sets_n : 0;
 }
 
 weir_set *weir_pool_set(weir_pool *pool, size_t index)
 {
-    return index < weir_pool_sets(pool) ? pool_set(pool->definition, index) : NULL;
+    const struct instance_pool *definition = pool ? pool_definition(pool) : NULL;
+
+    return definition && index < definition->sets_n ? pool_set(definition, index) : NULL;
 }

@@ -7,29 +7,44 @@
 #include "set/set.h"
 #include <pthread.h>
 
-/* A pool of the instance, as configured; handles (struct weir_pool) refer to it. */
+struct pool_choice;
+
+/* A pool of the instance, as configured; handles (struct weir_pool) refer to it. A reload puts
+ * another definition in its place, and it stays until the instance is closed. */
 struct instance_pool {
     struct pool_plan plan;
-    bool is_configured;        /* defined by a configuration, and not by the program */
-    _Atomic bool is_removed;   /* from that */
-    _Atomic uint32_t workers;  /* next number for WEIR_WORKER_AUTO */
-    weir_set *group_set;       /* hidden: of requests that wait in several sets; NULL: none do */
-    uint32_t sets_n;           /* at least 1 */
-    struct weir_pool *handles; /* that pick, with the instance's lock, as the next */
-    uint64_t *picks;           /* by set, of handles that were closed; behind `sets` */
+    bool is_configured;           /* defined by a configuration, and not by the program */
+    _Atomic bool is_removed;      /* from that; or `after` has taken its place */
+    weir_set *group_set;          /* hidden: of requests that wait in several sets; NULL: none do */
+    struct instance_pool *before; /* the definition that this one has replaced, or NULL */
+    uint32_t sets_n;              /* at least 1 */
+    uint32_t workers;             /* next number for WEIR_WORKER_AUTO; with the instance's lock, */
+    struct weir_pool *handles;    /* as all below but `sets` */
+    struct pool_choice *choices;  /* made by this definition, of all handles */
+    uint64_t *picks;              /* by set, of handles that were closed; behind `sets` */
+    uint32_t *places_before;      /* by set: its place in `before`, or POOL_NO_PLACE; behind that */
     _Atomic(weir_set *) sets[];
 };
 
+#define POOL_NO_PLACE UINT32_MAX
+
 struct weir_pool {
     weir *w;
-    /* The only set of the pool, or of this member; NULL: the balancer picks. Exchanged for its
-     * successor by the first request that finds one. */
-    _Atomic(weir_set *) only_set;
-    _Atomic(weir_set *) fast_set; /* only_set if fast_path_supports() it, else NULL */
-    struct instance_pool *definition;
-    struct pool_choice *choice; /* NULL if there is an only set; else in the list of handles: */
-    struct weir_pool *next, **link;
+    /* The only set of the pool, or of this member, with POOL_* bits; exchanged for its successor by
+     * the first request that finds one. One word: what a request exchanges is what it has read. */
+    _Atomic(uintptr_t) only_set;
+    _Atomic(struct pool_choice *) choice; /* between several sets; NULL: there is an only one */
+    _Atomic(struct instance_pool *) definition; /* of a member or an only set: see pool_class() */
+    uint32_t worker;
+    struct pool_choice *choices;    /* all that it has had, the newest first */
+    struct pool_choice *coming;     /* made for a reload that is under way; NULL: none */
+    struct weir_pool *next, **link; /* among the handles of its definition */
 };
+
+/* Bits of `only_set`; the fast path serves a handle without them. */
+#define POOL_SLOW    ((uintptr_t)1) /* not fast_path_supports() */
+#define POOL_SEVERAL ((uintptr_t)2) /* there is a choice, and this was the set before; or NULL */
+#define POOL_BITS    (POOL_SLOW | POOL_SEVERAL)
 
 /* A set of several. */
 struct pool_member {
@@ -39,15 +54,20 @@ struct pool_member {
     uint32_t seen;             /* here, in the order of the looks: index of a view with flags */
 };
 
-/* What a handle of several sets needs to pick one. */
+/* What a handle of several sets needs to pick one. When its pool changes the handle gets another
+ * one. Other threads may still be in this one, so it stays until the handle is closed. */
 struct pool_choice {
+    weir *w;
+    struct instance_pool *definition;
+    struct pool_choice *older;        /* of the handle */
+    struct pool_choice *next, **link; /* of the definition */
     uint32_t worker;
     uint32_t seen_n;          /* views with flags */
-    pthread_mutex_t lock;     /* over everything but `worker` and the handles */
+    pthread_mutex_t lock;     /* over what follows, but the handles */
     uint64_t random_state;    /* of the generator */
     uint64_t *balancer_state; /* of the balancer, for this worker; behind the members */
     bool pick_warned;         /* an invalid pick was logged */
-    weir_pool group_pool;     /* a handle of the group set; no only set: there is none */
+    weir_pool group_pool;     /* a handle of the group set; without one, of none */
     struct pool_member members[];
 };
 
@@ -62,18 +82,60 @@ static inline bool pool_is_removed(const struct instance_pool *pool)
     return atomic_load_explicit(&pool->is_removed, memory_order_acquire);
 }
 
-/* Returns the only set of a handle, as it is now, or NULL. */
+static inline struct instance_pool *pool_definition(const weir_pool *pool)
+{
+    return atomic_load_explicit(&pool->definition, memory_order_acquire);
+}
+
+/* Returns what a handle chooses by, as it is now; NULL: it has an only set. A call reads it once.
+ */
+static inline struct pool_choice *pool_choice(const weir_pool *pool)
+{
+    return pool ? atomic_load_explicit(&pool->choice, memory_order_acquire) : NULL;
+}
+
+static inline weir_set *pool_word_set(uintptr_t word)
+{
+    return (weir_set *)(word & ~POOL_BITS);
+}
+
+/* Returns the only set of a handle, as it is now. */
 weir_set *pool_follow(weir_pool *pool);
 
 static inline weir_set *pool_only_set(weir_pool *pool)
 {
-    weir_set *set = atomic_load_explicit(&pool->only_set, memory_order_acquire);
+    weir_set *set = pool_word_set(atomic_load_explicit(&pool->only_set, memory_order_acquire));
 
-    return set && set_successor(set) ? pool_follow(pool) : set;
+    return set_successor(set) ? pool_follow(pool) : set;
 }
 
-/* Returns how often a set of a pool was picked by all handles. The instance's lock is held. */
+/* Returns what `only_set` of a handle is. */
+uintptr_t pool_word(weir_set *set, uintptr_t several);
+
+/* Makes what a handle chooses by, and tells the balancer of it. NULL: out of memory. */
+struct pool_choice *pool_make_choice(const weir_pool *pool, struct instance_pool *definition);
+void pool_free_choice(struct pool_choice *choice);
+/* Has a handle choose by it from now on. The instance's lock is held. */
+void pool_take_choice(weir_pool *pool, struct pool_choice *choice);
+
+/* Returns the class of requests to a set by a handle, which name none; or NULL. */
+const char *pool_class(const weir_pool *pool, const weir_set *set);
+
+/* Returns how often a set of a pool was picked by all handles, also by earlier definitions. The
+ * instance's lock is held. */
 uint64_t pool_picks(const struct instance_pool *pool, uint32_t set);
+
+/* ---- pool_change.c: a pool gets other sets or another balancer. The instance's lock is held ----
+ */
+
+/* Tells a definition what it is to replace. Returns 0 or -ENOMEM. */
+int pool_follow_on(struct instance_pool *after, struct instance_pool *before);
+/* Makes what the handles of `before` need to go on by `after`: all that can fail. */
+int pool_prepare_change(struct instance_pool *before, struct instance_pool *after);
+/* Undoes that. */
+void pool_undo_change(struct instance_pool *before);
+/* Has all handles go on by `after`. */
+void pool_change(struct instance_pool *before, struct instance_pool *after);
 
 /* ---- balance.c: requests to pools of several sets ---- */
 
@@ -81,7 +143,8 @@ uint64_t pool_picks(const struct instance_pool *pool, uint32_t set);
 
 /* A request, on its way to the set that decides it. */
 struct balance {
-    weir_pool *pool, *member;           /* of several sets; the handle of the one that is asked */
+    struct pool_choice *choice;
+    weir_pool *member;                  /* the handle of the set that is asked */
     const struct weir_request *request; /* NULL: it is not balanced: it is wrong, or nested */
     struct weir_refusal *retref;        /* the caller's */
     struct weir_refusal *refusal;       /* for the call: the caller's or `refused` */
@@ -94,12 +157,12 @@ struct balance {
 };
 
 /* Picks a set for a request. Returns 0, and in `ret->member` what to ask with `ret->refusal`; or
- * -ENOMEM, -ECHILD, -ESHUTDOWN. */
-int balance_begin(struct balance *ret, weir_pool *pool, const struct weir_request *request,
-                  struct weir_refusal *retref, bool is_try);
+ * -ENOMEM, -ECHILD, -ESHUTDOWN, -ESTALE. */
+int balance_begin(struct balance *ret, struct pool_choice *choice,
+                  const struct weir_request *request, struct weir_refusal *retref, bool is_try);
 
 /* Shows the views of a pool in a pick, if its balancer reads them. */
-void balance_show_views(const weir_pool *pool, struct weir_pick *ret);
+void balance_show_views(const struct pool_choice *choice, struct weir_pick *ret);
 
 /* Returns whether another set may grant what one has refused with this result. */
 bool balance_may_go_on(int result);
@@ -112,18 +175,17 @@ void balance_hand_out(struct weir_refusal *ret, struct weir_refusal *refused);
  * the caller's refusal are final. */
 bool balance_again(struct balance *balance, int *result);
 
-/* Returns from a call on a pool of several sets: with the result of `call`, which is done on
+/* Does a call on a pool of several sets: `*ret_` is the result of `call_`, which is done on
  * `balance.member` with `balance.refusal`, for one set or for one after the other. */
-#define BALANCE_RETURN(pool_, request_, retref_, is_try_, call_)                                   \
+#define BALANCE(ret_, choice_, request_, retref_, is_try_, call_)                                  \
     do {                                                                                           \
         struct balance balance;                                                                    \
-        int result = balance_begin(&balance, pool_, request_, retref_, is_try_);                   \
                                                                                                    \
-        if (result == 0)                                                                           \
+        *(ret_) = balance_begin(&balance, choice_, request_, retref_, is_try_);                    \
+        if (*(ret_) == 0)                                                                          \
             do                                                                                     \
-                result = (call_);                                                                  \
-            while (balance_again(&balance, &result));                                              \
-        return result;                                                                             \
+                *(ret_) = (call_);                                                                 \
+            while (balance_again(&balance, ret_));                                                 \
     } while (0)
 
 #endif

@@ -119,10 +119,12 @@ static struct instance_pool *registry_new_pool(struct instance *instance, uint32
 
     if (stable_array_reserve(&instance->pools, instance->pools_n + 1) == 0 &&
         str_map_reserve(&instance->pool_names, 1) == 0)
-        pool = os_alloc(1, sizeof(*pool) + n * (sizeof(*pool->sets) + sizeof(*pool->picks)));
+        pool = os_alloc(1, sizeof(*pool) + n * (sizeof(*pool->sets) + sizeof(*pool->picks) +
+                                                sizeof(*pool->places_before)));
     if (pool) {
         pool->sets_n = n;
         pool->picks = (uint64_t *)(uintptr_t)(pool->sets + n);
+        pool->places_before = (uint32_t *)(pool->picks + n);
     }
     return pool;
 }
@@ -151,9 +153,21 @@ static int registry_add_group_set(weir *w, const char *name, weir_set **ret)
     return r;
 }
 
+/* Finds the group set of a pool: that of an earlier definition, or a new one. */
+static int registry_find_group_set(weir *w, const char *name, const struct instance_pool *before,
+                                   weir_set **ret)
+{
+    while (before && !before->group_set)
+        before = before->before;
+    if (!before)
+        return registry_add_group_set(w, name, ret);
+    *ret = before->group_set;
+    return 0;
+}
+
 /* Fills in the sets of a pool. Returns 0 or -ENOMEM. */
 static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *only_set,
-                              struct instance_pool *pool)
+                              const struct instance_pool *before, struct instance_pool *pool)
 {
     for (uint32_t i = 0; i < plan->sets_n + (plan->sets_n == 0); i++) {
         weir_set *set = only_set;
@@ -168,12 +182,12 @@ static int registry_fill_pool(weir *w, const struct pool_plan *plan, weir_set *o
         atomic_store_explicit(&pool->sets[i], set, memory_order_release);
     }
     if (plan->waits_any && plan->sets_n > 1)
-        return registry_add_group_set(w, plan->name, &pool->group_set);
+        return registry_find_group_set(w, plan->name, before, &pool->group_set);
     return 0;
 }
 
 int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
-                      struct instance_pool **ret)
+                      const struct instance_pool *before, struct instance_pool **ret)
 {
     struct instance *instance = instance_of(w);
     struct instance_pool *pool = registry_new_pool(instance, plan->sets_n ? plan->sets_n : 1);
@@ -181,7 +195,7 @@ int registry_add_pool(weir *w, struct pool_plan *plan, weir_set *only_set,
 
     WEIR_INVARIANT(instance_lock_is_held(w));
     WEIR_INVARIANT(!only_set || !plan->sets_n);
-    if (!pool || registry_fill_pool(w, plan, only_set, pool) < 0) {
+    if (!pool || registry_fill_pool(w, plan, only_set, before, pool) < 0) {
         os_free(pool);
         return -ENOMEM;
     }
@@ -244,7 +258,7 @@ int registry_add_plan(weir *w, struct plan *plan, bool is_configured, struct ins
             set->is_configured = is_configured;
     }
     for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
-        r = registry_add_pool(w, &plan->pools[i], NULL, ret);
+        r = registry_add_pool(w, &plan->pools[i], NULL, NULL, ret);
         if (r == 0)
             (*ret)->is_configured = is_configured;
     }

@@ -28,10 +28,17 @@ static bool reload_is_of_removed(const struct reload *reload, const struct insta
     return false;
 }
 
-static bool reload_lacks_pool(const struct reload *reload, const struct instance_pool *pool)
+/* Returns whether the plan lacks a pool, or has another definition of it. */
+static bool reload_ends_pool(const struct reload *reload, const struct instance_pool *pool)
 {
-    return pool->plan.name && pool->is_configured && !pool_is_removed(pool) &&
-           !str_map_find(&reload->pool_names, pool->plan.name);
+    const struct pool_plan *plan;
+    const struct reload_pool *of_plan;
+
+    if (!pool->plan.name || !pool->is_configured || pool_is_removed(pool))
+        return false;
+    plan = str_map_find(&reload->pool_names, pool->plan.name);
+    of_plan = plan ? &reload->pools[plan - reload->plan->pools] : NULL;
+    return !of_plan || (of_plan->is_due && of_plan->before == pool);
 }
 
 static int reload_alloc(struct reload *reload)
@@ -40,7 +47,7 @@ static int reload_alloc(struct reload *reload)
     uint32_t n = atomic_load_explicit(&reload->w->sets_n, memory_order_seq_cst);
 
     reload->sets = os_alloc(plan->sets_n + 1, sizeof(*reload->sets));
-    reload->pools = os_alloc(plan->pools_n + 1, sizeof(struct instance_pool *));
+    reload->pools = os_alloc(plan->pools_n + 1, sizeof(*reload->pools));
     reload->removed = os_alloc(n + UINT64_C(1), sizeof(weir_set *));
     if (!reload->sets || !reload->pools || !reload->removed)
         return -ENOMEM;
@@ -132,10 +139,16 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
 
         reload_rename(&instance->set_names, set_name(set), undo ? NULL : set, undo ? set : NULL);
     }
+    for (size_t i = 0; i < reload->plan->pools_n; i++) { /* undo: they may have names of others */
+        const struct instance_pool *pool = reload->pools[i].after;
+
+        if (pool)
+            str_map_remove(&instance->pool_names, pool->plan.name, pool);
+    }
     for (uint32_t i = 0; i < instance->pools_n; i++) {
         struct instance_pool *pool = registry_pool(reload->w, i);
 
-        if (reload_lacks_pool(reload, pool))
+        if (reload_ends_pool(reload, pool))
             reload_rename(&instance->pool_names, pool->plan.name, undo ? NULL : pool,
                           undo ? pool : NULL);
         else if (reload_is_of_removed(reload, pool))
@@ -144,17 +157,29 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
     }
 }
 
+static int reload_make_pool(const struct reload *reload, struct pool_plan *plan,
+                            struct reload_pool *pool)
+{
+    int r = registry_add_pool(reload->w, plan, NULL, pool->before, &pool->after);
+
+    if (r < 0)
+        return r;
+    pool->after->is_configured = true;
+    if (pool->before)
+        r = pool_follow_on(pool->after, pool->before);
+    return r == 0 && pool->before ? pool_prepare_change(pool->before, pool->after) : r;
+}
+
 static int reload_make_pools(const struct reload *reload)
 {
     int r = 0;
 
-    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++) {
-        if (reload->pools[i])
-            continue;
-        r = registry_add_pool(reload->w, &reload->plan->pools[i], NULL, &reload->pools[i]);
-        if (r == 0)
-            reload->pools[i]->is_configured = true;
-    }
+    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++)
+        if (reload->pools[i].is_due)
+            r = reload_make_pool(reload, &reload->plan->pools[i], &reload->pools[i]);
+    for (size_t i = 0; i < reload->plan->pools_n && r < 0; i++)
+        if (reload->pools[i].before)
+            pool_undo_change(reload->pools[i].before);
     return r;
 }
 
@@ -177,11 +202,8 @@ static int reload_make(const struct reload *reload)
 
 /* ---- from here on nothing fails ---- */
 
-/* Lets threads find what has changed. */
-static void reload_publish(const struct reload *reload)
+static void reload_publish_sets(const struct reload *reload)
 {
-    weir *w = reload->w;
-
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
@@ -193,21 +215,39 @@ static void reload_publish(const struct reload *reload)
             keyed_begin_change(set->after);
         atomic_store_explicit(&set->before->successor, set->after, memory_order_seq_cst);
     }
+}
+
+/* Before pools that have lost them are without them, no sets are removed: requests to such a pool
+ * would be -ESTALE. */
+static void reload_publish_pools(const struct reload *reload)
+{
+    weir *w = reload->w;
+
+    for (size_t i = 0; i < reload->plan->pools_n; i++)
+        if (reload->pools[i].before && reload->pools[i].after)
+            pool_change(reload->pools[i].before, reload->pools[i].after);
+    for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
+        struct instance_pool *pool = registry_pool(w, i);
+
+        if (reload_ends_pool(reload, pool))
+            atomic_store_explicit(&pool->is_removed, true, memory_order_seq_cst);
+        for (uint32_t k = 0; k < pool->sets_n; k++)
+            atomic_store_explicit(&pool->sets[k], pool_set(pool, k), memory_order_release);
+    }
+}
+
+/* Lets threads find what has changed. */
+static void reload_publish(const struct reload *reload)
+{
+    reload_publish_sets(reload);
+    reload_publish_pools(reload);
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         if (reload->removed[i]->is_keyed)
             keyed_owe(keyed_of(reload->removed[i]), 0);
         atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
                               memory_order_seq_cst);
     }
-    for (uint32_t i = 0; i < instance_of(w)->pools_n; i++) {
-        struct instance_pool *pool = registry_pool(w, i);
-
-        if (reload_lacks_pool(reload, pool))
-            atomic_store_explicit(&pool->is_removed, true, memory_order_seq_cst);
-        for (uint32_t k = 0; k < pool->sets_n; k++)
-            atomic_store_explicit(&pool->sets[k], pool_set(pool, k), memory_order_release);
-    }
-    instance_of(w)->configured = true;
+    instance_of(reload->w)->configured = true;
 }
 
 /* Changes the sets. Other threads that come first do the same. */

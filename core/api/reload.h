@@ -13,12 +13,19 @@ struct reload_set {
     bool is_due;      /* it is to be made */
 };
 
+/* What becomes of a pool of the plan. */
+struct reload_pool {
+    struct instance_pool *before; /* of its name; NULL: there is none */
+    struct instance_pool *after;  /* NULL: not made */
+    bool is_due;                  /* it is to be made */
+};
+
 struct reload {
     weir *w;
     struct plan *plan;
     struct weir_error *reterr;
     struct reload_set *sets;              /* by set of the plan */
-    struct instance_pool **pools;         /* by pool of the plan: the same one; NULL: it is new */
+    struct reload_pool *pools;            /* by pool of the plan */
     struct str_map set_names, pool_names; /* of the plan, to its parts */
     weir_set **removed;                   /* sets that the plan lacks */
     uint32_t removed_n;

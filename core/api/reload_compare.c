@@ -172,18 +172,16 @@ static struct instance_pool *reload_find_pool(const weir *w, const char *name)
     return pool && pool->plan.name ? pool : NULL;
 }
 
+/* Returns 1 if the pool of a plan is to be made, 0 if it is there, or an error. */
 static int reload_check_pool(const struct reload *reload, const struct pool_plan *plan,
                              const struct instance_pool *before)
 {
     if (!before)
-        return 0;
+        return 1;
     if (!before->is_configured)
         return error_set(reload->reterr, -EEXIST, "pool `%s` was defined by the program",
                          error_text(plan->name).text);
-    return reload_pool_is_same(&before->plan, plan)
-               ? 0
-               : reload_refuse(reload, "pool", plan->name, "changed",
-                               "its handles know its sets and its balancer");
+    return !reload_pool_is_same(&before->plan, plan);
 }
 
 /* Returns an error if the program has defined what the plan calls a set, or a pool. */
@@ -245,15 +243,17 @@ static int reload_compare_pools(const struct reload *reload)
 {
     int r = 0;
 
-    for (size_t i = 0; i < reload->plan->pools_n && r == 0; i++) {
+    for (size_t i = 0; i < reload->plan->pools_n && r >= 0; i++) {
         const struct pool_plan *plan = &reload->plan->pools[i];
+        struct reload_pool *pool = &reload->pools[i];
 
-        reload->pools[i] = reload_find_pool(reload->w, plan->name);
+        pool->before = reload_find_pool(reload->w, plan->name);
         r = reload_check_kind(reload, plan->name, true);
         if (r == 0)
-            r = reload_check_pool(reload, plan, reload->pools[i]);
+            r = reload_check_pool(reload, plan, pool->before);
+        pool->is_due = r == 1;
     }
-    return r;
+    return r < 0 ? r : 0;
 }
 
 /* Finds the sets that the plan lacks. */

@@ -48,19 +48,21 @@ int wait_group_end(weir_acquisition *acquisition);
 
 /* Returns whether a request to a pool of several sets waits in all of them. One that is nested
  * waits in the set of the outer acquisition. */
-static inline bool group_serves(const weir_pool *pool, const struct weir_request *request)
+static inline bool group_serves(const struct pool_choice *choice,
+                                const struct weir_request *request)
 {
-    request = pool->choice->group_pool.only_set ? request_validate(request) : NULL;
+    request = choice->definition->group_set ? request_validate(request) : NULL;
     return request && !request_within(request);
 }
 
 /* The contracts are those of weir_submit, weir_acquire and weir_queue_submit. The pool waits in
  * several sets, and group_serves() the request. */
-int group_submit(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                 struct weir_refusal *retref);
-int group_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
-                  struct weir_refusal *retref);
-int group_queue_submit(weir_queue *queue, weir_pool *pool, const struct weir_request *request,
-                       uint64_t user_data, weir_acquisition **ret, struct weir_refusal *retref);
+int group_submit(struct pool_choice *choice, const struct weir_request *request,
+                 weir_acquisition **ret, struct weir_refusal *retref);
+int group_acquire(struct pool_choice *choice, const struct weir_request *request,
+                  weir_acquisition **ret, struct weir_refusal *retref);
+int group_queue_submit(weir_queue *queue, struct pool_choice *choice,
+                       const struct weir_request *request, uint64_t user_data,
+                       weir_acquisition **ret, struct weir_refusal *retref);
 
 #endif

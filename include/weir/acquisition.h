@@ -82,7 +82,7 @@ struct weir_request {
      * still free what is short is held by acquisitions with nested requests that wait, the request
      * that would complete this circle is refused with -EDEADLK: give back what is held, and try
      * again. It is assumed that holders without such requests give back what they hold. Of a pool,
-     * the set of the acquisition is chosen.
+     * the set of the acquisition is chosen, also if weir_reload has taken it out of the pool since.
      */
     const weir_acquisition *within;
     /*

@@ -145,19 +145,25 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * request for a subject that waited may be -ENOMEM until there is memory for its new definition;
  * until then waiters are granted by the former one.
  *
+
+ * A pool with other sets, another balancer or other fields changes for all its handles: the next
+ * request by each goes by the new definition, and none fails because of the change. The balancer
+ * begins anew. Requests that wait stay in the sets where they wait, whether these are still of the
+ * pool or not.
+ *
  * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
  * that the program has defined); -EOPNOTSUPP (it changes or removes a set that processes share; it
  * removes one that an engine keeps, or changes it otherwise than by a higher `revision` with limits
- * of the same keys and algorithms; it changes the clock of a set, whether it has subjects, or the
- * sets or the balancer of a pool; it defines a pool by a name that the program opened before there
- * was any configuration; a subject was not asked for since its set has changed 2047 times; or
- * former definitions of sets with subjects have used up the room for states); an error of weir_open
- * for a shared set that is added; -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be
- * NULL; it holds the first complaint.
+ * of the same keys and algorithms; it changes the clock of a set, or whether it has subjects; it
+ * defines a pool by a name that the program opened before there was any configuration; a subject
+ * was not asked for since its set has changed 2047 times; or former definitions of sets with
+ * subjects have used up the room for states); an error of weir_open for a shared set that is added;
+ * -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
  *
- * Each definition that was in use takes some hundred bytes, and as many for each thread that used
- * it, until the instance is closed.
+ * Each definition of a set that was in use takes some hundred bytes, and as many for each thread
+ * that used it, until the instance is closed; each of a pool about 160 bytes for each set and
+ * handle, until the handle is closed.
  * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_reload(weir *w, const struct weir_options *options,

@@ -2,7 +2,8 @@
 /*
  * A pool: the handle from which a program acquires. It picks a set for each request. A set's name
  * opens as a pool of that one set. A pool handle may be used from any thread until it is closed;
- * one per worker is faster and keeps the balancer's order.
+ * one per worker is faster and keeps the balancer's order. weir_reload may give the pool other sets
+ * and another balancer while it is used.
  */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
@@ -92,7 +93,7 @@ WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
 
 /*
  * Returns the name of the pool's balancer. It is NULL if there is none: a pool of one set
- * needs none. It lives as long as the handle. Any thread.
+ * needs none. It lives as long as the handle. weir_reload may change it. Any thread.
  * [any thread, reads]
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
@@ -101,13 +102,13 @@ WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
  */
 WEIR_PUBLIC uint32_t weir_pool_flags(const weir_pool *pool);
 
-/* Returns how many sets the pool has. It has at least 1; the answer is 0 if `pool` is NULL. Any
+/* Returns how many sets the pool has now. It has at least 1; the answer is 0 if `pool` is NULL. Any
  * thread. [any thread, reads] */
 WEIR_PUBLIC size_t weir_pool_sets(const weir_pool *pool);
 
 /*
- * Returns a set of the pool, to look at. It is NULL if there are no more than `index`. Borrowed:
- * lives as long as the pool handle. Any thread.
+ * Returns a set of the pool, to look at. It is NULL if there are no more than `index`, which
+ * weir_reload may change. Borrowed: lives as long as the pool handle. Any thread.
  * [any thread, reads]
  */
 WEIR_PUBLIC weir_set *weir_pool_set(weir_pool *pool, size_t index);

@@ -181,7 +181,8 @@ static int run_pool_new(struct whole_set *world)
     return r;
 }
 
-/* One set changes with a holder and a waiter, one is removed, one comes, and a pool. */
+/* One set changes with a holder and a waiter, one is removed, one comes, and a pool; another pool
+ * gets other sets. */
 static int reload_with(const struct whole_set *world, const char *capacity, const char *others,
                        struct weir_error *reterr)
 {
@@ -197,11 +198,12 @@ static int reload_with(const struct whole_set *world, const char *capacity, cons
 
 static int run_reload(struct whole_set *world)
 {
-    static const char before[] = "gone: { limits: [] } }\n",
+    static const char before[] = "gone: { limits: [] } }\npools: { p: { sets: [gone, r] } }\n",
                       after[] = "comes: { limits: [ { type: resource, key: k, capacity: 1 } ] } }\n"
-                                "pools: { both: { sets: [r, comes] } }\n";
+                                "pools: { p: { sets: [comes, r], wait: any }, both: { sets: [r, "
+                                "comes] } }\n";
     struct weir_error error = {0};
-    weir_pool *pool = NULL, *none = NULL;
+    weir_pool *pool = NULL, *none = NULL, *changes = NULL;
     weir_acquisition *held = NULL, *waiting = NULL, *more = NULL;
     int r;
 
@@ -212,6 +214,7 @@ static int run_reload(struct whole_set *world)
                 NULL) == 0);
     require(reload_with(world, "1", before, NULL) == 0);
     require(weir_pool_open(&pool, world->w, "r", 0, NULL) == 0);
+    require(weir_pool_open(&changes, world->w, "p", 0, NULL) == 0);
     require(weir_try_acquire(pool, NULL, &held, NULL) == 0);
     require(weir_submit(pool, NULL, &waiting, NULL) == 1);
     resume();
@@ -223,6 +226,11 @@ static int run_reload(struct whole_set *world)
     require(weir_pool_open(&none, world->w, r == 0 ? "gone" : "both", 0, NULL) == -ENOENT);
     require(weir_pool_open(&none, world->w, "r", 0, NULL) == 0); /* its name is as it was */
     none = weir_pool_close(none);
+    require(weir_try_acquire(changes, NULL, &more, NULL) == 0);
+    require(strcmp(weir_acquisition_set(more), r == 0 ? "comes" : "gone") == 0);
+    require(weir_pool_flags(changes) == (r == 0 ? WEIR_POOL_WAIT_ANY : 0));
+    require(weir_release(&more) == 0);
+    weir_pool_close(changes);
     require(weir_release(&held) == 0);
     require(weir_acquisition_result(waiting) == 0);
     require(weir_try_acquire(pool, NULL, &more, NULL) == (r == 0 ? 0 : -EAGAIN));

@@ -41,6 +41,14 @@ pools:
   api: { sets: [narrow] }
 """
 
+# The same, but for the set of its pool.
+ONE_BESIDE = ONE_AT_A_TIME.replace("pools:", """\
+  beside:
+    limits:
+      - { type: rate, key: tokens, algorithm: token_bucket, capacity: 1000, window: 1h }
+      - { type: resource, key: connections, capacity: 1 }
+pools:""").replace("sets: [narrow]", "sets: [beside]")
+
 ONE_CALL_IN_TWO_SECONDS = """
 version: 1
 sets:
@@ -539,6 +547,23 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(first.answer().status, 200)
         self.stop()  # which writes what is left of the log
         self.assertEqual([event for event, _ in self.events() if event == "finished"], ["finished"] * 2)
+
+    def test_a_pool_gets_another_set(self):
+        self.start(ONE_AT_A_TIME)
+        first, second, third = self.connect(), self.connect(), self.connect()
+        first.send("X-Service-Ms: 2000")
+        self.until_counts(held=1)
+        second.send()
+        self.until_counts(waiting=1)
+        self.write(ONE_BESIDE)
+        self.server.send_signal(signal.SIGHUP)
+        self.assertEqual(self.server.stdout.readline(), f"changed to {self.file}\n")
+        answers = [third.send().answer(), first.answer(), second.answer()]
+        self.assertEqual([answer.status for answer in answers], [200] * 3)
+        self.assertEqual([answer.headers["x-weir-set"] for answer in answers],
+                         ["beside", "narrow", "narrow"])  # the second one where it waited
+        self.stop()
+        self.assertEqual([event for event, _ in self.events() if event == "finished"], ["finished"] * 3)
 
     def test_sighup(self):
         self.start(ONE_AT_A_TIME)

@@ -619,7 +619,7 @@ static void an_invalid_configuration_changes_nothing(void **state)
                    "nothing");
     assert_int_equal(error.line, 2);
     assert_refused("version: 1\nsets: {", -EINVAL, "");
-    assert_refused(AB "pools: { p: { sets: [b] } }\n", -EOPNOTSUPP, "pool `p` cannot be changed");
+    assert_refused(AB "pools: { p: { sets: [b, c] } }\n", -EINVAL, "there is no set `c`");
     assert_refused("version: 1\nsets: { b: { limits: [] }, a: { subjects: { max: 9 }, limits: [ { "
                    "type: resource, key: k, capacity: 1 } ] } }\n" P,
                    -EOPNOTSUPP, "set `a` cannot be changed");
