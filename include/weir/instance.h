@@ -145,7 +145,6 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * request for a subject that waited may be -ENOMEM until there is memory for its new definition;
  * until then waiters are granted by the former one.
  *
-
  * A pool with other sets, another balancer or other fields changes for all its handles: the next
  * request by each goes by the new definition, and none fails because of the change. The balancer
  * begins anew. Requests that wait stay in the sets where they wait, whether these are still of the
