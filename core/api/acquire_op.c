@@ -249,7 +249,7 @@ int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
     if (r < 0)
         return r;
     r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
-    if (is_watched && (r >= 0 || r == -EAGAIN)) /* others hold what it lacks */
+    if (is_watched && (r >= 0 || r == -EAGAIN || r == -ENOBUFS)) /* others hold what it lacks */
         hold_watch_note(op->set);
     return r;
 }
@@ -354,10 +354,20 @@ bool acquire_set_has_changed(weir_pool *pool)
     return !set_is_removed(pool_only_set(pool));
 }
 
-/* A set is removed after its pools have changed. So they are looked at after that was seen. */
+/* A set is removed after its pools have changed. So one that was removed, and is that of the handle
+ * still, is what the handle goes by. Each further round takes another reload. */
 bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice)
 {
-    if (!choice && acquire_set_has_changed(pool))
-        return true;
-    return pool_choice(pool) != choice || (!choice && acquire_set_has_changed(pool));
+    const weir_set *set;
+
+    do {
+        if (pool_choice(pool) != choice)
+            return true;
+        if (choice)
+            return false;
+        set = pool_only_set(pool);
+        if (!set_is_removed(set))
+            return true;
+    } while (pool_only_set(pool) != set || pool_choice(pool) != choice);
+    return false;
 }

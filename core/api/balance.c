@@ -209,6 +209,11 @@ static void balance_tell(const struct balance *balance, int result)
     pthread_mutex_unlock(&choice->lock);
 }
 
+bool balance_is_outdated(const struct balance *balance, int result)
+{
+    return result == -ESTALE && pool_is_removed(balance->choice->definition);
+}
+
 bool balance_may_go_on(int result)
 {
     switch (result) {
@@ -251,7 +256,7 @@ bool balance_again(struct balance *balance, int *result)
     if (!balance->request)
         return false;
     balance_tell(balance, *result);
-    if (!balance->tries_next || *result >= 0)
+    if (!balance->tries_next || *result >= 0 || balance_is_outdated(balance, *result))
         return false;
     if (!balance_may_go_on(*result)) {
         balance_hand_out(balance->retref, &balance->refused);

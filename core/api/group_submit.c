@@ -130,7 +130,7 @@ static int group_enqueue_tries(struct group_submission *submission, struct wait_
         r = group_enqueue_try(group, &submission->tries[i], &balance->refused);
         if (r >= 0)
             continue;
-        if (group_is_outdated(&submission->tries[i], r))
+        if (group_is_outdated(&submission->tries[i], r) || balance_is_outdated(balance, r))
             return r;
         if (!group_may_go_on(r, &balance->refused))
             return r;
@@ -186,11 +186,11 @@ static int group_begin_once(struct pool_choice *choice, const struct weir_reques
         r = group_probe(&submission, ret);
     while (balance_again(balance, &r));
     balance->retref = retref; /* untouched as long as a set may grant */
-    if (r < 0 && balance_may_go_on(r) && submission.tries_n)
+    if (r < 0 && balance_may_go_on(r) && submission.tries_n && !balance_is_outdated(balance, r))
         r = group_enqueue(&submission, ret_group);
     else if (r < 0)
         balance_hand_out(retref, &probed);
-    for (uint32_t i = 0; i < submission.tries_n; i++)
+    for (uint32_t i = 0; i < submission.tries_n && !balance_is_outdated(balance, r); i++)
         *ret_again |= group_is_outdated(&submission.tries[i], r);
     group_free_tries(&submission);
     return r;

@@ -166,6 +166,10 @@ void balance_show_views(const struct pool_choice *choice, struct weir_pick *ret)
 
 /* Returns whether another set may grant what one has refused with this result. */
 bool balance_may_go_on(int result);
+
+/* Returns whether a set is gone with the definition of the pool that the request goes by: then no
+ * other set of that is asked, and the call is made again by the next one. */
+bool balance_is_outdated(const struct balance *balance, int result);
 /* Keeps the refusal of the set that would grant first. */
 void balance_keep_best(struct balance *balance, int result);
 /* Hands a refusal out, if the set that was asked has filled it. */

@@ -56,18 +56,22 @@ void pool_undo_change(struct instance_pool *before)
 /*
  * Has a handle go on by another definition. A thread that finds no choice finds a set, of this
  * definition or of an earlier one: it is stored before the choice goes, and stays when one comes.
+ * The fast path, which looks for no choice, is kept away as long as there is one, so that no call
+ * is by an earlier definition than the one before it.
  */
 static void pool_change_handle(weir_pool *pool, struct instance_pool *after)
 {
     atomic_store_explicit(&pool->definition, after, memory_order_release);
     if (after->sets_n > 1) {
+        atomic_fetch_or_explicit(&pool->only_set, POOL_SEVERAL, memory_order_seq_cst);
         pool_take_choice(pool, pool->coming);
         pool->coming = NULL;
-        atomic_fetch_or_explicit(&pool->only_set, POOL_SEVERAL, memory_order_release);
         return;
     }
-    atomic_store_explicit(&pool->only_set, pool_word(pool_set(after, 0), 0), memory_order_release);
-    atomic_store_explicit(&pool->choice, NULL, memory_order_release);
+    atomic_store_explicit(&pool->only_set, pool_word(pool_set(after, 0), POOL_SEVERAL),
+                          memory_order_seq_cst);
+    atomic_store_explicit(&pool->choice, NULL, memory_order_seq_cst);
+    atomic_fetch_and_explicit(&pool->only_set, ~(uintptr_t)POOL_SEVERAL, memory_order_seq_cst);
 }
 
 void pool_change(struct instance_pool *before, struct instance_pool *after)

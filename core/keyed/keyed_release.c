@@ -48,6 +48,8 @@ static bool keyed_claim_record(struct keyed_release_op *rel)
     WEIR_INVARIANT(rel->set->is_robust || record_state(rel->word) == RECORD_HELD);
     if (rel->record_freed)
         return true;
+    if (rel->args.revoker && set_newest(rel->set) != rel->args.revoker)
+        return false; /* it may be held for longer by the newest definition */
     rel->record_freed = shm_cas_seq_cst(&r->word, rel->word,
                                         record_next_word(rel->word, release_end_state(&rel->args)));
     if (rel->record_freed && rel->rest) { /* no other thread knows of it yet */
@@ -172,6 +174,14 @@ keyed_release_by(struct keyed_release_op *rel, weir_set *set,
     return result;
 }
 
+/* Returns whether a private record may be revoked meanwhile: it is read only after it was claimed.
+ */
+static bool keyed_release_revokes(const struct keyed_release_op *rel)
+{
+    return !rel->set->is_robust &&
+           (rel->set->limits.revokes || rel->slot.keyed->set->limits.revokes);
+}
+
 static enum release_result keyed_release_bound(struct keyed_release_op *rel);
 
 /* Releases to a key set of an earlier definition if there is no memory for that of the slot's, and
@@ -198,7 +208,7 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 
     if (!key_set && !set_is_shared(rel->set))
         return keyed_release_bound_before(rel);
-    if (keyed_release_is_foreign(rel) && !keyed_claim_record(rel))
+    if ((keyed_release_is_foreign(rel) || keyed_release_revokes(rel)) && !keyed_claim_record(rel))
         return RELEASE_LOST;
     if (rel->granter)
         keyed_release_translate(rel);

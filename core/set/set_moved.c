@@ -357,6 +357,7 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
         return TRY_DONE;
     args.amounts = amounts;
     args.used = used;
+    args.revoker = NULL; /* it is revoked: the units go back wherever the set is by now */
     own = moved_borrow_ctx(ctx, newest);
     set_return_units(own, newest, &args);
     moved_return_ctx(ctx, own);

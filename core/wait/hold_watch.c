@@ -151,19 +151,19 @@ static void hold_look_at(struct hold_look *look, const weir_set *set, uint64_t a
         look->next_ns = by_instance_ns;
 }
 
-/* What is told of a record, as it was read while it had its word. */
+/* What is told of a record, as it was read while it had its word. `of` is its own definition. */
 struct hold_notice {
     struct weir_event event;
     struct event_tag tag;
     uint64_t amounts[WEIR_LIMITS_MAX];
 };
 
-static void hold_notice_read(const weir_set *set, uint32_t record, uint64_t hold_ns,
-                             struct hold_notice *ret)
+static void hold_notice_read(const weir_set *set, const weir_set *of, uint32_t record,
+                             uint64_t hold_ns, struct hold_notice *ret)
 {
     const struct acq_record *r = set_record(set, record);
 
-    ret->tag = (struct event_tag){.subject = keyed_record_subject(set, record)};
+    ret->tag = (struct event_tag){.subject = keyed_record_subject(of, record)};
     ret->event = (struct weir_event){.type = WEIR_EVENT_OVERHELD,
                                      .id = event_id(set, record),
                                      .amounts = ret->amounts,
@@ -200,7 +200,7 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
     uint64_t decided = counters_decided(counters);
     struct hold_notice notice;
 
-    hold_notice_read(set, record, now_ns - hold->granted_ns, &notice);
+    hold_notice_read(set, of, record, now_ns - hold->granted_ns, &notice);
     is_first = max_hold_claim_notice(set_record(set, record), word);
     if (is_first)
         counter_add(&counters->overheld, 1);
@@ -259,13 +259,14 @@ static void hold_look_private(struct hold_look *look)
     for (uint32_t at = 0; (at = hold_look_next_private(w, at)) != 0; look->records_n++) {
         const struct acq_record *r = record_at(&w->region, at);
         uint64_t word = shm_load_acquire(&r->word);
-        weir_set *of;
+        weir_set *of, *newest;
 
         if (record_state(word) == RECORD_FREE || waiter_is_proxy(r))
             continue;
         of = instance_set(w, record_set_number(r));
-        if (set_newest(of)->limits.has_max_hold)
-            hold_look_record(look, set_newest(of), of, at, word);
+        newest = set_newest(set_definition(of));
+        if (newest->limits.has_max_hold)
+            hold_look_record(look, newest, of, at, word);
     }
 }
 
@@ -372,7 +373,7 @@ static void hold_watch_schedule(struct instance_wait *iw, uint64_t due_ns)
 void hold_watch_note(const weir_set *set)
 {
     struct instance_wait *iw = instance_wait(set->w);
-    const weir_set *newest = set_newest(set);
+    const weir_set *newest = set_newest(set_definition(set));
 
     atomic_thread_fence(memory_order_seq_cst); /* between the record and what is scheduled */
     if (newest->limits.has_max_hold)
@@ -385,7 +386,7 @@ void hold_watch_note(const weir_set *set)
 void hold_watch_note_rest(const weir_set *set, uint32_t record)
 {
     uint64_t granted_ns = grant_time(record_load(&set_record(set, record)->granted_ns));
-    const weir_set *newest = set_newest(set);
+    const weir_set *newest = set_newest(set_definition(set));
 
     if (!newest->limits.has_max_hold)
         return;

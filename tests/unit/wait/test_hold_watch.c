@@ -607,6 +607,63 @@ static void a_reload_watches_what_is_held(void **state)
     world_close();
 }
 
+#define OF_SUBJECT(time)                                                                           \
+    "{ type: resource, key: slots, capacity: 2, max_hold: " time ", max_hold_action: revoke }"
+#define CALLS ", { type: call, key: calls, algorithm: gcra, capacity: 10, window: 10s }"
+
+static void reload_subjects(const char *limits)
+{
+    char text[512];
+    struct weir_options options = {.size = sizeof(options), .text = text};
+
+    snprintf(text, sizeof(text),
+             "version: 1\nsets: { main: { subjects: { max: 10 }, limits: [ %s ] } }\n", limits);
+    assert_int_equal(weir_reload(world.w, &options, NULL), 0);
+}
+
+/* Also if nothing is asked for after the reload, so that the state of the subject is as before. */
+static void a_reload_changes_max_hold_of_subjects(void **state)
+{
+    static const struct {
+        const char *before, *longer, *shorter;
+    } changes[] = {
+        {OF_SUBJECT("30s"), OF_SUBJECT("60s"), OF_SUBJECT("5s")},
+        {OF_SUBJECT("30s") CALLS, OF_SUBJECT("60s") CALLS, OF_SUBJECT("5s") CALLS},
+        {OF_SUBJECT("30s"), OF_SUBJECT("60s") CALLS, OF_SUBJECT("5s")},
+        {OF_SUBJECT("30s") CALLS, OF_SUBJECT("60s"), OF_SUBJECT("5s") CALLS},
+    };
+
+    (void)state;
+    if (backend->is_shared)
+        skip();
+    subject = "a client";
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        weir_acquisition *a, *b;
+        uint64_t told_subject;
+
+        open_set("subjects: { max: 10 }, ", changes[i].before);
+        a = granted(slots(1));
+        reload_subjects(changes[i].longer);
+        advance(30 * SECOND);
+        assert_counts(0, 0);
+        advance(30 * SECOND);
+        assert_counts(1, 1);
+        told_subject = last.subject;
+        release_expecting(a, -EOWNERDEAD);
+        b = granted(slots(2));
+        advance(10 * SECOND);
+        reload_subjects(changes[i].shorter);
+        assert_int_equal(weir_tick(world.w), 0);
+        assert_counts(2, 2);
+        assert_int_equal(last.subject, told_subject);
+        release_expecting(b, -EOWNERDEAD);
+        b = granted(slots(2));
+        release(b);
+        world_close();
+    }
+    subject = NULL;
+}
+
 /* ---- changes of a shared set ---- */
 
 #define HELD_FOR(time, action)                                                                     \
@@ -852,6 +909,7 @@ int main(int argc, char **argv)
         leak_checked_test(a_holder_says_that_it_is_overheld),
         leak_checked_test(a_reload_changes_max_hold),
         leak_checked_test(a_reload_watches_what_is_held),
+        leak_checked_test(a_reload_changes_max_hold_of_subjects),
         leak_checked_test(a_change_of_a_shared_set_revokes_no_more_and_no_less),
         leak_checked_test(a_longer_max_hold_holds_for_all_at_once),
         leak_checked_test(a_shorter_max_hold_holds_for_what_is_held),
