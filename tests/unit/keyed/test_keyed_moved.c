@@ -575,10 +575,10 @@ static int reload_two(int capacity, int other)
     char text[2048];
 
     snprintf(text, sizeof(text),
-             "version: 1\nsets: { main: { subjects: { max: 1000, evict: none }, limits: [ "
+             "version: 1\nsets: { main: { subjects: { max: 20000, evict: none }, limits: [ "
              "{ type: resource, key: slots, capacity: %d }, " RATE(
                  "gcra", "1000000") " ] }, "
-                                    "other: { subjects: { max: 1000, evict: none }, limits: [ "
+                                    "other: { subjects: { max: 20000, evict: none }, limits: [ "
                                     "{ type: resource, key: slots, capacity: %d }, " RATE(
                                         "sliding_window, segments: 60", "1000000") " ] } }\n",
              capacity, other);
