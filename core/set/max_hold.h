@@ -44,7 +44,8 @@ static inline void max_hold_move_notice(const struct acq_record *from, struct ac
 }
 
 /* Revokes what a record with the word `word`, which is HELD, holds. `set`: the definition that says
- * so. `of`: the one by which it was asked for, or the template of a shared set with subjects.
+ * so. `of`: the one by which it was asked for: the template of a shared set with subjects, the key
+ * set of a private one, if it has one.
  * Returns false if another thread has released it, there is a newer definition, or the set is
  * broken. Counts it. */
 bool max_hold_revoke(struct thread_ctx *ctx, const weir_set *set, weir_set *of, uint32_t record,
