@@ -659,7 +659,7 @@ static void sets_that_change_together_have_room_together(void **state)
     for (int n = 3; n < 6; n++) /* in place of what was promised before */
         assert_int_equal(reload_two(1, n), 0);
     assert_int_equal(
-        reload_text("version: 1\nsets: { main: { subjects: { max: 1000, evict: none }, "
+        reload_text("version: 1\nsets: { main: { subjects: { max: 20000, evict: none }, "
                     "limits: [ " SLOTS("1") ", " RATE("gcra", "1000000") " ] } }\n"),
         0); /* and a set that is removed needs none */
     area->reserved = (area->used + 400 * 400) * 8 / 7;
