@@ -88,7 +88,10 @@ static void why_print_set(const struct snapshot_set *set)
 {
     size_t waiting_n = set->holders_n - set->held_n;
 
-    printf("set %s  held by %zu  waiting %zu\n", set->name, set->held_n, waiting_n);
+    printf("set %s", set->name);
+    if (set->process != 0)
+        printf("  pid %" PRIu32, set->process);
+    printf("  held by %zu  waiting %zu\n", set->held_n, waiting_n);
     for (size_t i = set->held_n; i < set->holders_n; i++) {
         if (!set->holders[i].is_next)
             continue;
@@ -125,6 +128,8 @@ static void why_json_set(struct json *json, const struct snapshot_set *set)
 {
     json_object(json, NULL);
     json_text(json, "name", set->name);
+    if (set->process != 0)
+        json_number(json, "process", set->process);
     json_number(json, "held", set->held_n);
     json_number(json, "waiting", set->holders_n - set->held_n);
     json_array(json, "next");

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* The thread that tells the private sets of an instance to other processes of the user. */
+#include "api/publisher.h"
+
+#include "api/instance.h"
+#include "api/published.h"
+#include "api/set_object.h"
+#include "base/invariant.h"
+#include "base/text_out.h"
+#include "config/plan.h"
+#include "os/os.h"
+#include "shm/publish_socket.h"
+#include "shm/segment_dir.h"
+#include <errno.h>
+#include <string.h>
+#include <weir/acquisition.h>
+
+#define PUBLISHER_CLIENT_NS   UINT64_C(1000000000) /* that one client may take */
+#define PUBLISHER_REST_NS     UINT64_C(10000000)   /* least time between two answers */
+#define PUBLISHER_REST_MAX_NS UINT64_C(100000000)
+
+struct publisher {
+    weir *w;
+    struct publish_socket socket;
+    int stop_fd; /* readable: the thread ends */
+    struct os_thread *thread;
+
+    /* Of the client that is answered. */
+    int client;
+    uint64_t until_ns;
+    struct text_out out;
+};
+
+/* ---- items ---- */
+
+/* Sends a piece. A client that takes nothing for too long, or an end, is an error. */
+static int publisher_send(void *userdata, const char *bytes, size_t n)
+{
+    struct publisher *publisher = userdata;
+
+    while (n) {
+        uint64_t now_ns = os_now_ns();
+        int r =
+            now_ns < publisher->until_ns ? os_socket_send(publisher->client, bytes, n) : -ETIMEDOUT;
+
+        if (r == -EAGAIN) {
+            r = os_socket_wait(publisher->client, true, publisher->stop_fd,
+                               publisher->until_ns - now_ns);
+            if (r == 1)
+                continue;
+            r = r ? r : -ESHUTDOWN;
+        }
+        if (r < 0)
+            return r;
+        bytes += r;
+        n -= (size_t)r;
+    }
+    return 0;
+}
+
+static void publisher_put_bytes(struct text_out *out, const void *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        text_out_char(out, ((const char *)data)[i]);
+}
+
+static void publisher_put(struct text_out *out, uint32_t kind, const void *data, size_t size)
+{
+    const struct published_item item = {.kind = kind, .size = (uint32_t)size};
+    static const char padding[8];
+
+    publisher_put_bytes(out, &item, sizeof(item));
+    publisher_put_bytes(out, data, size);
+    publisher_put_bytes(out, padding, -size % sizeof(padding));
+}
+
+/* NULL: no item. */
+static void publisher_put_text(struct text_out *out, uint32_t kind, const char *text)
+{
+    if (text)
+        publisher_put(out, kind, text, strnlen(text, PUBLISHED_TEXT_MAX));
+}
+
+/* ---- sets ---- */
+
+static void publisher_put_gauges(struct text_out *out, weir_set *set, size_t limit)
+{
+    struct weir_limit_gauge gauges[WEIR_GAUGES_MAX];
+    int n = weir_set_limit_gauges(set, limit, gauges, WEIR_GAUGES_MAX);
+
+    for (int i = 0; i < n; i++) {
+        const char *name = gauges[i].name;
+
+        gauges[i].name = gauges[i].doc = NULL;
+        publisher_put(out, PUBLISHED_GAUGE, &gauges[i], sizeof(gauges[i]));
+        publisher_put_text(out, PUBLISHED_GAUGE_NAME, name);
+    }
+}
+
+/* What is read of a limit by its number may be that of a definition that came meanwhile. */
+static void publisher_put_limit(struct text_out *out, weir_set *set, size_t limit,
+                                const struct weir_limit_stats *stats)
+{
+    struct weir_setting settings[CONFIG_SETTINGS_MAX];
+    uint64_t words[sizeof(*stats) / sizeof(uint64_t)];
+    int n = weir_set_limit_settings(set, limit, settings, CONFIG_SETTINGS_MAX);
+
+    memcpy(words, stats, sizeof(words));
+    words[0] = stats->type; /* with what the struct is padded by */
+    words[1] = words[2] = 0;
+    publisher_put(out, PUBLISHED_LIMIT, words, sizeof(words));
+    publisher_put_text(out, PUBLISHED_KEY, stats->key);
+    publisher_put_text(out, PUBLISHED_ALGORITHM, stats->algorithm);
+    for (int i = 0; i < n && i < (int)CONFIG_SETTINGS_MAX; i++) {
+        publisher_put_text(out, PUBLISHED_SETTING, settings[i].name);
+        publisher_put_text(out, PUBLISHED_VALUE, settings[i].value);
+    }
+    if (!set->is_keyed) /* those of a new subject tell nothing */
+        publisher_put_gauges(out, set, limit);
+}
+
+static void publisher_put_holder(struct text_out *out, weir_set *set,
+                                 const struct weir_holder *holder, uint64_t now_ns)
+{
+    struct published_holder item = {.holder = *holder, .limiting = UINT32_MAX};
+    struct weir_refusal refusal = {.size = sizeof(refusal)};
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    int n = weir_set_holder_amounts(set, holder, amounts, WEIR_LIMITS_MAX);
+
+    if (n < 0) /* it has gone meanwhile */
+        return;
+    item.age_ns = now_ns > holder->since_ns ? now_ns - holder->since_ns : 0;
+    if (holder->position == 1 && weir_set_waiter_refusal(set, holder, &refusal) == 0) {
+        int limiting = weir_set_limit_find(set, refusal.key, 0);
+
+        item.is_next = 1;
+        item.retry_after_ns = refusal.retry_after_ns;
+        item.limiting = limiting < 0 ? UINT32_MAX : (uint32_t)limiting;
+    }
+    publisher_put(out, PUBLISHED_HOLDER, &item, sizeof(item));
+    publisher_put(out, PUBLISHED_AMOUNTS, amounts, (size_t)n * sizeof(*amounts));
+}
+
+static int publisher_put_holders(struct text_out *out, weir_set *set)
+{
+    struct weir_holder *all = os_alloc(PUBLISHED_HOLDERS_MAX, sizeof(*all));
+    int n = all ? weir_set_holders(set, all, PUBLISHED_HOLDERS_MAX) : -ENOMEM;
+    uint64_t now_ns = weir_now(set->w);
+
+    for (int i = 0; i < n && i < PUBLISHED_HOLDERS_MAX; i++)
+        publisher_put_holder(out, set, &all[i], now_ns);
+    os_free(all);
+    return n < 0 ? n : 0;
+}
+
+/* Returns 0, also if the client takes no more, or why the set cannot be read. */
+static int publisher_put_set(struct text_out *out, weir_set *set)
+{
+    struct weir_set_info info = {.size = sizeof(info)};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+    int n = weir_set_stats(set, &stats, limits, WEIR_LIMITS_MAX);
+
+    if (n < 0)
+        return n;
+    weir_set_info(set, &info);
+    info.backend = info.lifetime = NULL;
+    publisher_put_text(out, PUBLISHED_SET, set_name(set));
+    publisher_put(out, PUBLISHED_INFO, &info, sizeof(info));
+    publisher_put(out, PUBLISHED_STATS, &stats, sizeof(stats));
+    if (weir_set_subjects(set, &subjects) == 1) {
+        const char *evict = subjects.evict;
+
+        subjects.evict = NULL;
+        publisher_put(out, PUBLISHED_SUBJECTS, &subjects, sizeof(subjects));
+        publisher_put_text(out, PUBLISHED_EVICT, evict);
+    }
+    for (int i = 0; i < n; i++)
+        publisher_put_limit(out, set, (size_t)i, &limits[i]);
+    return publisher_put_holders(out, set);
+}
+
+/* ---- the thread ---- */
+
+/* Without its end, an answer is not whole. */
+static void publisher_answer(struct publisher *publisher)
+{
+    const struct published_head head = {
+        .magic = PUBLISHED_MAGIC, .version = PUBLISHED_VERSION, .process = os_process_id()};
+    struct text_out *out = &publisher->out;
+    weir *w = publisher->w;
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    *out = (struct text_out){.write = publisher_send, .userdata = publisher};
+    publisher_put_bytes(out, &head, sizeof(head));
+    for (uint32_t i = 0; i < n && !out->code; i++) {
+        weir_set *set = registry_named_set(w, i);
+
+        if (set && !set_is_shared(set) && set->backend != BACKEND_REMOTE &&
+            publisher_put_set(out, set) < 0)
+            return;
+    }
+    publisher_put(out, PUBLISHED_END, NULL, 0);
+    text_out_end(out);
+}
+
+/* Answers a client, if it may ask. */
+static void publisher_serve(struct publisher *publisher)
+{
+    uint32_t user;
+
+    publisher->client = os_socket_accept(publisher->socket.fd, &user);
+    if (publisher->client < 0)
+        return;
+    if (user == os_user_id() || user == 0)
+        publisher_answer(publisher);
+    os_close(publisher->client);
+}
+
+/* Rests between two answers, so that many clients take a part of a processor at most. */
+static void publisher_run(void *argument)
+{
+    struct publisher *publisher = argument;
+    int r;
+
+    do {
+        uint64_t begun_ns, rest_ns;
+
+        r = os_socket_wait(publisher->socket.fd, false, publisher->stop_fd, WEIR_FOREVER);
+        begun_ns = os_now_ns();
+        publisher->until_ns = begun_ns + PUBLISHER_CLIENT_NS;
+        if (r == 1)
+            publisher_serve(publisher);
+        rest_ns = 9 * (os_now_ns() - begun_ns);
+        rest_ns = rest_ns < PUBLISHER_REST_NS       ? PUBLISHER_REST_NS
+                  : rest_ns > PUBLISHER_REST_MAX_NS ? PUBLISHER_REST_MAX_NS
+                                                    : rest_ns;
+        if (r != 0)
+            r = os_socket_wait(-1, false, publisher->stop_fd, rest_ns);
+        if (r < 0 && r != -ETIMEDOUT)
+            os_pause();
+    } while (r != 0);
+}
+
+/* ---- opening and closing ---- */
+
+static int publisher_start(struct publisher *publisher, const char *path, uint32_t number,
+                           struct weir_error *reterr)
+{
+    int r = segment_dir_open(path, true, reterr);
+
+    if (r < 0)
+        return r;
+    r = publish_socket_open(&publisher->socket, r, number);
+    if (r < 0)
+        return r;
+    r = publisher->stop_fd = os_eventfd();
+    if (r >= 0)
+        r = os_thread_start(&publisher->thread, publisher_run, publisher, "weir-publish");
+    if (r >= 0)
+        return 0;
+    os_close(publisher->stop_fd);
+    publish_socket_close(&publisher->socket, false);
+    return r;
+}
+
+/* Numbers the instances of the process that publish: metrics tell them apart by that. */
+static uint32_t publisher_next_number(void)
+{
+    static _Atomic uint32_t last;
+
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+int publisher_open(weir *w, const struct weir_options *options)
+{
+    const uint32_t never = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_UNPUBLISHED;
+    struct weir_error error = {.message = ""};
+    struct publisher *publisher;
+    int r;
+
+    if (options->flags & never)
+        return 0;
+    publisher = os_alloc(1, sizeof(*publisher));
+    if (!publisher)
+        return -ENOMEM;
+    publisher->w = w;
+    r = options->clock
+            ? error_set(&error, -EOPNOTSUPP, "the instance has a clock of the program")
+            : publisher_start(publisher, w->process_dir, publisher_next_number(), &error);
+    if (r == 0) {
+        instance_of(w)->publisher = publisher;
+        return 0;
+    }
+    log_write(&w->log, WEIR_LOG_WARNING, "publish: other processes cannot see the sets: %s",
+              error.message[0] ? error.message : strerrordesc_np(-r));
+    os_free(publisher);
+    return 0;
+}
+
+void publisher_close(weir *w, bool in_child)
+{
+    struct publisher *publisher = instance_of(w)->publisher;
+
+    if (!publisher)
+        return;
+    while (!in_child && os_eventfd_add(publisher->stop_fd, 1) < 0)
+        os_pause(); /* which the kernel gives no reason for */
+    if (!in_child)
+        os_thread_join(publisher->thread);
+    publish_socket_close(&publisher->socket, in_child);
+    os_close(publisher->stop_fd);
+    if (!in_child)
+        os_free(publisher);
+    instance_of(w)->publisher = NULL;
+}
