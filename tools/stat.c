@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: shows shared sets, and those that engines keep, as text, as JSON, or as
- * metrics. */
+/* `weir stat`: shows shared sets, and those that engines keep or processes publish, as text, as
+ * JSON, or as metrics. */
 #include "json.h"
 #include "limit_type.h"
 #include "metrics.h"
@@ -24,9 +24,9 @@
 static const char help[] =
     "Usage: weir stat [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows the state of shared sets, and of those of the configuration that engines keep, or of "
-    "those\n"
-    "named: limits, holders, waiters and counters.\n"
+    "Shows the state of shared sets, of those that programs publish, and of those of the "
+    "configuration\n"
+    "that engines keep, or of those named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -o, --openmetrics       write OpenMetrics\n"

@@ -19,8 +19,9 @@
 static const char help[] =
     "Usage: weir top [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows shared sets live, and those of the configuration that engines keep: limits, holders,\n"
-    "waiters, and rates per second.\n"
+    "Shows shared sets live, those that programs publish, and those of the configuration that "
+    "engines\n"
+    "keep: limits, holders, waiters, and rates per second.\n"
     "\n"
     "  -i, --interval DURATION   look again so often; default: 1s\n"
     "  -s, --sort ORDER          sort sets by name (default) or waiting: the most waiters first\n"
