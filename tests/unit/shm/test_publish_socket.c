@@ -234,7 +234,7 @@ static void in_a_directory_that_is_gone_it_is_an_error(void **state)
     assert_int_equal(mkdir(place, 0700), 0);
 }
 
-/* Sweeps all the time, as processes do that look. */
+/* Sweeps all the time, as processes of another pid namespace do: no process exists for them. */
 static _Atomic bool sweeps;
 
 static void *keep_sweeping(void *unused)
@@ -251,6 +251,7 @@ static void what_is_made_amid_sweeps_is_heard(void **state)
 
     (void)state;
     atomic_store(&sweeps, true);
+    fake_os_fail_kind_from(1, FAKE_PROCESS, -ESRCH);
     assert_int_equal(pthread_create(&thread, NULL, keep_sweeping, NULL), 0);
     for (int i = 0; i < 300; i++) {
         struct publish_socket made;
