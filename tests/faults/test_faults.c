@@ -144,14 +144,14 @@ static int run_open_published(struct whole_set *world)
     r = open_with(world, &options);
     if (r == 0) {
         calm();
-        is_heard = tmpdir_find(directory, ".sock", text);
-        require(is_heard != was_warned);
+        is_heard = !was_warned; /* else a file may have stayed: removing it failed, too */
+        require(!is_heard || tmpdir_find(directory, ".sock", text));
         resume();
-        is_heard = is_heard && weir_segments(&options, ignore_segment, NULL, NULL) >= 0;
+        (void)weir_segments(&options, ignore_segment, NULL, NULL);
         calm();
         require(!is_heard || asked(directory) > 1000);
         world->w = weir_close(world->w);
-        require(!tmpdir_find(directory, ".sock", text));
+        require(!is_heard || !tmpdir_find(directory, ".sock", text));
     }
     tmpdir_remove(directory);
     return r;
