@@ -222,9 +222,12 @@ int published_each(const struct source *source,
 {
     struct weir_options options = source_options(source);
     struct publishers publishers = {.refuse = refuse, .userdata = userdata};
-    int directory = weir_segment_dir(&options, reterr);
-    int r = directory < 0 ? directory : ask_all(&publishers, directory);
+    int directory, r = weir_segment_dir(&options, &directory, reterr);
 
+    if (r == -ENOENT) /* no process has made it yet */
+        return 0;
+    if (r == 0)
+        r = ask_all(&publishers, directory);
     if (r == 0)
         r = await_answers(&publishers);
     for (size_t i = 0; i < publishers.n; i++) {
@@ -244,5 +247,5 @@ int published_each(const struct source *source,
         free(answer->bytes);
     }
     free(publishers.items);
-    return r == -ENOENT && directory < 0 ? 0 : r; /* no directory yet */
+    return r;
 }

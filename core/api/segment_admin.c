@@ -306,15 +306,19 @@ int weir_segments(const struct weir_options *options,
     return r;
 }
 
-int weir_segment_dir(const struct weir_options *options, struct weir_error *reterr)
+int weir_segment_dir(const struct weir_options *options, int *ret_fd, struct weir_error *reterr)
 {
+    const char *wrong = ret_fd ? NULL : "there is no place for the descriptor";
     char *dir;
-    int r = segment_admin_choose_dir(options, NULL, &dir, reterr);
+    int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
 
     if (r == 0)
         r = segment_dir_open(dir, false, reterr);
     os_free(dir);
-    return r;
+    if (r < 0)
+        return r;
+    *ret_fd = r;
+    return 0;
 }
 
 /* ---- the users of one ---- */

@@ -52,6 +52,7 @@ static struct {
     weir_queue *queue;
     weir_acquisition *acquisition;
     weir_token *token;
+    int directory; /* 0: none */
 } made;
 
 static void hear(void *userdata, const struct weir_event *event)
@@ -203,6 +204,8 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_segments,                                                                            \
          (P(0, &right.admin), P(1, stop_at_segment), P(2, &right), P(3, &right.error)), 0,         \
          -EINVAL, 0, 0)                                                                            \
+    CALL(weir_segment_dir, (P(0, &right.admin), P(1, &made.directory), P(2, &right.error)), 0,     \
+         -EINVAL, 0)                                                                               \
     CALL(weir_segment_users,                                                                       \
          (P(0, &right.admin), P(1, "none"), P(2, right.users), 1, P(3, &right.error)), -ENOENT,    \
          -EINVAL, -EINVAL, -ENOENT)                                                                \
@@ -295,6 +298,8 @@ static void unmake_right(void)
     made.pool = weir_pool_close(made.pool);
     made.queue = weir_queue_close(made.queue);
     made.w = weir_close(made.w);
+    if (made.directory > 0)
+        close(made.directory);
     weir_release(&made.acquisition);
     weir_release(&right.held);
     weir_release(&right.ended);
