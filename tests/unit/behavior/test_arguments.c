@@ -6,6 +6,7 @@
  * other tests pass sizes, flags, values of enums and numbers that nothing can be meant by.
  */
 #include "lib/world.h"
+#include "os/os.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -299,7 +300,7 @@ static void unmake_right(void)
     made.queue = weir_queue_close(made.queue);
     made.w = weir_close(made.w);
     if (made.directory > 0)
-        close(made.directory);
+        os_close(made.directory); /* which counts it */
     weir_release(&made.acquisition);
     weir_release(&right.held);
     weir_release(&right.ended);
