@@ -209,7 +209,7 @@ static int begin_holder(struct reading *reading, const struct item *item)
     holder->age_ns = said.age_ns;
     holder->is_next = said.is_next != 0 && said.holder.waiting != 0;
     holder->retry_after_ns = said.retry_after_ns;
-    holder->limiting = said.limiting < set->limits_n ? set->limits[said.limiting].key : NULL;
+    holder->limiting = said.limiting < set->limits_n ? said.limiting : UINT32_MAX;
     set->held_n += !said.holder.waiting;
     reading->holder = holder;
     return 0;
@@ -308,7 +308,7 @@ static int read_item(struct reading *reading, const struct item *item)
     if (!reading->has_set)
         return -EBADMSG;
     if (item->kind >= PUBLISHED_KEY && item->kind <= PUBLISHED_GAUGE_NAME)
-        return reading->limit ? read_limit(reading->limit, item) : -EBADMSG;
+        return reading->limit && !reading->holder ? read_limit(reading->limit, item) : -EBADMSG;
     return read_part(reading, item);
 }
 

@@ -142,13 +142,13 @@ void snapshot_order_holders(struct snapshot_set *set)
         qsort(set->holders, set->holders_n, sizeof(*set->holders), compare_holders);
 }
 
-/* Returns the set's own copy of a key, or NULL. */
-static const char *find_key(const struct snapshot_set *set, const char *key)
+/* Returns the number of the first limit with a key, or UINT32_MAX. */
+static uint32_t find_key(const struct snapshot_set *set, const char *key)
 {
-    for (size_t i = 0; i < set->limits_n; i++)
+    for (uint32_t i = 0; i < set->limits_n; i++)
         if (strcmp(set->limits[i].key, key) == 0)
-            return set->limits[i].key;
-    return NULL;
+            return i;
+    return UINT32_MAX;
 }
 
 /* Says what the first of a wait queue waits for. */

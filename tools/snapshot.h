@@ -28,7 +28,7 @@ struct snapshot_holder {
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
     /* Of the first of a wait queue (is_next), what it waits for: if that is asked for. */
     bool is_next;
-    const char *limiting;    /* key of the limit that refuses it, of the set's; NULL: none does */
+    uint32_t limiting;       /* limit that refuses it, by number; UINT32_MAX: none does */
     uint64_t retry_after_ns; /* by time alone; WEIR_FOREVER: units have to be released */
 };
 

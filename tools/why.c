@@ -64,21 +64,28 @@ static void why_print_holders(const struct snapshot_set *set, const char *key)
             why_print_holder("    holds", set, &set->holders[i]);
 }
 
+/* Returns the key of the limit that refuses a waiter, or NULL. */
+static const char *why_limiting(const struct snapshot_set *set, const struct snapshot_holder *of)
+{
+    return of->limiting < set->limits_n ? set->limits[of->limiting].key : NULL;
+}
+
 /* Says what keeps the first waiter of a wait queue, and for how long. */
 static void why_print_cause(const struct snapshot_set *set, const struct snapshot_holder *waiter)
 {
+    const char *limiting = why_limiting(set, waiter);
     char after[TIME_TEXT_MAX];
 
     time_text_age(waiter->retry_after_ns, after);
     if (waiter->retry_after_ns == WEIR_FOREVER) {
         printf("    needs more of `%s` than is free, until it is released\n",
-               waiter->limiting ? waiter->limiting : "the limits");
-        why_print_holders(set, waiter->limiting);
+               limiting ? limiting : "the limits");
+        why_print_holders(set, limiting);
     } else if (waiter->retry_after_ns == 0) {
         printf("    is being granted\n");
-    } else if (waiter->limiting) {
+    } else if (limiting) {
         printf("    needs more of `%s` than there is: granted in %s at the earliest\n",
-               waiter->limiting, after);
+               limiting, after);
     } else {
         printf("    a reservation is ahead: granted in %s at the earliest\n", after);
     }
@@ -107,8 +114,10 @@ static void why_print_set(const struct snapshot_set *set)
 static void why_json_next(struct json *json, const struct snapshot_set *set,
                           const struct snapshot_holder *waiter)
 {
+    const char *limiting = why_limiting(set, waiter);
+
     json_object(json, NULL);
-    json_text(json, "limiting", waiter->limiting);
+    json_text(json, "limiting", limiting);
     if (waiter->retry_after_ns == WEIR_FOREVER)
         json_null(json, "retry_after_ns");
     else
@@ -118,7 +127,7 @@ static void why_json_next(struct json *json, const struct snapshot_set *set,
     json_end_array(json);
     json_array(json, "holders");
     for (size_t i = 0; waiter->retry_after_ns == WEIR_FOREVER && i < set->held_n; i++)
-        if (why_has_key(set, &set->holders[i], waiter->limiting))
+        if (why_has_key(set, &set->holders[i], limiting))
             snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_end_object(json);

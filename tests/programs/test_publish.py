@@ -335,6 +335,8 @@ class Hostile(Publishing):
                      HEAD + a_set() + item(13, bytes(31)) + END, HEAD + a_set() + item(13, bytes(64)) * 1001 + END,
                      HEAD + a_set() + item(13, struct.pack("=QQIIIIQQII", 1, 1, 1, 2, 1, 1, 0, 0, 0, 0)) + END,
                      HEAD + a_set() + item(13, bytes(64)) + a_limit() + END,
+                     HEAD + a_set() + a_limit() + item(13, bytes(64)) + item(7, b"other") + END,
+                     HEAD + a_set() + a_limit() + item(13, bytes(64)) + item(9, b"n") + item(10, b"v") + END,
                      HEAD + a_set() + item(14, bytes(8)) + END,
                      HEAD + struct.pack("=II", 1, 1 << 20), HEAD + struct.pack("=II", 1, 0xffffffff) + bytes(99)):
             with self.subTest(text[:400]):

@@ -6,6 +6,7 @@
 #include "shm/publish_socket.h"
 #include "shm/segment_dir.h"
 
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -94,6 +95,35 @@ static void its_name_tells_process_and_number(void **state)
     assert_int_equal(os_socket_is_heard(made.directory_fd, made.name), 1);
     publish_socket_close(&made, false);
     assert_int_equal(entries(), 0);
+}
+
+/* What a sweep could take for that of the dead has another name. */
+static void it_has_its_name_once_it_listens(void **state)
+{
+    struct publish_socket made;
+    _Alignas(struct inotify_event) char events[4096];
+    int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), renamed = 0;
+    ssize_t n;
+
+    (void)state;
+    assert_true(watch >= 0);
+    assert_true(inotify_add_watch(watch, place, IN_CREATE | IN_MOVED_TO) >= 0);
+    assert_int_equal(publish_socket_open(&made, directory(), 1), 0);
+    n = read(watch, events, sizeof(events));
+    assert_true(n > 0);
+    for (ssize_t at = 0; at < n;) {
+        const struct inotify_event *event = (const void *)(events + at);
+
+        if (event->mask & IN_CREATE)
+            assert_non_null(strstr(event->name, PUBLISH_SUFFIX FRESH_SUFFIX));
+        else
+            assert_string_equal(event->name, made.name);
+        renamed += (event->mask & IN_MOVED_TO) != 0;
+        at += (ssize_t)(sizeof(*event) + event->len);
+    }
+    assert_int_equal(renamed, 1);
+    close(watch);
+    publish_socket_close(&made, false);
 }
 
 static void in_a_child_the_name_stays(void **state)
@@ -272,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         place_test(its_name_tells_process_and_number),
+        place_test(it_has_its_name_once_it_listens),
         place_test(in_a_child_the_name_stays),
         place_test(the_directory_may_have_a_long_path),
         place_test(what_nothing_listens_at_is_swept),
