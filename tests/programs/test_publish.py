@@ -162,6 +162,8 @@ class Stat(Publishing):
         self.addCleanup(os.environ.pop, "WEIR_PUBLISH")
         self.hold("t", "slots:1")
         self.until("t", 1, 0)
+        self.hold("t", "slots:1")
+        self.until("t", 1, 1)  # it waits, as the command that it is
         self.assertEqual(self.sockets(), [])
         self.assertEqual(len(self.sets()), 1)
         self.expect(0, "check", config)
