@@ -13,7 +13,7 @@
 
 #define PUBLISHED_MAGIC       "weir set" /* 8 bytes, no NUL */
 #define PUBLISHED_VERSION     1u
-#define PUBLISHED_HOLDERS_MAX 1000  /* of a set: the longest */
+#define PUBLISHED_HOLDERS_MAX 1000  /* of a set: half the oldest holders, half the waiters */
 #define PUBLISHED_TEXT_MAX    4096u /* bytes of a text, of which the rest is left out */
 
 struct published_head {

@@ -18,6 +18,7 @@
 #define PUBLISHER_CLIENT_NS   UINT64_C(1000000000) /* that one client may take */
 #define PUBLISHER_REST_NS     UINT64_C(10000000)   /* least time between two answers */
 #define PUBLISHER_REST_MAX_NS UINT64_C(100000000)
+#define PUBLISHER_NEXTS_MAX   8 /* waiters of a set of which is told what they wait for */
 
 struct publisher {
     weir *w;
@@ -29,9 +30,20 @@ struct publisher {
     int client;
     uint64_t until_ns;
     struct text_out out;
+    struct weir_holder *holders; /* room for those of a set, see set_holders_oldest() */
 };
 
 /* ---- items ---- */
+
+/* Returns whether the answer goes on: the client is there and has time, the instance is not to
+ * end. It is asked between any two pieces of work that have a bound. */
+static bool publisher_goes_on(void *userdata)
+{
+    const struct publisher *publisher = userdata;
+
+    return !publisher->out.code && os_now_ns() < publisher->until_ns &&
+           os_socket_wait(-1, false, publisher->stop_fd, 0) == -ETIMEDOUT;
+}
 
 /* Sends a piece. A client that takes nothing for too long, or an end, is an error. */
 static int publisher_send(void *userdata, const char *bytes, size_t n)
@@ -40,16 +52,17 @@ static int publisher_send(void *userdata, const char *bytes, size_t n)
 
     while (n) {
         uint64_t now_ns = os_now_ns();
-        int r =
-            now_ns < publisher->until_ns ? os_socket_send(publisher->client, bytes, n) : -ETIMEDOUT;
+        int r = now_ns < publisher->until_ns
+                    ? os_socket_wait(publisher->client, true, publisher->stop_fd,
+                                     publisher->until_ns - now_ns)
+                    : -ETIMEDOUT;
 
-        if (r == -EAGAIN) {
-            r = os_socket_wait(publisher->client, true, publisher->stop_fd,
-                               publisher->until_ns - now_ns);
-            if (r == 1)
-                continue;
-            r = r ? r : -ESHUTDOWN;
-        }
+        if (r == 0)
+            return -ESHUTDOWN;
+        if (r > 0)
+            r = os_socket_send(publisher->client, bytes, n);
+        if (r == -EAGAIN)
+            continue;
         if (r < 0)
             return r;
         bytes += r;
@@ -119,8 +132,9 @@ static void publisher_put_limit(struct text_out *out, weir_set *set, size_t limi
         publisher_put_gauges(out, set, limit);
 }
 
+/* `with_wait`: also what the first of a wait queue waits for. */
 static void publisher_put_holder(struct text_out *out, weir_set *set,
-                                 const struct weir_holder *holder, uint64_t now_ns)
+                                 const struct weir_holder *holder, uint64_t now_ns, bool with_wait)
 {
     struct published_holder item = {.holder = *holder, .limiting = UINT32_MAX};
     struct weir_refusal refusal = {.size = sizeof(refusal)};
@@ -130,7 +144,7 @@ static void publisher_put_holder(struct text_out *out, weir_set *set,
     if (n < 0) /* it has gone meanwhile */
         return;
     item.age_ns = now_ns > holder->since_ns ? now_ns - holder->since_ns : 0;
-    if (holder->position == 1 && weir_set_waiter_refusal(set, holder, &refusal) == 0) {
+    if (with_wait && weir_set_waiter_refusal(set, holder, &refusal) == 0) {
         int limiting = weir_set_limit_find(set, refusal.key, 0);
 
         item.is_next = 1;
@@ -141,21 +155,29 @@ static void publisher_put_holder(struct text_out *out, weir_set *set,
     publisher_put(out, PUBLISHED_AMOUNTS, amounts, (size_t)n * sizeof(*amounts));
 }
 
-static int publisher_put_holders(struct text_out *out, weir_set *set)
+/* What a waiter waits for is searched in all wait queues of its set: so not for every subject. */
+static int publisher_put_holders(struct publisher *publisher, weir_set *set)
 {
-    struct weir_holder *all = os_alloc(PUBLISHED_HOLDERS_MAX, sizeof(*all));
-    int n = all ? weir_set_holders(set, all, PUBLISHED_HOLDERS_MAX) : -ENOMEM;
+    struct weir_holder *all = publisher->holders;
+    int n = set_holders_oldest(set, all, PUBLISHED_HOLDERS_MAX / 2, publisher_goes_on, publisher);
     uint64_t now_ns = weir_now(set->w);
+    int nexts_n = 0;
 
-    for (int i = 0; i < n && i < PUBLISHED_HOLDERS_MAX; i++)
-        publisher_put_holder(out, set, &all[i], now_ns);
-    os_free(all);
+    for (int i = 0; i < n; i++) {
+        bool is_next = all[i].position == 1 && nexts_n < PUBLISHER_NEXTS_MAX;
+
+        if (!publisher_goes_on(publisher))
+            return -ECANCELED;
+        publisher_put_holder(&publisher->out, set, &all[i], now_ns, is_next);
+        nexts_n += is_next;
+    }
     return n < 0 ? n : 0;
 }
 
-/* Returns 0, also if the client takes no more, or why the set cannot be read. */
-static int publisher_put_set(struct text_out *out, weir_set *set)
+/* Returns 0, or why the set cannot be read, or not to its end. */
+static int publisher_put_set(struct publisher *publisher, weir_set *set)
 {
+    struct text_out *out = &publisher->out;
     struct weir_set_info info = {.size = sizeof(info)};
     struct weir_set_stats stats = {.size = sizeof(stats)};
     struct weir_subjects_stats subjects = {.size = sizeof(subjects)};
@@ -176,9 +198,12 @@ static int publisher_put_set(struct text_out *out, weir_set *set)
         publisher_put(out, PUBLISHED_SUBJECTS, &subjects, sizeof(subjects));
         publisher_put_text(out, PUBLISHED_EVICT, evict);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        if (!publisher_goes_on(publisher))
+            return -ECANCELED;
         publisher_put_limit(out, set, (size_t)i, &limits[i]);
-    return publisher_put_holders(out, set);
+    }
+    return stats.held || stats.waiting ? publisher_put_holders(publisher, set) : 0;
 }
 
 /* ---- the thread ---- */
@@ -194,11 +219,14 @@ static void publisher_answer(struct publisher *publisher)
 
     *out = (struct text_out){.write = publisher_send, .userdata = publisher};
     publisher_put_bytes(out, &head, sizeof(head));
-    for (uint32_t i = 0; i < n && !out->code; i++) {
+    text_out_end(out); /* a sweep that only looked whether anything listens has gone */
+    for (uint32_t i = 0; i < n; i++) {
         weir_set *set = registry_named_set(w, i);
 
+        if (!publisher_goes_on(publisher))
+            return;
         if (set && !set_is_shared(set) && set->backend != BACKEND_REMOTE &&
-            publisher_put_set(out, set) < 0)
+            publisher_put_set(publisher, set) < 0)
             return;
     }
     publisher_put(out, PUBLISHED_END, NULL, 0);
@@ -213,9 +241,23 @@ static void publisher_serve(struct publisher *publisher)
     publisher->client = os_socket_accept(publisher->socket.fd, &user);
     if (publisher->client < 0)
         return;
-    if (user == os_user_id() || user == 0)
+    publisher->holders = os_alloc(2 * PUBLISHED_HOLDERS_MAX, sizeof(*publisher->holders));
+    if (publisher->holders && (user == os_user_id() || user == 0))
         publisher_answer(publisher);
+    os_free(publisher->holders);
     os_close(publisher->client);
+}
+
+/* Returns how long to rest after an answer: nine times the processor time that it took, up to a
+ * tenth of a second, and no less than that time itself. So the thread has half a processor at most,
+ * and a tenth of it unless an answer takes long. */
+static uint64_t publisher_rest_ns(uint64_t cpu_ns)
+{
+    uint64_t rest_ns = 9 * cpu_ns;
+
+    if (rest_ns > PUBLISHER_REST_MAX_NS)
+        rest_ns = cpu_ns > PUBLISHER_REST_MAX_NS ? cpu_ns : PUBLISHER_REST_MAX_NS;
+    return rest_ns > PUBLISHER_REST_NS ? rest_ns : PUBLISHER_REST_NS;
 }
 
 /* Rests between two answers, so that many clients take a part of a processor at most. */
@@ -224,20 +266,18 @@ static void publisher_run(void *argument)
     struct publisher *publisher = argument;
     int r;
 
+    os_thread_be_ordinary();
     do {
-        uint64_t begun_ns, rest_ns;
+        uint64_t cpu_ns;
 
         r = os_socket_wait(publisher->socket.fd, false, publisher->stop_fd, WEIR_FOREVER);
-        begun_ns = os_now_ns();
-        publisher->until_ns = begun_ns + PUBLISHER_CLIENT_NS;
+        publisher->until_ns = os_now_ns() + PUBLISHER_CLIENT_NS;
+        cpu_ns = os_thread_cpu_ns();
         if (r == 1)
             publisher_serve(publisher);
-        rest_ns = 9 * (os_now_ns() - begun_ns);
-        rest_ns = rest_ns < PUBLISHER_REST_NS       ? PUBLISHER_REST_NS
-                  : rest_ns > PUBLISHER_REST_MAX_NS ? PUBLISHER_REST_MAX_NS
-                                                    : rest_ns;
+        cpu_ns = os_thread_cpu_ns() - cpu_ns;
         if (r != 0)
-            r = os_socket_wait(-1, false, publisher->stop_fd, rest_ns);
+            r = os_socket_wait(-1, false, publisher->stop_fd, publisher_rest_ns(cpu_ns));
         if (r < 0 && r != -ETIMEDOUT)
             os_pause();
     } while (r != 0);

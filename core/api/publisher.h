@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Publishing: a thread of the instance tells its private sets to processes of the user that ask at
- * a socket (shm/publish_socket.h), in the format of api/published.h. Nothing is counted or kept for
- * that, so an instance that publishes does the same as another one until it is asked.
+ * a socket (shm/publish_socket.h), in the format of api/published.h. No call counts or keeps
+ * anything for that. The thread has a context as any that uses the instance, from the first answer
+ * on.
  */
 #ifndef WEIR_CORE_API_PUBLISHER_H
 #define WEIR_CORE_API_PUBLISHER_H

@@ -82,6 +82,8 @@ struct os_thread;
 int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument, const char *name);
 void os_thread_join(struct os_thread *thread);
 uint32_t os_thread_id(void);
+void os_thread_be_ordinary(void); /* gives up real-time scheduling that the thread inherited */
+uint64_t os_thread_cpu_ns(void);  /* processor time that the calling thread has taken */
 
 /* Files and plugins. */
 int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size); /* adds a NUL */

@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <weir/segment.h>
 #include <weir/weir.h>
 
@@ -326,15 +328,34 @@ static void what_the_system_refuses_is_a_warning(void **state)
     assert_int_equal(chmod(place, 0700), 0);
 }
 
+/* So that the next one is the only one. */
+static int rename_away(const char *name)
+{
+    char from[128], to[128];
+
+    snprintf(from, sizeof(from), "%.60s/%.60s", place, name);
+    snprintf(to, sizeof(to), "%.60s/%.20s.gone", place, name);
+    return rename(from, to);
+}
+
 static void instances_of_a_process_have_numbers(void **state)
 {
-    weir *w[3];
+    unsigned process, number, last = 0;
     char name[64];
+    weir *w[3];
 
     (void)state;
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++) {
         w[i] = opened("version: 1\npublish: true\n", 0);
-    assert_int_equal(sockets(name), 3);
+        assert_int_equal(sockets(name), 1);
+        assert_int_equal(sscanf(name, "%u.%u.", &process, &number), 2);
+        assert_int_equal(process, getpid());
+        if (last)
+            assert_int_equal(number, last + 1);
+        last = number;
+        assert_int_equal(rename_away(name), 0);
+    }
+    assert_int_equal(sockets(name), 0);
     for (unsigned i = 0; i < 3; i++)
         weir_close(w[i]);
 }
@@ -419,10 +440,112 @@ static void a_client_that_reads_nothing_holds_up_no_call(void **state)
     assert_true(said.is_whole);
     assert_non_null(item_of("s999", PUBLISHED_STATS, 0));
     close(silent);
-    silent = connected(name);
     weir_pool_close(pool);
-    weir_close(w); /* and none holds up its end */
-    close(silent);
+    weir_close(w);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* A busy machine may delay some ends, but not all of them. */
+static void a_client_that_reads_nothing_holds_up_no_end(void **state)
+{
+    uint64_t took_ns = UINT64_MAX;
+
+    (void)state;
+    for (unsigned i = 0; i < 20 && took_ns > 300000000; i++) {
+        weir *w = opened_with_many_sets();
+        char name[64], byte;
+        int silent;
+
+        assert_int_equal(sockets(name), 1);
+        silent = connected(name);
+        assert_int_equal(read(silent, &byte, 1), 1);
+        took_ns = now_ns();
+        weir_close(w);
+        took_ns = now_ns() - took_ns;
+        close(silent);
+    }
+    assert_true(took_ns <= 300000000);
+}
+
+struct reader {
+    int fd;
+    size_t n;
+};
+
+static void *read_all(void *argument)
+{
+    static char bytes[1 << 16];
+    struct reader *reader = argument;
+    ssize_t n;
+
+    while ((n = read(reader->fd, bytes, sizeof(bytes))) > 0)
+        reader->n += (size_t)n;
+    return NULL;
+}
+
+/* Of some attempts the end comes before the answer's, and cuts it off. */
+static void a_client_that_reads_all_holds_up_no_end(void **state)
+{
+    bool is_whole = true;
+
+    (void)state;
+    for (unsigned i = 0; i < 20 && is_whole; i++) {
+        weir *w = opened_with_many_sets();
+        struct reader reader = {.n = 1};
+        char name[64], byte;
+        pthread_t thread;
+
+        assert_int_equal(sockets(name), 1);
+        listen_to(name);
+        assert_true(said.is_whole);
+        reader.fd = connected(name);
+        assert_int_equal(read(reader.fd, &byte, 1), 1);
+        assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
+        weir_close(w);
+        pthread_join(thread, NULL);
+        close(reader.fd);
+        is_whole = reader.n == said.n;
+    }
+    assert_false(is_whole);
+}
+
+/* However many hold a set, its waiters are told. */
+static void of_many_the_oldest_are_told(void **state)
+{
+    enum { MANY = 1001 };
+    weir *w = opened("version: 1\npublish: true\nsets:\n  many: { limits: [ { type: resource,"
+                     " key: slots, capacity: 1001 } ] }\n",
+                     0);
+    weir_acquisition *held[MANY], *waits;
+    const struct published_holder *last;
+    weir_pool *pool;
+    char name[64];
+
+    (void)state;
+    assert_int_equal(sockets(name), 1);
+    assert_int_equal(weir_pool_open(&pool, w, "many", 0, NULL), 0);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(weir_submit(pool, NULL, &held[i], NULL), 0);
+    assert_int_equal(weir_submit(pool, NULL, &waits, NULL), 1);
+    listen_to(name);
+    assert_true(said.is_whole);
+    last = STRUCT("many", PUBLISHED_HOLDER, PUBLISHED_HOLDERS_MAX / 2, struct published_holder);
+    assert_int_equal(last->holder.waiting, 1);
+    assert_int_equal(last->is_next, 1);
+    assert_int_equal(last->limiting, 0);
+    assert_null(item_of("many", PUBLISHED_HOLDER, PUBLISHED_HOLDERS_MAX / 2 + 1));
+    weir_release(&waits);
+    for (unsigned i = 0; i < MANY; i++)
+        weir_release(&held[i]);
+    weir_pool_close(pool);
+    weir_close(w);
 }
 
 static void clients_that_go_away_do_no_harm(void **state)
@@ -567,6 +690,9 @@ int main(void)
         leak_checked_test(the_file_is_the_user_s_alone),
         leak_checked_test(another_user_is_told_nothing),
         leak_checked_test(a_client_that_reads_nothing_holds_up_no_call),
+        leak_checked_test(a_client_that_reads_nothing_holds_up_no_end),
+        leak_checked_test(a_client_that_reads_all_holds_up_no_end),
+        leak_checked_test(of_many_the_oldest_are_told),
         leak_checked_test(clients_that_go_away_do_no_harm),
         leak_checked_test(after_each_failing_call_it_goes_on),
         leak_checked_test(a_child_closes_its_copies),
