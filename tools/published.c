@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,18 @@
 #include <unistd.h>
 #include <weir/segment.h>
 
-#define ANSWER_MAX  ((size_t)32 << 20)  /* bytes of one process */
-#define ANSWERS_MAX ((size_t)64 << 20)  /* and of all */
-#define PATIENCE_NS UINT64_C(500000000) /* for all answers together */
+#define ANSWER_MAX  ((size_t)32 << 20) /* bytes of one process */
+#define ANSWERS_MAX ((size_t)64 << 20) /* and of all */
+#define SETS_MAX    ((size_t)16384)
+#define HOLDERS_MAX ((size_t)65536)
+/* For all answers together. A process gives another client before this one a second. */
+#define PATIENCE_NS UINT64_C(1500000000)
 
 struct publishers {
     struct published_answer *items;
     size_t n;
     size_t bytes; /* of all answers */
+    struct published_budget budget;
     void (*refuse)(void *userdata, const struct weir_error *error);
     void *userdata;
     int code; /* reason for stopping, or 0 */
@@ -44,7 +49,7 @@ static void refuse_process(const struct publishers *publishers, uint32_t process
     const char *why = code == -ETIMEDOUT ? "it does not answer, as if it were stopped"
                       : code == -EPROTONOSUPPORT
                           ? "its library is of a release that this one does not understand"
-                      : code == -EFBIG   ? "it says more than 32 MiB, or all together more than 64"
+                      : code == -EFBIG   ? "it says too much, or all together do"
                       : code == -EBADMSG ? "what it says is not whole, or not in order"
                       : code == -EXDEV   ? "it is in another pid namespace"
                                          : strerror(-code);
@@ -72,10 +77,30 @@ static int connect_to(int directory, const char *name, struct ucred *ret)
         r = -EPERM;
     else if (ret->pid == 0)
         r = -EXDEV;
+    /* A child of the process that made it still has it, and nothing will ever answer. */
+    if (r == 0 && kill(ret->pid, 0) < 0 && errno == ESRCH)
+        r = -ECONNREFUSED;
     if (r == 0)
         return fd;
     close(fd);
-    return r;
+    return r == -EAGAIN ? -ETIMEDOUT : r; /* too many clients wait already */
+}
+
+/* Returns the number of an instance, or another one if an instance of the process has it: two
+ * copies of the library count on their own. */
+static uint32_t free_number(const struct publishers *publishers, uint32_t process, uint32_t number)
+{
+    uint32_t last = 0;
+    bool is_taken = false;
+
+    for (size_t i = 0; i < publishers->n; i++) {
+        const struct published_answer *other = &publishers->items[i];
+
+        if (other->process == process && other->number > last)
+            last = other->number;
+        is_taken = is_taken || (other->process == process && other->number == number);
+    }
+    return is_taken ? last + 1 : number;
 }
 
 /* Asks the process of a socket. What is left of one that has ended is removed. */
@@ -98,8 +123,9 @@ static int ask(struct publishers *publishers, int directory, const char *name, u
         return -ENOMEM;
     }
     publishers->items = grown;
-    grown[publishers->n++] =
-        (struct published_answer){.fd = fd, .process = (uint32_t)peer.pid, .number = number};
+    number = free_number(publishers, (uint32_t)peer.pid, number);
+    grown[publishers->n++] = (struct published_answer){
+        .fd = fd, .process = (uint32_t)peer.pid, .number = number, .budget = &publishers->budget};
     return 0;
 }
 
@@ -167,6 +193,12 @@ static void read_answer(struct publishers *publishers, struct published_answer *
         r = published_answer_scan(answer);
     }
     answer->code = r;
+    if (r != 0) { /* others may have its room */
+        publishers->bytes -= answer->room;
+        free(answer->bytes);
+        answer->bytes = NULL;
+        answer->n = answer->room = 0;
+    }
     if (r != 0 || n == 0 || answer->is_whole)
         end_answer(answer);
     if (r == -ENOMEM)
@@ -221,7 +253,8 @@ int published_each(const struct source *source,
                    struct weir_error *reterr)
 {
     struct weir_options options = source_options(source);
-    struct publishers publishers = {.refuse = refuse, .userdata = userdata};
+    struct publishers publishers = {
+        .refuse = refuse, .userdata = userdata, .budget = {SETS_MAX, HOLDERS_MAX}};
     int directory, r = weir_segment_dir(&options, &directory, reterr);
 
     if (r == -ENOENT) /* no process has made it yet */
@@ -236,7 +269,7 @@ int published_each(const struct source *source,
 
         if (r == 0 && code == 0)
             r = published_answer_read(answer, found, userdata);
-        if (r == -EBADMSG) {
+        if (r == -EBADMSG || r == -EFBIG) {
             code = r;
             r = 0;
         }

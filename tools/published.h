@@ -11,8 +11,8 @@
 /*
  * Calls `found` for each set that is published in the source's directory; it takes the set over,
  * and returns 0 or a negative errno, which ends the calls. Calls `refuse` for each process that
- * does not answer within half a second, or not as it should. Returns 0, what `found` returned,
- * -ENOMEM, or an error of weir_publishers() with the reason.
+ * does not answer within one and a half seconds, or not as it should. Returns 0, what `found`
+ * returned, -ENOMEM, or an error of weir_segment_dir() with the reason.
  */
 int published_each(const struct source *source,
                    int (*found)(void *userdata, struct snapshot_set *set),

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITEM_MAX     ((size_t)65536)
-#define SETTINGS_MAX 64u
-#define INFO_LEAST   40u /* bytes, in whatever release */
-#define STATS_LEAST  256u
+#define ITEM_MAX      ((size_t)65536)
+#define SETTINGS_MAX  64u
+#define NAME_MAX_SIZE ((size_t)255) /* of a set, a key or a gauge, as configurations have them */
+#define INFO_LEAST    40u           /* bytes, in whatever release */
+#define STATS_LEAST   256u
 
 /* An item in an answer. */
 struct item {
@@ -22,8 +23,11 @@ struct item {
 /* A set that is being read, and what is read of it. */
 struct reading {
     struct snapshot_set set;
+    struct snapshot_set begun;      /* what each set begins with: the process */
     struct snapshot_limit *limit;   /* the last one, or NULL */
     struct snapshot_holder *holder; /* the last one, or NULL */
+    struct snapshot_set *sets;      /* those before it */
+    size_t sets_n;
     const struct published_answer *of;
     bool has_set, has_info, has_stats;
 };
@@ -105,6 +109,12 @@ static int item_text(const struct item *item, char **ret)
     return 0;
 }
 
+/* Copies a text that names something: names are not cut, so that different ones stay different. */
+static int item_name(const struct item *item, char **ret)
+{
+    return item->size == 0 || item->size > NAME_MAX_SIZE ? -EBADMSG : item_text(item, ret);
+}
+
 static int item_setting_text(const struct item *item, const char **ret)
 {
     char *text = (char *)(uintptr_t)*ret;
@@ -171,7 +181,7 @@ static int read_limit(struct snapshot_limit *limit, const struct item *item)
 {
     switch (item->kind) {
     case PUBLISHED_KEY:
-        return item_text(item, &limit->key);
+        return item_name(item, &limit->key);
     case PUBLISHED_ALGORITHM:
         return item_text(item, &limit->algorithm);
     case PUBLISHED_SETTING:
@@ -199,6 +209,9 @@ static int begin_holder(struct reading *reading, const struct item *item)
     if (item_struct(item, sizeof(said.holder), &said, sizeof(said)) < 0 ||
         set->holders_n >= PUBLISHED_HOLDERS_MAX || said.holder.waiting > 1)
         return -EBADMSG;
+    if (reading->of->budget->holders == 0)
+        return -EFBIG;
+    reading->of->budget->holders--;
     holder = realloc(set->holders, (set->holders_n + 1) * sizeof(*holder));
     if (!holder)
         return -ENOMEM;
@@ -252,6 +265,19 @@ static int read_part(struct reading *reading, const struct item *item)
 
 /* ---- sets ---- */
 
+/* Says whether each gauge has a name of its own: it is a label of metrics. */
+static bool gauges_have_names(const struct snapshot_limit *limit)
+{
+    for (size_t i = 0; i < limit->gauges_n; i++) {
+        if (!limit->gauges[i].name)
+            return false;
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(limit->gauges[i].name, limit->gauges[k].name) == 0)
+                return false;
+    }
+    return true;
+}
+
 /* Says whether a set has all that is shown of it. */
 static bool set_is_whole(const struct snapshot_set *set)
 {
@@ -261,19 +287,17 @@ static bool set_is_whole(const struct snapshot_set *set)
         for (size_t k = 0; k < limit->settings_n; k++)
             if (!limit->settings[k].value)
                 return false;
-        for (size_t k = 0; k < limit->gauges_n; k++)
-            if (!limit->gauges[k].name)
-                return false;
+        if (!gauges_have_names(limit))
+            return false;
         if (!limit->key)
             return false;
     }
     return !set->has_subjects || set->evict;
 }
 
-static int end_set(struct reading *reading, int (*found)(void *userdata, struct snapshot_set *set),
-                   void *userdata)
+static int end_set(struct reading *reading)
 {
-    struct snapshot_set *set = &reading->set;
+    struct snapshot_set *set = &reading->set, *sets;
 
     if (!reading->has_set)
         return 0;
@@ -285,22 +309,44 @@ static int end_set(struct reading *reading, int (*found)(void *userdata, struct 
     }
     set->subjects.evict = set->evict;
     snapshot_order_holders(set);
+    sets = realloc(reading->sets, (reading->sets_n + 1) * sizeof(*sets));
+    if (!sets)
+        return -ENOMEM;
+    reading->sets = sets;
+    sets[reading->sets_n++] = *set;
     reading->has_set = false;
-    return found(userdata, set);
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct snapshot_set *)a)->name, ((const struct snapshot_set *)b)->name);
+}
+
+/* Says whether each set has a name of its own: nothing else tells the metrics of two apart. */
+static bool sets_have_names(struct reading *reading)
+{
+    if (reading->sets_n > 1)
+        qsort(reading->sets, reading->sets_n, sizeof(*reading->sets), compare_names);
+    for (size_t i = 1; i < reading->sets_n; i++)
+        if (compare_names(&reading->sets[i - 1], &reading->sets[i]) == 0)
+            return false;
+    return true;
 }
 
 static int begin_set(struct reading *reading, const struct item *item)
 {
     struct snapshot_set *set = &reading->set;
 
-    if (item->size == 0)
-        return -EBADMSG;
-    *reading = (struct reading){.of = reading->of, .has_set = true};
-    set->process = reading->of->process;
-    set->instance = reading->of->number;
-    set->has_command_line = process_text_read(set->process, set->command_line);
-    process_text_name(set->process, set->process_name);
-    return item_text(item, &set->name);
+    if (reading->of->budget->sets == 0)
+        return -EFBIG;
+    reading->of->budget->sets--;
+    reading->set = reading->begun;
+    reading->limit = NULL;
+    reading->holder = NULL;
+    reading->has_set = true;
+    reading->has_info = reading->has_stats = false;
+    return item_name(item, &set->name);
 }
 
 static int read_item(struct reading *reading, const struct item *item)
@@ -316,19 +362,33 @@ int published_answer_read(const struct published_answer *answer,
                           int (*found)(void *userdata, struct snapshot_set *set), void *userdata)
 {
     struct reading reading = {.of = answer};
+    struct snapshot_set *begun = &reading.begun;
     size_t at = sizeof(struct published_head);
     struct item item = {.kind = PUBLISHED_SET};
     int r = 0;
 
+    begun->process = answer->process;
+    begun->instance = answer->number;
+    begun->has_command_line = process_text_read(begun->process, begun->command_line);
+    process_text_name(begun->process, begun->process_name);
     while (r == 0 && item.kind != PUBLISHED_END && item_next(answer, &at, &item) > 0) {
         if (item.kind == PUBLISHED_SET || item.kind == PUBLISHED_END)
-            r = end_set(&reading, found, userdata);
+            r = end_set(&reading);
         if (r == 0 && item.kind == PUBLISHED_SET)
             r = begin_set(&reading, &item);
         else if (r == 0 && item.kind != PUBLISHED_END)
             r = read_item(&reading, &item);
     }
+    if (r == 0 && !sets_have_names(&reading))
+        r = -EBADMSG;
     if (reading.has_set)
         snapshot_free_set(&reading.set);
+    for (size_t i = 0; i < reading.sets_n; i++) {
+        if (r == 0)
+            r = found(userdata, &reading.sets[i]);
+        else
+            snapshot_free_set(&reading.sets[i]);
+    }
+    free(reading.sets);
     return r;
 }

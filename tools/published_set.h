@@ -6,6 +6,11 @@
 
 #include "snapshot.h"
 
+/* What may still be read of all answers together. */
+struct published_budget {
+    size_t sets, holders;
+};
+
 /* Of a process. All zero but for the first three: nothing has come yet. */
 struct published_answer {
     int fd;                   /* -1: ended */
@@ -15,6 +20,7 @@ struct published_answer {
     size_t scanned; /* of these, whole items */
     bool is_whole;
     int code; /* what went wrong, or 0 */
+    struct published_budget *budget;
 };
 
 /* Goes on through items that have come. Returns 0, -EBADMSG (it is not of the format), or
@@ -22,7 +28,7 @@ struct published_answer {
 int published_answer_scan(struct published_answer *answer);
 
 /* Calls `found` for each set of a whole answer; it takes the set over. Returns 0, -ENOMEM,
- * -EBADMSG, or what `found` returned if that is not 0. */
+ * -EBADMSG, -EFBIG (beyond the budget), or what `found` returned if that is not 0. */
 int published_answer_read(const struct published_answer *answer,
                           int (*found)(void *userdata, struct snapshot_set *set), void *userdata);
 

@@ -30,6 +30,20 @@ static const char help[] =
     "be\n"
     "read, or the output not be written.\n";
 
+/* Of a set that a process publishes the oldest holders and waiters are known, and how many in all.
+ */
+static uint64_t why_held_n(const struct snapshot_set *set)
+{
+    return set->process != 0 && set->stats.held > set->held_n ? set->stats.held : set->held_n;
+}
+
+static uint64_t why_waiting_n(const struct snapshot_set *set)
+{
+    size_t listed_n = set->holders_n - set->held_n;
+
+    return set->process != 0 && set->stats.waiting > listed_n ? set->stats.waiting : listed_n;
+}
+
 /* ---- text ---- */
 
 /* Writes a holder or waiter: process, age, amounts, command line. */
@@ -84,8 +98,8 @@ static void why_print_cause(const struct snapshot_set *set, const struct snapsho
     } else if (waiter->retry_after_ns == 0) {
         printf("    is being granted\n");
     } else if (limiting) {
-        printf("    needs more of `%s` than there is: granted in %s at the earliest\n",
-               limiting, after);
+        printf("    needs more of `%s` than there is: granted in %s at the earliest\n", limiting,
+               after);
     } else {
         printf("    a reservation is ahead: granted in %s at the earliest\n", after);
     }
@@ -93,12 +107,12 @@ static void why_print_cause(const struct snapshot_set *set, const struct snapsho
 
 static void why_print_set(const struct snapshot_set *set)
 {
-    size_t waiting_n = set->holders_n - set->held_n;
+    uint64_t waiting_n = why_waiting_n(set);
 
     printf("set %s", set->name);
     if (set->process != 0)
         printf("  pid %" PRIu32, set->process);
-    printf("  held by %zu  waiting %zu\n", set->held_n, waiting_n);
+    printf("  held by %" PRIu64 "  waiting %" PRIu64 "\n", why_held_n(set), waiting_n);
     for (size_t i = set->held_n; i < set->holders_n; i++) {
         if (!set->holders[i].is_next)
             continue;
@@ -139,8 +153,8 @@ static void why_json_set(struct json *json, const struct snapshot_set *set)
     json_text(json, "name", set->name);
     if (set->process != 0)
         json_number(json, "process", set->process);
-    json_number(json, "held", set->held_n);
-    json_number(json, "waiting", set->holders_n - set->held_n);
+    json_number(json, "held", why_held_n(set));
+    json_number(json, "waiting", why_waiting_n(set));
     json_array(json, "next");
     for (size_t i = set->held_n; i < set->holders_n; i++)
         if (set->holders[i].is_next)
