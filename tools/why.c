@@ -15,9 +15,8 @@
 static const char help[] =
     "Usage: weir why [OPTION]... [-f FILE] [--process-dir DIR] NAME...\n"
     "\n"
-    "Says of shared sets which limit the first waiter waits for, until when, and which processes "
-    "hold\n"
-    "it, the longest first.\n"
+    "Says of sets that are shared or published which limit the first waiter waits for, until\n"
+    "when, and which processes hold it, the longest first.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"

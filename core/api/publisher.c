@@ -27,7 +27,7 @@ struct publisher {
     struct os_thread *thread;
 
     /* Of the client that is answered. */
-    int client;
+    _Atomic int client; /* -1: none */
     uint64_t until_ns;
     struct text_out out;
     struct weir_holder *holders; /* room for those of a set, see set_holders_oldest() */
@@ -49,18 +49,18 @@ static bool publisher_goes_on(void *userdata)
 static int publisher_send(void *userdata, const char *bytes, size_t n)
 {
     struct publisher *publisher = userdata;
+    int client = atomic_load_explicit(&publisher->client, memory_order_relaxed);
 
     while (n) {
         uint64_t now_ns = os_now_ns();
         int r = now_ns < publisher->until_ns
-                    ? os_socket_wait(publisher->client, true, publisher->stop_fd,
-                                     publisher->until_ns - now_ns)
+                    ? os_socket_wait(client, true, publisher->stop_fd, publisher->until_ns - now_ns)
                     : -ETIMEDOUT;
 
         if (r == 0)
             return -ESHUTDOWN;
         if (r > 0)
-            r = os_socket_send(publisher->client, bytes, n);
+            r = os_socket_send(client, bytes, n);
         if (r == -EAGAIN)
             continue;
         if (r < 0)
@@ -237,15 +237,17 @@ static void publisher_answer(struct publisher *publisher)
 static void publisher_serve(struct publisher *publisher)
 {
     uint32_t user;
+    int client = os_socket_accept(publisher->socket.fd, &user);
 
-    publisher->client = os_socket_accept(publisher->socket.fd, &user);
-    if (publisher->client < 0)
+    if (client < 0)
         return;
+    atomic_store_explicit(&publisher->client, client, memory_order_relaxed);
     publisher->holders = os_alloc(2 * PUBLISHED_HOLDERS_MAX, sizeof(*publisher->holders));
     if (publisher->holders && (user == os_user_id() || user == 0))
         publisher_answer(publisher);
     os_free(publisher->holders);
-    os_close(publisher->client);
+    atomic_store_explicit(&publisher->client, -1, memory_order_relaxed);
+    os_close(client);
 }
 
 /* Returns how long to rest after an answer: nine times the processor time that it took, up to a
@@ -308,9 +310,15 @@ static int publisher_start(struct publisher *publisher, const char *path, uint32
 /* Numbers the instances of the process that publish: metrics tell them apart by that. */
 static uint32_t publisher_next_number(void)
 {
-    static _Atomic uint32_t last;
+    static _Atomic uint64_t last; /* of this process, whose id is in the upper half: no parent's */
+    uint64_t process = (uint64_t)os_process_id() << 32, next;
+    uint64_t was = atomic_load_explicit(&last, memory_order_relaxed);
 
-    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    do
+        next = (was >> 32 == process >> 32 ? was : process) + 1;
+    while (!atomic_compare_exchange_weak_explicit(&last, &was, next, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return (uint32_t)next;
 }
 
 int publisher_open(weir *w, const struct weir_options *options)
@@ -326,6 +334,7 @@ int publisher_open(weir *w, const struct weir_options *options)
     if (!publisher)
         return -ENOMEM;
     publisher->w = w;
+    publisher->client = -1;
     r = options->clock
             ? error_set(&error, -EOPNOTSUPP, "the instance has a clock of the program")
             : publisher_start(publisher, w->process_dir, publisher_next_number(), &error);
@@ -351,6 +360,7 @@ void publisher_close(weir *w, bool in_child)
         os_thread_join(publisher->thread);
     publish_socket_close(&publisher->socket, in_child);
     os_close(publisher->stop_fd);
+    os_close(atomic_load_explicit(&publisher->client, memory_order_relaxed)); /* in a child only */
     if (!in_child)
         os_free(publisher);
     instance_of(w)->publisher = NULL;
