@@ -310,7 +310,8 @@ static int publisher_start(struct publisher *publisher, const char *path, uint32
 /* Numbers the instances of the process that publish: metrics tell them apart by that. */
 static uint32_t publisher_next_number(void)
 {
-    static _Atomic uint64_t last; /* of this process, whose id is in the upper half: no parent's */
+    static _Atomic uint64_t
+        last; /* with the process in its upper half: a parent counted on its own */
     uint64_t process = (uint64_t)os_process_id() << 32, next;
     uint64_t was = atomic_load_explicit(&last, memory_order_relaxed);
 
