@@ -25,11 +25,13 @@ static int fill(struct metrics_set *ret, const struct snapshot_set *set)
 
     *ret = (struct metrics_set){
         .name = set->name,
-        .backend = set->engine,
+        .backend = set->process != 0 ? "thread" : set->engine,
+        .process = set->process,
+        .instance = set->instance,
         .of_engine = set->engine != NULL,
         .is_unknown = set->is_unknown,
         .has_subjects = set->has_subjects,
-        .users = set->engine ? METRICS_UNKNOWN : set->users,
+        .users = set->engine || set->process != 0 ? METRICS_UNKNOWN : set->users,
         .reachable = set->engine && set->info.subjects_max == 0 ? set->away == 0 : METRICS_UNKNOWN,
         .wait_queue_age = set->engine ? METRICS_UNKNOWN
                           : waits     ? set->holders[set->held_n].age_ns

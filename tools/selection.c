@@ -50,7 +50,11 @@ static int compare_names(const void *a, const void *b)
 
     int r = strcmp(x->name, y->name);
 
-    return r != 0 ? r : (x->engine != NULL) - (y->engine != NULL);
+    if (r == 0)
+        r = (x->engine != NULL) - (y->engine != NULL);
+    if (r == 0)
+        r = (x->process > y->process) - (x->process < y->process);
+    return r != 0 ? r : (x->instance > y->instance) - (x->instance < y->instance);
 }
 
 /* Returns for how long the first waiter has waited. */

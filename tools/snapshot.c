@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes a snapshot of the shared sets of a directory, and of those that engines keep. */
+/* Takes a snapshot of the shared sets of a directory, of those that engines keep, and of those that
+ * processes publish. */
 #include "snapshot.h"
+#include "published.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,13 +134,21 @@ static int compare_holders(const void *a, const void *b)
     return x->since_ns < y->since_ns ? -1 : x->since_ns > y->since_ns;
 }
 
-/* Returns the set's own copy of a key, or NULL. */
-static const char *find_key(const struct snapshot_set *set, const char *key)
+void snapshot_order_holders(struct snapshot_set *set)
 {
-    for (size_t i = 0; i < set->limits_n; i++)
+    for (size_t i = 0; i < set->holders_n; i++)
+        describe_process(&set->holders[i], i > 0 ? &set->holders[i - 1] : NULL);
+    if (set->holders_n > 0)
+        qsort(set->holders, set->holders_n, sizeof(*set->holders), compare_holders);
+}
+
+/* Returns the number of the first limit with a key, or UINT32_MAX. */
+static uint32_t find_key(const struct snapshot_set *set, const char *key)
+{
+    for (uint32_t i = 0; i < set->limits_n; i++)
         if (strcmp(set->limits[i].key, key) == 0)
-            return set->limits[i].key;
-    return NULL;
+            return i;
+    return UINT32_MAX;
 }
 
 /* Says what the first of a wait queue waits for. */
@@ -160,10 +170,12 @@ static void describe_overheld(struct snapshot_holder *holder, const struct snaps
                               weir_set *set, uint64_t now_ns)
 {
     struct weir_overheld overheld = {.size = sizeof(overheld)};
+    uint32_t i;
 
     if (weir_set_holder_overheld(set, &holder->holder, &overheld) != 1)
         return;
-    holder->overheld = find_key(of, overheld.key);
+    i = find_key(of, overheld.key);
+    holder->overheld = i < of->limits_n ? of->limits[i].key : NULL;
     holder->overheld_ns = now_ns > overheld.since_ns ? now_ns - overheld.since_ns : 0;
 }
 
@@ -178,14 +190,13 @@ static void describe_holders(struct snapshot_set *ret, weir_set *set, const stru
         if (weir_set_holder_amounts(set, &all[i], holder->amounts, WEIR_LIMITS_MAX) < 0)
             continue;
         holder->age_ns = now_ns > all[i].since_ns ? now_ns - all[i].since_ns : 0;
-        describe_process(holder, ret->holders_n > 0 ? holder - 1 : NULL);
         describe_overheld(holder, ret, set, now_ns);
         if (with_waits)
             describe_wait(holder, ret, set);
         ret->held_n += !all[i].waiting;
         ret->holders_n++;
     }
-    qsort(ret->holders, ret->holders_n, sizeof(*ret->holders), compare_holders);
+    snapshot_order_holders(ret);
 }
 
 static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set, bool with_waits)
@@ -211,7 +222,7 @@ static int copy_holders(struct snapshot_set *ret, weir *w, weir_set *set, bool w
     return n;
 }
 
-static void free_set(struct snapshot_set *set)
+void snapshot_free_set(struct snapshot_set *set)
 {
     for (size_t i = 0; i < set->limits_n; i++) {
         for (size_t k = 0; k < set->limits[i].settings_n; k++) {
@@ -226,6 +237,7 @@ static void free_set(struct snapshot_set *set)
     }
     free(set->limits);
     free(set->holders);
+    free(set->evict);
     free(set->name);
     free(set->engine);
 }
@@ -360,11 +372,11 @@ static int read_segment(struct snapshot_request *request, const struct weir_segm
     if (r == 0)
         r = add_set(request->snapshot, &set);
     if (r == -ENOENT) { /* removed just now */
-        free_set(&set);
+        snapshot_free_set(&set);
         return 0;
     }
     if (r < 0) {
-        free_set(&set);
+        snapshot_free_set(&set);
         refuse_set(request, segment->name, r,
                    error.message[0] != '\0' ? error.message : strerror(-r));
     }
@@ -404,7 +416,7 @@ static int on_engine_set(void *userdata, const char *name, weir_set *set)
     if (copy.name && r == 0)
         r = add_set(request->snapshot, &copy);
     if (r < 0)
-        free_set(&copy);
+        snapshot_free_set(&copy);
     else
         request->snapshot->refused += copy.away != 0;
     return r;
@@ -424,6 +436,21 @@ static void read_engines(struct snapshot_request *request)
     }
 }
 
+static int on_published(void *userdata, struct snapshot_set *set)
+{
+    struct snapshot_request *request = userdata;
+    int r = is_wanted(request, set->name) ? add_set(request->snapshot, set) : -ECANCELED;
+
+    if (r < 0)
+        snapshot_free_set(set);
+    return r == -ECANCELED ? 0 : r;
+}
+
+static void on_silence(void *userdata, const struct weir_error *error)
+{
+    report_refusal(userdata, error);
+}
+
 static int read_sets(struct snapshot_request *request, struct weir_error *reterr)
 {
     struct weir_options options = source_options(request->source);
@@ -431,6 +458,8 @@ static int read_sets(struct snapshot_request *request, struct weir_error *reterr
 
     if (r >= 0)
         read_engines(request);
+    if (r >= 0 && request->code == 0)
+        r = published_each(request->source, on_published, on_silence, request, reterr);
     for (size_t i = 0; i < request->names->n && r >= 0; i++)
         if (!request->found[i])
             refuse_set(request, request->names->items[i], -ENOENT, "there is no such set");
@@ -466,13 +495,25 @@ int snapshot_take(struct snapshot *ret, const struct source *source, struct engi
     return r;
 }
 
-const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name,
-                                         bool of_engine)
+struct snapshot_id snapshot_set_id(const struct snapshot_set *set)
 {
-    for (size_t i = 0; i < snapshot->sets_n; i++)
-        if ((snapshot->sets[i].engine != NULL) == of_engine &&
-            strcmp(snapshot->sets[i].name, name) == 0)
-            return &snapshot->sets[i];
+    struct snapshot_id id = {
+        .of_engine = set->engine != NULL, .process = set->process, .instance = set->instance};
+
+    snprintf(id.name, sizeof(id.name), "%s", set->name);
+    return id;
+}
+
+const struct snapshot_set *snapshot_find(const struct snapshot *snapshot,
+                                         const struct snapshot_id *id)
+{
+    for (size_t i = 0; i < snapshot->sets_n; i++) {
+        const struct snapshot_set *set = &snapshot->sets[i];
+
+        if ((set->engine != NULL) == id->of_engine && set->process == id->process &&
+            set->instance == id->instance && strcmp(set->name, id->name) == 0)
+            return set;
+    }
     return NULL;
 }
 
@@ -511,7 +552,7 @@ bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i)
 void snapshot_free(struct snapshot *snapshot)
 {
     for (size_t i = 0; i < snapshot->sets_n; i++)
-        free_set(&snapshot->sets[i]);
+        snapshot_free_set(&snapshot->sets[i]);
     free(snapshot->sets);
     *snapshot = (struct snapshot){0};
 }

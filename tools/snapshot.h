@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A snapshot of the shared sets of a directory, and of those that engines keep: the data of
- * `weir stat` and `weir top`. */
+/* A snapshot of the shared sets of a directory, of those that engines keep, and of those that
+ * processes publish: the data of `weir stat` and `weir top`. */
 #ifndef WEIR_TOOLS_SNAPSHOT_H
 #define WEIR_TOOLS_SNAPSHOT_H
 
@@ -30,13 +30,18 @@ struct snapshot_holder {
     uint64_t overheld_ns;              /* for how long too long */
     /* Of the first of a wait queue (is_next), what it waits for: if that is asked for. */
     bool is_next;
-    const char *limiting;    /* key of the limit that refuses it, of the set's; NULL: none does */
+    uint32_t limiting;       /* limit that refuses it, by number; UINT32_MAX: none does */
     uint64_t retry_after_ns; /* by time alone; WEIR_FOREVER: units have to be released */
 };
 
 struct snapshot_set {
     char *name;
-    char *engine;         /* backend that keeps it; NULL: it is a shared set of this machine */
+    char *engine;      /* backend that keeps it; NULL: it is a shared set of this machine */
+    uint32_t process;  /* that published it; 0: it is shared, or an engine keeps it */
+    uint32_t instance; /* of that process, from 1 */
+    char process_name[PROCESS_TEXT_MAX];
+    char command_line[PROCESS_TEXT_MAX]; /* of that process, or why it is not known */
+    bool has_command_line;
     int away;             /* 0, or a negative errno: why the engine cannot be asked of it */
     bool is_unknown;      /* what is available, held and waits: also if each subject has its own */
     const char *lifetime; /* static; NULL: an engine keeps it */
@@ -45,6 +50,7 @@ struct snapshot_set {
     struct weir_set_stats stats;
     bool has_subjects;
     struct weir_subjects_stats subjects; /* if it has them */
+    char *evict;                         /* of the subjects of a published set: owned */
     struct snapshot_limit *limits;
     size_t limits_n;
     struct snapshot_holder *holders; /* holders, the longest first, then waiters */
@@ -80,9 +86,17 @@ int snapshot_take(struct snapshot *ret, const struct source *source, struct engi
                   void (*refuse)(void *userdata, const struct weir_error *error), void *userdata,
                   struct weir_error *reterr);
 
-/* Returns the set with this name, which an engine keeps or not, or NULL. */
-const struct snapshot_set *snapshot_find(const struct snapshot *snapshot, const char *name,
-                                         bool of_engine);
+/* What tells a set from all others, some of its name. */
+struct snapshot_id {
+    char name[256];
+    bool of_engine;
+    uint32_t process, instance; /* of one that is published */
+};
+struct snapshot_id snapshot_set_id(const struct snapshot_set *set);
+
+/* Returns the set with this id, or NULL. */
+const struct snapshot_set *snapshot_find(const struct snapshot *snapshot,
+                                         const struct snapshot_id *id);
 
 /* Returns why the engine of a set that is away cannot be asked. */
 const char *snapshot_why_away(const struct snapshot_set *set);
@@ -95,6 +109,11 @@ uint64_t snapshot_held(const struct snapshot_set *set);
 /* Returns whether limit `i` is the first with its key: an amount is the same for all of one key. */
 bool snapshot_is_first_of_key(const struct snapshot_set *set, size_t i);
 
+/* Describes the processes of holders and waiters, and puts holders before waiters, the longest
+ * first. */
+void snapshot_order_holders(struct snapshot_set *set);
+
+void snapshot_free_set(struct snapshot_set *set);
 void snapshot_free(struct snapshot *snapshot);
 
 #endif

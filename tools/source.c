@@ -127,7 +127,7 @@ struct weir_options source_options(const struct source *source)
                                  .plugin_dirs = source->plugin_dirs,
                                  .clock = source->clock,
                                  .process_dir = source->process_dir,
-                                 .flags = source->flags};
+                                 .flags = source->flags | WEIR_OPEN_UNPUBLISHED};
 }
 
 void source_complain(const char *command, const struct weir_error *error)

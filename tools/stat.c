@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir stat`: shows shared sets, and those that engines keep, as text, as JSON, or as
- * metrics. */
+/* `weir stat`: shows shared sets, and those that engines keep or processes publish, as text, as
+ * JSON, or as metrics. */
 #include "json.h"
 #include "limit_type.h"
 #include "metrics.h"
@@ -24,9 +24,9 @@
 static const char help[] =
     "Usage: weir stat [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows the state of shared sets, and of those of the configuration that engines keep, or of "
-    "those\n"
-    "named: limits, holders, waiters and counters.\n"
+    "Shows the state of shared sets, of those that programs publish, and of those of the "
+    "configuration\n"
+    "that engines keep, or of those named: limits, holders, waiters and counters.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -o, --openmetrics       write OpenMetrics\n"
@@ -93,11 +93,22 @@ __attribute__((format(printf, 1, 2))) static void print_words(const char *format
     column += n + (column > 0 ? 2 : 0);
 }
 
+/* Prints which process has the set. */
+static void print_publisher(const struct snapshot_set *set)
+{
+    print_words("backend thread");
+    print_words("pid %" PRIu32, set->process);
+    if (set->instance != 1)
+        print_words("instance %" PRIu32, set->instance);
+}
+
 static void print_definition(const struct snapshot_set *set)
 {
     print_words("set %s", set->name);
     if (set->engine) {
         print_words("backend %s", set->engine);
+    } else if (set->process != 0) {
+        print_publisher(set);
     } else {
         print_words("lifetime %s", set->lifetime);
         print_words("users %" PRIu32, set->users);
@@ -292,6 +303,11 @@ static void print_classes(const struct snapshot_set *set)
 static void print_set(const struct snapshot_set *set)
 {
     print_definition(set);
+    if (set->process != 0) {
+        begin_line("process");
+        print_command_line(set->command_line);
+        end_line();
+    }
     if (set->has_subjects)
         print_subjects(&set->subjects);
     for (size_t i = 0; i < set->limits_n; i++)
@@ -425,10 +441,18 @@ static void json_set(struct json *json, const struct snapshot_set *set)
 {
     json_object(json, NULL);
     json_text(json, "name", set->name);
-    json_text(json, "backend", set->engine ? set->engine : "process");
+    json_text(json, "backend",
+              set->engine         ? set->engine
+              : set->process != 0 ? "thread"
+                                  : "process");
     if (set->engine) {
         if (set->info.subjects_max == 0)
             json_boolean(json, "reachable", set->away == 0);
+    } else if (set->process != 0) {
+        json_number(json, "process", set->process);
+        json_number(json, "instance", set->instance);
+        json_text(json, "command", set->process_name[0] != '\0' ? set->process_name : NULL);
+        json_text(json, "command_line", set->has_command_line ? set->command_line : NULL);
     } else {
         json_text(json, "lifetime", set->lifetime);
         json_number(json, "users", set->users);

@@ -19,8 +19,9 @@
 static const char help[] =
     "Usage: weir top [OPTION]... [-f FILE] [--process-dir DIR] [NAME]...\n"
     "\n"
-    "Shows shared sets live, and those of the configuration that engines keep: limits, holders,\n"
-    "waiters, and rates per second.\n"
+    "Shows shared sets live, those that programs publish, and those of the configuration that "
+    "engines\n"
+    "keep: limits, holders, waiters, and rates per second.\n"
     "\n"
     "  -i, --interval DURATION   look again so often; default: 1s\n"
     "  -s, --sort ORDER          sort sets by name (default) or waiting: the most waiters first\n"
@@ -47,11 +48,10 @@ struct top {
     struct top_view view;
     struct engine_sets engines;
     struct snapshot now, before;
-    char selected[256]; /* name of the selected set; its position may change */
-    bool selected_of_engine;
-    char match[MATCH_MAX + 1]; /* as it was typed */
-    bool is_stale;             /* the snapshot is of another match */
-    char message[512];         /* first complaint of the latest snapshot */
+    struct snapshot_id selected; /* the selected set; its position may change */
+    char match[MATCH_MAX + 1];   /* as it was typed */
+    bool is_stale;               /* the snapshot is of another match */
+    char message[512];           /* first complaint of the latest snapshot */
     struct weir_error error;
 };
 
@@ -76,8 +76,7 @@ static void complain(void *userdata, const struct weir_error *error)
 /* Finds the selected set; if it is gone, selects the one in its place. */
 static void find_selected(struct top *top)
 {
-    const struct snapshot_set *set =
-        snapshot_find(&top->now, top->selected, top->selected_of_engine);
+    const struct snapshot_set *set = snapshot_find(&top->now, &top->selected);
 
     if (set && (size_t)(set - top->now.sets) < top->view.shown_n)
         top->view.selected = (size_t)(set - top->now.sets);
@@ -87,13 +86,8 @@ static void find_selected(struct top *top)
 
 static void keep_selected(struct top *top)
 {
-    const struct snapshot_set *set;
-
-    if (top->view.selected >= top->view.shown_n)
-        return;
-    set = &top->now.sets[top->view.selected];
-    snprintf(top->selected, sizeof(top->selected), "%s", set->name);
-    top->selected_of_engine = set->engine != NULL;
+    if (top->view.selected < top->view.shown_n)
+        top->selected = snapshot_set_id(&top->now.sets[top->view.selected]);
 }
 
 /* Orders the sets anew; the selected one stays selected, if it is shown. */

@@ -203,14 +203,18 @@ static void put_engine_set(struct pen *pen, const struct snapshot_set *set,
     put_format(pen, "%9s", "-");
 }
 
-static void put_shared_set(struct pen *pen, const struct snapshot_set *set,
-                           const struct snapshot_set *old, uint64_t ns)
+/* Writes the numbers of a set of this machine, shared or published. */
+static void put_local_set(struct pen *pen, const struct snapshot_set *set,
+                          const struct snapshot_set *old, uint64_t ns)
 {
     uint64_t refused_now = refused(&set->stats), refused_old = old ? refused(&old->stats) : 0;
     char text[TIME_TEXT_MAX];
 
-    put_format(pen, "%5" PRIu32 "%6" PRIu64 "%6" PRIu64 "%8s", set->users, set->stats.held,
-               set->stats.waiting,
+    if (set->process != 0)
+        put_format(pen, "%5s", "-");
+    else
+        put_format(pen, "%5" PRIu32, set->users);
+    put_format(pen, "%6" PRIu64 "%6" PRIu64 "%8s", set->stats.held, set->stats.waiting,
                set->held_n < set->holders_n ? time_text_age(set->holders[set->held_n].age_ns, text)
                                             : "-");
     put_rate(pen, 9, set->stats.granted, old ? &old->stats.granted : NULL, ns);
@@ -220,19 +224,32 @@ static void put_shared_set(struct pen *pen, const struct snapshot_set *set,
 static void put_set(struct pen *pen, const struct snapshot_set *set, const struct snapshot_set *old,
                     uint64_t ns, bool is_selected)
 {
+    char process[16];
+
     put_text(pen, is_selected ? "> " : "  ");
     put_within(pen, set->name, names_end(pen));
-    if (set->engine) {
+    if (set->process != 0)
+        snprintf(process, sizeof(process), "pid %" PRIu32, set->process);
+    if (set->engine || set->process != 0) {
         put_within(pen, " (", names_end(pen));
-        put_within(pen, set->engine, names_end(pen));
+        put_within(pen, set->engine ? set->engine : process, names_end(pen));
         put_within(pen, ")", names_end(pen));
     }
     put_blanks(pen, names_end(pen) + 1);
     if (set->engine)
         put_engine_set(pen, set, old, ns);
     else
-        put_shared_set(pen, set, old, ns);
+        put_local_set(pen, set, old, ns);
     end_line(pen, is_selected ? TOP_SELECTED : TOP_PLAIN);
+}
+
+/* Returns the same set in the snapshot before, or NULL. */
+static const struct snapshot_set *find_before(const struct snapshot *before,
+                                              const struct snapshot_set *set)
+{
+    struct snapshot_id id = snapshot_set_id(set);
+
+    return before ? snapshot_find(before, &id) : NULL;
 }
 
 /* Writes at most `rows` lines, with the selected set among them, and then how many others there
@@ -246,8 +263,7 @@ static void put_sets(struct pen *pen, const struct snapshot *now, const struct s
     for (size_t i = first; i < first + n && i < view->shown_n; i++) {
         const struct snapshot_set *set = &now->sets[i];
 
-        put_set(pen, set, before ? snapshot_find(before, set->name, set->engine != NULL) : NULL,
-                since(now, before), i == view->selected);
+        put_set(pen, set, find_before(before, set), since(now, before), i == view->selected);
     }
     if (!has_room(pen, 1))
         return;
@@ -434,8 +450,7 @@ static const uint64_t *granted_before(const struct snapshot_set *old, size_t i)
 static void put_details(struct pen *pen, const struct snapshot *now, const struct snapshot *before,
                         const struct snapshot_set *set)
 {
-    const struct snapshot_set *old =
-        before ? snapshot_find(before, set->name, set->engine != NULL) : NULL;
+    const struct snapshot_set *old = find_before(before, set);
 
     for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
         put_limit(pen, &set->limits[i], !set->is_unknown, granted_before(old, i),

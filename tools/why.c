@@ -15,9 +15,9 @@
 static const char help[] =
     "Usage: weir why [OPTION]... [-f FILE] [--process-dir DIR] NAME...\n"
     "\n"
-    "Says of shared sets which limit the first waiter waits for, until when, and which processes "
-    "hold\n"
-    "it, the longest first; and which have held units for longer than `max_hold`.\n"
+    "Says of sets that are shared or published which limit the first waiter waits for, until\n"
+    "when, and which processes hold it, the longest first; and which have held units for longer\n"
+    "than `max_hold`.\n"
     "\n"
     "  -j, --json              write JSON\n"
     "  -f, --file FILE         a configuration that says where shared sets and plugins are;\n"
@@ -29,6 +29,20 @@ static const char help[] =
     "Exit status: 0 fine, 1 a set could not be inspected, 2 wrong usage, 3 the directory cannot "
     "be\n"
     "read, or the output not be written.\n";
+
+/* Of a set that a process publishes the oldest holders and waiters are known, and how many in all.
+ */
+static uint64_t why_held_n(const struct snapshot_set *set)
+{
+    return set->process != 0 && set->stats.held > set->held_n ? set->stats.held : set->held_n;
+}
+
+static uint64_t why_waiting_n(const struct snapshot_set *set)
+{
+    size_t listed_n = set->holders_n - set->held_n;
+
+    return set->process != 0 && set->stats.waiting > listed_n ? set->stats.waiting : listed_n;
+}
 
 /* ---- text ---- */
 
@@ -66,21 +80,28 @@ static void why_print_holders(const struct snapshot_set *set, const char *key)
             why_print_holder("    holds", set, &set->holders[i]);
 }
 
+/* Returns the key of the limit that refuses a waiter, or NULL. */
+static const char *why_limiting(const struct snapshot_set *set, const struct snapshot_holder *of)
+{
+    return of->limiting < set->limits_n ? set->limits[of->limiting].key : NULL;
+}
+
 /* Says what keeps the first waiter of a wait queue, and for how long. */
 static void why_print_cause(const struct snapshot_set *set, const struct snapshot_holder *waiter)
 {
+    const char *limiting = why_limiting(set, waiter);
     char after[TIME_TEXT_MAX];
 
     time_text_age(waiter->retry_after_ns, after);
     if (waiter->retry_after_ns == WEIR_FOREVER) {
         printf("    needs more of `%s` than is free, until it is released\n",
-               waiter->limiting ? waiter->limiting : "the limits");
-        why_print_holders(set, waiter->limiting);
+               limiting ? limiting : "the limits");
+        why_print_holders(set, limiting);
     } else if (waiter->retry_after_ns == 0) {
         printf("    is being granted\n");
-    } else if (waiter->limiting) {
-        printf("    needs more of `%s` than there is: granted in %s at the earliest\n",
-               waiter->limiting, after);
+    } else if (limiting) {
+        printf("    needs more of `%s` than there is: granted in %s at the earliest\n", limiting,
+               after);
     } else {
         printf("    a reservation is ahead: granted in %s at the earliest\n", after);
     }
@@ -97,9 +118,12 @@ static size_t why_count_overheld(const struct snapshot_set *set)
 
 static void why_print_set(const struct snapshot_set *set)
 {
-    size_t waiting_n = set->holders_n - set->held_n;
+    uint64_t waiting_n = why_waiting_n(set);
 
-    printf("set %s  held by %zu  waiting %zu", set->name, set->held_n, waiting_n);
+    printf("set %s", set->name);
+    if (set->process != 0)
+        printf("  pid %" PRIu32, set->process);
+    printf("  held by %" PRIu64 "  waiting %" PRIu64, why_held_n(set), waiting_n);
     if (why_count_overheld(set) != 0)
         printf("  overheld %zu", why_count_overheld(set));
     printf("\n");
@@ -118,8 +142,10 @@ static void why_print_set(const struct snapshot_set *set)
 static void why_json_next(struct json *json, const struct snapshot_set *set,
                           const struct snapshot_holder *waiter)
 {
+    const char *limiting = why_limiting(set, waiter);
+
     json_object(json, NULL);
-    json_text(json, "limiting", waiter->limiting);
+    json_text(json, "limiting", limiting);
     if (waiter->retry_after_ns == WEIR_FOREVER)
         json_null(json, "retry_after_ns");
     else
@@ -129,7 +155,7 @@ static void why_json_next(struct json *json, const struct snapshot_set *set,
     json_end_array(json);
     json_array(json, "holders");
     for (size_t i = 0; waiter->retry_after_ns == WEIR_FOREVER && i < set->held_n; i++)
-        if (why_has_key(set, &set->holders[i], waiter->limiting))
+        if (why_has_key(set, &set->holders[i], limiting))
             snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_end_object(json);
@@ -139,8 +165,10 @@ static void why_json_set(struct json *json, const struct snapshot_set *set)
 {
     json_object(json, NULL);
     json_text(json, "name", set->name);
-    json_number(json, "held", set->held_n);
-    json_number(json, "waiting", set->holders_n - set->held_n);
+    if (set->process != 0)
+        json_number(json, "process", set->process);
+    json_number(json, "held", why_held_n(set));
+    json_number(json, "waiting", why_waiting_n(set));
     json_array(json, "next");
     for (size_t i = set->held_n; i < set->holders_n; i++)
         if (set->holders[i].is_next)

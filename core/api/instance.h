@@ -17,6 +17,7 @@ struct instance {
     bool configured;           /* without a configuration every name opens an empty set */
 
     _Atomic bool malformed_reported; /* a malformed request was logged */
+    struct publisher *publisher;     /* NULL: its sets are not published */
 
     /* Under the instance's lock. */
     struct plugin_search *plugins;
@@ -82,5 +83,9 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool);
  * more than REGISTRY_HINT_MAX names the first are looked at, which bounds the time. */
 #define REGISTRY_HINT_MAX ((size_t)1 << 16)
 struct hint registry_hint(weir *w, const char *name);
+
+/* Returns the set with a number below `sets_n` if it has a name, or NULL. It stays as long as the
+ * instance. Takes the lock. */
+weir_set *registry_named_set(weir *w, uint32_t i);
 
 #endif

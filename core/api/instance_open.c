@@ -4,6 +4,7 @@
 #include "shm/segment.h"
 
 #include "api/pool.h"
+#include "api/publisher.h"
 #include "base/clock.h"
 #include "base/invariant.h"
 #include "os/os.h"
@@ -119,19 +120,28 @@ static int instance_choose_clock(weir *w, const struct weir_options *options,
     return r;
 }
 
+/* Reads an environment variable that is 0, 1, or not set: then, and without one, false. Returns 0
+ * or the complaint. */
+static int instance_read_switch(const char *name, struct complaints *complaints, bool *ret)
+{
+    const char *variable = os_getenv(name);
+
+    *ret = variable && strcmp(variable, "1") == 0;
+    if (!variable || !*variable || *ret || strcmp(variable, "0") == 0)
+        return 0;
+    return complaint_add(complaints, -EINVAL, (struct mark){0, 0}, "%s is `%s`: it takes 0 or 1",
+                         name, error_text(variable).text);
+}
+
 /* Checks that there is a configuration if the program or the environment requires one. */
 static int instance_require_config(const struct weir_options *options,
                                    struct complaints *complaints)
 {
-    const char *variable = os_getenv("WEIR_REQUIRE_CONFIG");
-    bool by_variable = variable && *variable && strcmp(variable, "0") != 0;
+    bool by_variable;
+    int r = instance_read_switch("WEIR_REQUIRE_CONFIG", complaints, &by_variable);
 
-    if (by_variable && strcmp(variable, "1") != 0)
-        return complaint_add(complaints, -EINVAL, (struct mark){0, 0},
-                             "WEIR_REQUIRE_CONFIG is `%s`: it takes 0 or 1",
-                             error_text(variable).text);
-    if (options->text || complaints->file[0] != '\0')
-        return 0;
+    if (r < 0 || options->text || complaints->file[0] != '\0')
+        return r;
     if (!by_variable && !(options->flags & WEIR_OPEN_REQUIRE_CONFIG))
         return 0;
     return complaint_add(
@@ -176,6 +186,7 @@ static int instance_plan(weir *w, const struct weir_options *options, struct com
     struct complaints warnings = {
         .report = instance_pass_warning, .userdata = &warner, .are_warnings = true};
     bool wanted = options->flags & WEIR_OPEN_WARNINGS || w->log.level_max >= WEIR_LOG_INFO;
+    bool publishes = false;
     struct config_ast ast;
     int r = config_yaml_load(options, &ast, complaints);
 
@@ -183,7 +194,11 @@ static int instance_plan(weir *w, const struct weir_options *options, struct com
     complaints->warnings = wanted ? &warnings : NULL;
     if (r == 0)
         r = instance_require_config(options, complaints);
+    if (r == 0)
+        r = instance_read_switch("WEIR_PUBLISH", complaints, &publishes);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, ret);
+    if (publishes && ret->publish == WEIR_DEFAULT)
+        ret->publish = WEIR_YES;
     complaints->warnings = NULL;
     complaints_report(&warnings);
     instance_of(w)->configured = options->text || complaints->file[0] != '\0';
@@ -214,6 +229,8 @@ static int instance_configure(weir *w, const struct weir_options *options,
         if (r == 0)
             peer_reap_crowded(w, 0);
     }
+    if (r == 0 && plan.publish == WEIR_YES)
+        r = publisher_open(w, options);
     plan_free(&plan);
     if (!error.code)
         return r;
@@ -267,7 +284,8 @@ static int instance_build(weir *w, const struct weir_options *options)
 int instance_check_options(const struct weir_options *options, struct weir_error *reterr)
 {
     const uint32_t known = WEIR_OPEN_APART | WEIR_OPEN_EXISTING | WEIR_OPEN_NO_HANDLER |
-                           WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS | WEIR_OPEN_OFFLINE;
+                           WEIR_OPEN_REQUIRE_CONFIG | WEIR_OPEN_WARNINGS | WEIR_OPEN_OFFLINE |
+                           WEIR_OPEN_UNPUBLISHED;
 
     if (options->size < sizeof(*options))
         return error_set(reterr, -EINVAL,
@@ -360,6 +378,7 @@ static weir *instance_close_in_child(weir *w)
     peer_events_close_in_child(&instance_wait(w)->timer);
     wall_watch_close(w);
     wake_fd_close(&instance_wait(w)->timer.wake_fd);
+    publisher_close(w, true);
     for (uint32_t i = 0; i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i++)
         if (instance_set(w, i)->participant)
             participant_close_in_child(instance_set(w, i)->participant);
@@ -372,6 +391,7 @@ weir *weir_close(weir *w)
         return NULL;
     if (instance_is_forked(w))
         return instance_close_in_child(w);
+    publisher_close(w, false);
     instance_lock(w);
     pthread_mutex_lock(&instance_wait(w)->timer.lock);
     atomic_fetch_or_explicit(&w->state, INSTANCE_CLOSED, memory_order_seq_cst);

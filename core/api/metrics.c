@@ -115,12 +115,8 @@ static int metrics_read_sets(weir *w, struct metrics_reading *ret)
         return -ENOMEM;
     ret->metrics.sets = ret->sets;
     for (uint32_t i = 0; i < n && r == 0; i++) {
-        weir_set *set = NULL;
+        weir_set *set = registry_named_set(w, i);
 
-        pthread_mutex_lock(&w->lock);
-        if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
-            set = instance_set(w, i);
-        pthread_mutex_unlock(&w->lock);
         if (set)
             r = metrics_read_set(set, &ret->sets[ret->metrics.sets_n++]);
         if (r > 0) { /* a 0 would look like a restart */

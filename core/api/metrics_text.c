@@ -205,6 +205,13 @@ static void metrics_set_labels(struct text_out *out, const struct metrics_set *s
     metrics_label(out, "set", set->name);
     if (set->backend)
         metrics_label(out, ",backend", set->backend);
+    if (set->process) {
+        text_out_string(out, ",pid=\"");
+        text_out_number(out, set->process);
+        text_out_string(out, "\",number=\"");
+        text_out_number(out, set->instance);
+        text_out_char(out, '"');
+    }
 }
 
 static void metrics_limit_labels(struct text_out *out, const struct metrics_set *set, size_t i)

@@ -26,8 +26,10 @@ struct metrics_gauge {
 struct metrics_set {
     const char *name;
     const char *backend; /* a label; NULL: processes share it, and it has none */
-    bool of_engine;      /* of the statistics, only what an engine says of all processes */
-    bool is_unknown;     /* what waits, is held and is available now */
+    uint32_t process;    /* labels, of a set that is published; 0: it has none */
+    uint32_t instance;
+    bool of_engine;  /* of the statistics, only what an engine says of all processes */
+    bool is_unknown; /* what waits, is held and is available now */
     bool has_subjects;
     uint64_t users;          /* processes; METRICS_UNKNOWN */
     uint64_t reachable;      /* 1: the engine can be asked; METRICS_UNKNOWN: there is none */

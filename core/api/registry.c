@@ -274,6 +274,17 @@ const char *registry_set_name(const weir *w, uint32_t i)
     return registry_find_set(w, set_name(set)) == set ? set_name(set) : NULL;
 }
 
+weir_set *registry_named_set(weir *w, uint32_t i)
+{
+    weir_set *set = NULL;
+
+    pthread_mutex_lock(&w->lock);
+    if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
+        set = instance_set(w, i);
+    pthread_mutex_unlock(&w->lock);
+    return set;
+}
+
 static const char *registry_pool_name(const weir *w, uint32_t i)
 {
     const struct instance_pool *pool = registry_pool(w, i);

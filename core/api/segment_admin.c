@@ -6,6 +6,7 @@
 #include "shm/doorbell.h"
 #include "shm/nameless.h"
 #include "shm/peer_id.h"
+#include "shm/publish_socket.h"
 #include "shm/segment.h"
 #include "shm/segment_dir.h"
 #include <errno.h>
@@ -260,7 +261,7 @@ static int segment_admin_report_nameless(struct segment_report *report, struct w
                            strerrordesc_np(-r));
 }
 
-/* A doorbell of the dead that stays does no harm, nor does one that cannot be looked at. */
+/* What stays of the dead does no harm, nor does what cannot be looked at. */
 static void segment_admin_sweep(const char *dir)
 {
     int fd = segment_dir_open(dir, false, NULL);
@@ -268,6 +269,7 @@ static void segment_admin_sweep(const char *dir)
     if (fd < 0)
         return;
     (void)doorbell_sweep(fd, NULL);
+    (void)publish_socket_sweep(fd);
     os_close(fd);
 }
 
@@ -302,6 +304,21 @@ int weir_segments(const struct weir_options *options,
     os_free(report.entry);
     os_free(dir);
     return r;
+}
+
+int weir_segment_dir(const struct weir_options *options, int *ret_fd, struct weir_error *reterr)
+{
+    const char *wrong = ret_fd ? NULL : "there is no place for the descriptor";
+    char *dir;
+    int r = segment_admin_choose_dir(options, wrong, &dir, reterr);
+
+    if (r == 0)
+        r = segment_dir_open(dir, false, reterr);
+    os_free(dir);
+    if (r < 0)
+        return r;
+    *ret_fd = r;
+    return 0;
 }
 
 /* ---- the users of one ---- */

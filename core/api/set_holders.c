@@ -19,6 +19,7 @@
 
 /* Position of a waiter that the walk missed: it was enqueued, or the queue changed, meanwhile. */
 #define POSITION_UNKNOWN UINT32_MAX
+#define HOLDERS_LOOKS    1024u /* records that are looked at between two questions */
 
 static uint64_t set_holder_id(uint64_t word, uint32_t record)
 {
@@ -74,6 +75,8 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
     return record_load(&r->word) == word;
 }
 
+/* Walks take no lock: a run of records has an atomic entry, stays, and begins as zeroes. */
+
 /* Describes the first record of the set from `*at` on that holds or waits, and advances `*at`.
  * Returns the record, or 0. */
 static uint32_t set_holders_next(const weir_set *set, uint32_t *at, struct weir_holder *ret)
@@ -102,7 +105,6 @@ void set_holders_add_amounts(const weir_set *set, uint64_t *ret)
     struct weir_holder holder;
     uint32_t at = 0;
 
-    WEIR_INVARIANT(instance_lock_is_held(set->w));
     while (set_holders_next(set, &at, &holder)) {
         fairness_amounts(set, at, amounts);
         for (uint32_t i = 0; !holder.waiting && i < set->limits.n; i++)
@@ -181,7 +183,6 @@ static int set_holders_list(weir_set *set, struct weir_holder **ret)
     size_t found = 0, stored = 0;
     struct weir_holder holder;
 
-    pthread_mutex_lock(&set->w->lock);
     while (set_holders_next(set, &at, &holder))
         found++;
     *ret = os_alloc(found + 1, sizeof(**ret));
@@ -189,7 +190,6 @@ static int set_holders_list(weir_set *set, struct weir_holder **ret)
         holder.process |= own_process;
         (*ret)[stored++] = holder;
     }
-    pthread_mutex_unlock(&set->w->lock);
     return *ret ? (int)stored : -ENOMEM;
 }
 
@@ -220,6 +220,49 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
         ret[i] = all[i];
     os_free(all);
     return found;
+}
+
+/* Appends to `items`, which has room for 2 * max: once it is full, the `max` oldest stay. */
+static void set_holders_keep_oldest(struct weir_holder *items, size_t *n, size_t max,
+                                    const struct weir_holder *holder)
+{
+    if (*n == 2 * max) {
+        qsort(items, *n, sizeof(*items), set_holders_cmp_since);
+        *n = max;
+    }
+    items[(*n)++] = *holder;
+}
+
+int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max,
+                       bool (*goes_on)(void *userdata), void *userdata)
+{
+    struct weir_holder *items[] = {ret, ret + 2 * max}, holder;
+    struct thread_ctx *ctx;
+    uint32_t at = 0, looks = 0;
+    size_t n[] = {0, 0};
+
+    WEIR_INVARIANT(!set_is_shared(set));
+    set = set_current(set);
+    ctx = thread_ctx_get(set);
+    if (!ctx)
+        return -ENOMEM;
+    while (set->limits.n && (at = region_next_record(set->region, at))) {
+        if (++looks % HOLDERS_LOOKS == 0 && !goes_on(userdata))
+            return -ECANCELED;
+        if (!set_holder_describe(set, at, &holder))
+            continue;
+        holder.process = os_process_id();
+        set_holders_keep_oldest(items[holder.waiting], &n[holder.waiting], max, &holder);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        qsort(items[i], n[i], sizeof(holder), set_holders_cmp_since);
+        n[i] = n[i] < max ? n[i] : max;
+    }
+    memmove(ret + n[0], items[1], n[1] * sizeof(holder));
+    qsort(ret + n[0], n[1], sizeof(holder), set_holders_cmp_records);
+    if (n[1])
+        set_holders_order(ctx, set, ret + n[0], n[1]);
+    return (int)(n[0] + n[1]);
 }
 
 /* Returns whether a record that was listed is still what it was. */

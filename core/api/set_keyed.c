@@ -113,9 +113,7 @@ static int set_keyed_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir
         ret->waiting += view.length;
     if (r < 0 || !set->limits.has_resources)
         return r;
-    pthread_mutex_lock(&set->w->lock);
     set_holders_add_amounts(set, held);
-    pthread_mutex_unlock(&set->w->lock);
     for (uint32_t i = 0; i < n; i++)
         if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
             limits[i].held = held[i];

@@ -94,7 +94,7 @@ struct config_ast {
     size_t backends_n;
     struct config_value *plugin_dirs;
     size_t plugin_dirs_n;
-    struct config_value version, process_dir, clock;
+    struct config_value version, process_dir, clock, publish;
     struct complaints *complaints; /* where errors are reported */
     struct ast_memory *memory;     /* all of the above lives here */
     bool memory_failed;            /* an allocation failed */

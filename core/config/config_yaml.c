@@ -141,7 +141,7 @@ static const struct schema root_schema = {
     .owner = "a configuration",
     .fields = {FIELD(config_ast, version),
                ITEMS(config_ast, plugin_dirs, FIELD_TEXTS, CONFIG_DIRS_MAX, NULL),
-               FIELD(config_ast, process_dir), FIELD(config_ast, clock),
+               FIELD(config_ast, process_dir), FIELD(config_ast, clock), FIELD(config_ast, publish),
                ITEMS(config_ast, backends, FIELD_NAMED, CONFIG_BACKENDS_MAX, &backend_schema),
                ITEMS(config_ast, sets, FIELD_NAMED, CONFIG_SETS_MAX, &set_schema),
                ITEMS(config_ast, pools, FIELD_NAMED, CONFIG_SETS_MAX, &pool_schema)},

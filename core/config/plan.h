@@ -116,6 +116,7 @@ struct plan {
     size_t backends_n;
     char *process_dir; /* absolute; NULL: not configured */
     enum weir_clock_source clock;
+    enum weir_choice publish; /* WEIR_DEFAULT: not configured */
 };
 
 /* Words of state that all limits of a set may need together. */

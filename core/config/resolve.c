@@ -151,6 +151,13 @@ static void resolve_clock(struct resolver *resolver)
         resolver->plan->clock = sources[source];
 }
 
+static void resolve_publish(struct resolver *resolver)
+{
+    bool is_wanted;
+    if (value_read_boolean(resolver->complaints, "publish", &resolver->ast->publish, &is_wanted))
+        resolver->plan->publish = is_wanted ? WEIR_YES : WEIR_NO;
+}
+
 static void resolve_plugin_dirs(struct resolver *resolver)
 {
     const struct config_ast *ast = resolver->ast;
@@ -173,6 +180,7 @@ static void resolve_all(struct resolver *resolver)
     resolve_plugin_dirs(resolver);
     resolve_process_dir(resolver);
     resolve_clock(resolver);
+    resolve_publish(resolver);
     resolve_register_names(resolver);
     for (; plan->backends_n < ast->backends_n && !*memory_failed; plan->backends_n++)
         resolve_backend(resolver, &ast->backends[plan->backends_n],

@@ -82,6 +82,8 @@ struct os_thread;
 int os_thread_start(struct os_thread **ret, void (*run)(void *), void *argument, const char *name);
 void os_thread_join(struct os_thread *thread);
 uint32_t os_thread_id(void);
+void os_thread_be_ordinary(void); /* gives up real-time scheduling that the thread inherited */
+uint64_t os_thread_cpu_ns(void);  /* processor time that the calling thread has taken */
 
 /* Files and plugins. */
 int os_file_read(const char *path, size_t size_max, char **ret, size_t *ret_size); /* adds a NUL */
@@ -116,6 +118,19 @@ int os_unlink_at(int directory_fd, const char *name);
 int os_rename_at(int directory_fd, const char *from, const char *to); /* replaces a file `to` */
 int os_fifo_make(int directory_fd, const char *name);    /* mode 0600; os_open_at opens both ends */
 int os_fifo_is_read(int directory_fd, const char *name); /* 1, also of a file; or 0 */
+
+/*
+ * Stream sockets in an open directory, with mode 0600. os_socket_is_heard: 1, or 0 (no process
+ * listens). os_socket_accept also tells the user at the other end. os_socket_send returns how many
+ * bytes it took, or -EAGAIN; it raises no signal. os_socket_wait waits until `fd`, which may be -1,
+ * can be read or written, and returns 1; 0 once `stop_fd` can be read; or -ETIMEDOUT.
+ */
+int os_socket_listen(int directory_fd, const char *name);
+int os_socket_is_heard(int directory_fd, const char *name);
+int os_socket_accept(int fd, uint32_t *ret_user);
+int os_socket_send(int fd, const void *data, size_t size);
+int os_socket_wait(int fd, bool writes, int stop_fd, uint64_t wait_ns);
+
 int os_open_tmpfile(int directory_fd); /* unnamed, mode 0600; closing deletes it unless linked */
 int os_link_at(int fd, int directory_fd, const char *name); /* names an unnamed file */
 int os_fstat(int fd, struct stat *ret);

@@ -173,3 +173,15 @@ uint32_t os_thread_id(void)
 {
     return (uint32_t)gettid();
 }
+
+void os_thread_be_ordinary(void)
+{
+    const struct sched_param ordinary = {.sched_priority = 0};
+
+    (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
+}
+
+uint64_t os_thread_cpu_ns(void)
+{
+    return os_clock_read(CLOCK_THREAD_CPUTIME_ID);
+}

@@ -29,8 +29,8 @@ static int doorbell_name(struct doorbell_names *ret, const char *stem, uint32_t 
                          uint32_t timer)
 {
     const int size = SEGMENT_DIR_FILE_SIZE;
-    int fresh = snprintf(ret->fresh, sizeof(ret->fresh),
-                         "%s.%" PRIu32 ".%" PRIu32 DOORBELL_FRESH_SUFFIX, stem, slot, timer);
+    int fresh = snprintf(ret->fresh, sizeof(ret->fresh), "%s.%" PRIu32 ".%" PRIu32 FRESH_SUFFIX,
+                         stem, slot, timer);
     int final = snprintf(ret->final, sizeof(ret->final), "%s.%" PRIu32 ".%" PRIu32 DOORBELL_SUFFIX,
                          stem, slot, timer);
 
@@ -192,39 +192,16 @@ static bool doorbell_is_name(const char *name, const char *file_stem)
         (file_stem && (strlen(file_stem) != length || strncmp(name, file_stem, length) != 0)))
         return false;
     (void)sscanf(dot, ".%*16[0-9a-f].%*[0-9].%*[0-9]%n", &end);
-    return end > 0 && (strcmp(dot + end, DOORBELL_SUFFIX) == 0 ||
-                       strcmp(dot + end, DOORBELL_FRESH_SUFFIX) == 0);
+    return end > 0 &&
+           (strcmp(dot + end, DOORBELL_SUFFIX) == 0 || strcmp(dot + end, FRESH_SUFFIX) == 0);
 }
 
-/* Looks twice at one that is being made: sweeps that keep pace would take it at each try. */
-static int doorbell_is_read(int directory_fd, const char *name)
+static int doorbell_is_used(int directory_fd, const char *name, const char *file_stem)
 {
-    int is_read = os_fifo_is_read(directory_fd, name);
-
-    if (is_read != 0 || !strstr(name, DOORBELL_FRESH_SUFFIX))
-        return is_read;
-    SCHED_POINT();
-    os_pause();
-    return os_fifo_is_read(directory_fd, name);
+    return doorbell_is_name(name, file_stem) ? os_fifo_is_read(directory_fd, name) : 1;
 }
 
 int doorbell_sweep(int directory_fd, const char *file_stem)
 {
-    char name[SEGMENT_DIR_FILE_SIZE];
-    void *list;
-    int r = os_dir_open(directory_fd, ".", &list), error = 0;
-
-    if (r < 0)
-        return r;
-    while ((r = os_dir_next(list, name, sizeof(name))) > 0) {
-        int is_read = doorbell_is_name(name, file_stem) ? doorbell_is_read(directory_fd, name) : 1;
-
-        SCHED_POINT();
-        if (is_read == 0)
-            doorbell_unlink(directory_fd, name, &error);
-        else if (is_read < 0 && is_read != -ENOENT && error == 0)
-            error = is_read;
-    }
-    os_dir_close(list);
-    return r < 0 ? r : error;
+    return segment_dir_sweep(directory_fd, file_stem, doorbell_is_used);
 }

@@ -3,6 +3,7 @@
 #include "shm/segment_dir.h"
 
 #include "base/error.h"
+#include "base/sched_point.h"
 #include "os/os.h"
 #include <errno.h>
 #include <limits.h>
@@ -155,6 +156,39 @@ int segment_dir_list(const char *path, int (*found)(void *userdata, const char *
         return error_set(reterr, more, "the directory of segments cannot be read: %s",
                          strerrordesc_np(-more));
     return r;
+}
+
+static int segment_dir_sweep_file(int directory_fd, const char *name, int is_used)
+{
+    int r;
+
+    SCHED_POINT();
+    r = is_used == 0 ? os_unlink_at(directory_fd, name) : is_used;
+    return r < 0 && r != -ENOENT ? r : 0;
+}
+
+int segment_dir_sweep(int directory_fd, const char *file_stem,
+                      int (*is_used)(int directory_fd, const char *name, const char *file_stem))
+{
+    char name[SEGMENT_DIR_FILE_SIZE];
+    void *list;
+    int r = os_dir_open(directory_fd, ".", &list), error = 0, file;
+
+    if (r < 0)
+        return r;
+    while ((r = os_dir_next(list, name, sizeof(name))) > 0) {
+        int used = is_used(directory_fd, name, file_stem);
+
+        if (used == 0 && strstr(name, FRESH_SUFFIX)) {
+            SCHED_POINT();
+            os_pause();
+            used = is_used(directory_fd, name, file_stem);
+        }
+        file = segment_dir_sweep_file(directory_fd, name, used);
+        error = error ? error : file;
+    }
+    os_dir_close(list);
+    return r < 0 ? r : error;
 }
 
 int segment_dir_choose(const struct weir_options *options, const char *configured,

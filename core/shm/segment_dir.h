@@ -7,7 +7,8 @@
  *   STEM.weir                          the segment
  *   STEM.GENERATION.KEY.TIMER.bell     the doorbell of a wait timer of the process with this peer
  *                                      key, in the segment with this generation
- *   STEM.GENERATION.KEY.TIMER.new      a doorbell that is being made
+ *   PROCESS.NUMBER.RANDOM.sock         where a process tells its sets (publish_socket.h)
+ * What is being made has the suffix `.new` in place of `.bell`, or behind `.sock`.
  */
 #ifndef WEIR_CORE_SHM_SEGMENT_DIR_H
 #define WEIR_CORE_SHM_SEGMENT_DIR_H
@@ -21,9 +22,10 @@ struct complaints;
 #define SEGMENT_DIR_FILE_SIZE 256u /* buffer for any file name */
 #define SEGMENT_DIR_PATH_SIZE 40u  /* buffer for the default directory */
 
-#define SEGMENT_SUFFIX        ".weir"
-#define DOORBELL_SUFFIX       ".bell"
-#define DOORBELL_FRESH_SUFFIX ".new"
+#define SEGMENT_SUFFIX  ".weir"
+#define DOORBELL_SUFFIX ".bell"
+#define PUBLISH_SUFFIX  ".sock"
+#define FRESH_SUFFIX    ".new"
 
 /* Writes the default directory: "/dev/shm/weir-1000", with the effective user id. */
 void segment_dir_default(char ret[static SEGMENT_DIR_PATH_SIZE]);
@@ -48,6 +50,15 @@ bool segment_dir_decode(const char *file, char ret[static SEGMENT_DIR_FILE_SIZE]
  */
 int segment_dir_list(const char *path, int (*found)(void *userdata, const char *set),
                      void *userdata, struct weir_error *reterr);
+
+/*
+ * Removes the files of the dead. `is_used` says of a name 0 (no process has it open), 1 (one has,
+ * or it is of another kind) or a negative errno. What is being made is looked at twice: sweeps that
+ * keep pace would take it at each try. `file_stem` is passed on. Returns 0 or the first error,
+ * after which it goes on; what it could not look at stays.
+ */
+int segment_dir_sweep(int directory_fd, const char *file_stem,
+                      int (*is_used)(int directory_fd, const char *name, const char *file_stem));
 
 /*
  * Chooses the directory of an instance: from the options, else `configured`, else WEIR_PROCESS_DIR,

@@ -96,8 +96,11 @@ enum {
                                            `code` is 0. There are none if the configuration is
                                            wrong; what fails later (a shared set that others
                                            define otherwise) is a complaint behind them */
-    WEIR_OPEN_OFFLINE = 1u << 5         /* no engine is asked: requests of sets that one keeps
+    WEIR_OPEN_OFFLINE = 1u << 5,        /* no engine is asked: requests of sets that one keeps
                                            are -EHOSTUNREACH, whatever `on_failure` says */
+    WEIR_OPEN_UNPUBLISHED = 1u << 6     /* sets are not published, whatever the configuration
+                                           (`publish: true`) and the environment (WEIR_PUBLISH=1)
+                                           say. WEIR_OPEN_APART and WEIR_OPEN_EXISTING imply it */
 };
 
 /*

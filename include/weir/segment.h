@@ -54,6 +54,15 @@ WEIR_PUBLIC int weir_segments(const struct weir_options *options,
                               int (*found)(void *userdata, const struct weir_segment *segment),
                               void *userdata, struct weir_error *reterr);
 
+/*
+ * Opens the directory of segments. It is the one that weir_open would use with these options, which
+ * may be NULL; of them only the choice of the directory matters. `*ret_fd` is close-on-exec, and
+ * the caller closes it. Any thread. Returns 0, -ENOENT (there is none yet), -EINVAL (`ret_fd` is
+ * NULL), or an error of weir_segments; then `reterr`, if not NULL, says why. [any thread, reads]
+ */
+WEIR_PUBLIC int weir_segment_dir(const struct weir_options *options, int *ret_fd,
+                                 struct weir_error *reterr);
+
 enum {
     WEIR_SEGMENT_FORCE = 1u << 0 /* also if it is in use or cannot be used: its users go on with
                                     it, apart from all later ones */

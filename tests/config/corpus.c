@@ -105,6 +105,8 @@ static void print_plan(FILE *out, const struct plan *plan)
 {
     if (plan->process_dir)
         fprintf(out, "process_dir %s\n", plan->process_dir);
+    if (plan->publish != WEIR_DEFAULT)
+        fprintf(out, "publish %s\n", plan->publish == WEIR_YES ? "true" : "false");
     if (plan->clock != WEIR_CLOCK_DEFAULT)
         fprintf(out, "clock %s\n", plan->clock == WEIR_CLOCK_TSC ? "tsc" : "monotonic");
     for (size_t i = 0; i < plan->sets_n; i++) {

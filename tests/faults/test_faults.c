@@ -10,6 +10,7 @@
 #include "lib/fake_os.h"
 #include "lib/fixture.h"
 #include "lib/require.h"
+#include "lib/tmpdir.h"
 #include "wait/cq.h"
 #include "whole_set.h"
 #include <errno.h>
@@ -19,7 +20,10 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+#include <weir/segment.h>
 
 #include <cmocka.h>
 
@@ -89,6 +93,68 @@ static int run_open_file(struct whole_set *world)
     struct weir_options options = {.size = sizeof(options), .file = config_file};
 
     return open_with(world, &options);
+}
+
+/* Returns how much the instance that publishes says to one that asks, or 0 if it has no socket. */
+static size_t asked(const char *directory)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[128], bytes[512];
+    size_t said = 0;
+    ssize_t n;
+    int fd;
+
+    if (!tmpdir_find(directory, ".sock", name))
+        return 0;
+    require(snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory, name) < 108);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    require(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+    while ((n = read(fd, bytes, sizeof(bytes))) > 0)
+        said += (size_t)n;
+    close(fd);
+    return said;
+}
+
+static int ignore_segment(void *userdata, const struct weir_segment *segment)
+{
+    (void)userdata, (void)segment;
+    return 0;
+}
+
+static bool was_warned;
+
+static void note_warning(void *userdata, enum weir_log_level level, const char *message)
+{
+    (void)userdata;
+    was_warned |= level == WEIR_LOG_WARNING && strncmp(message, "publish: ", 9) == 0;
+}
+
+/* It publishes, or says why not and works otherwise. What fails while it is asked passes. */
+static int run_open_published(struct whole_set *world)
+{
+    static char directory[TMPDIR_SIZE], text[1024];
+    struct weir_options options = {
+        .size = sizeof(options), .text = text, .process_dir = directory, .log = note_warning};
+    bool is_heard;
+    int r;
+
+    snprintf(text, sizeof(text), "%spublish: true\n", world_text);
+    require(tmpdir_make(directory, NULL));
+    was_warned = false;
+    r = open_with(world, &options);
+    if (r == 0) {
+        calm();
+        is_heard = !was_warned; /* else a file may have stayed: removing it failed, too */
+        require(!is_heard || tmpdir_find(directory, ".sock", text));
+        resume();
+        (void)weir_segments(&options, ignore_segment, NULL, NULL);
+        calm();
+        require(!is_heard || asked(directory) > 1000);
+        world->w = weir_close(world->w);
+        require(!is_heard || !tmpdir_find(directory, ".sock", text));
+    }
+    tmpdir_remove(directory);
+    return r;
 }
 
 static int open_pool(struct whole_set *world, const char *name)
@@ -1058,6 +1124,7 @@ static const struct scenario scenarios[] = {
     {"open", run_open, FEW, true},
     {"open a text", run_open_text, open_errors, true},
     {"open a file", run_open_file, open_errors, true},
+    {"open, and publish", run_open_published, open_errors, true},
     {"a pool of anything", run_pool_of_anything, FEW, true},
     {"pool_open", run_pool_open, FEW, false},
     {"pool_new", run_pool_new, open_errors, false},

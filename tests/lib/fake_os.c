@@ -55,33 +55,38 @@
 #define os_random            real_os_random
 #define os_random_secret     real_os_random_secret
 
-#define os_mkdir          real_os_mkdir
-#define os_dir_open_fd    real_os_dir_open_fd
-#define os_open_at        real_os_open_at
-#define os_stat_at        real_os_stat_at
-#define os_unlink_at      real_os_unlink_at
-#define os_rename_at      real_os_rename_at
-#define os_open_tmpfile   real_os_open_tmpfile
-#define os_link_at        real_os_link_at
-#define os_fstat          real_os_fstat
-#define os_pread          real_os_pread
-#define os_ftruncate      real_os_ftruncate
-#define os_fallocate      real_os_fallocate
-#define os_file_lock      real_os_file_lock
-#define os_file_unlock    real_os_file_unlock
-#define os_map_shared     real_os_map_shared
-#define os_unmap_shared   real_os_unmap_shared
-#define os_fault_install  real_os_fault_install
-#define os_fault_handle   real_os_fault_handle
-#define os_fault_unblock  real_os_fault_unblock
-#define os_boot_id        real_os_boot_id
-#define os_namespace_id   real_os_namespace_id
-#define os_process_id     real_os_process_id
-#define os_fifo_make      real_os_fifo_make
-#define os_fifo_is_read   real_os_fifo_is_read
-#define os_process_exists real_os_process_exists
-#define os_process_parent real_os_process_parent
-#define os_pidfd_open     real_os_pidfd_open
+#define os_mkdir           real_os_mkdir
+#define os_dir_open_fd     real_os_dir_open_fd
+#define os_open_at         real_os_open_at
+#define os_stat_at         real_os_stat_at
+#define os_unlink_at       real_os_unlink_at
+#define os_rename_at       real_os_rename_at
+#define os_open_tmpfile    real_os_open_tmpfile
+#define os_link_at         real_os_link_at
+#define os_fstat           real_os_fstat
+#define os_pread           real_os_pread
+#define os_ftruncate       real_os_ftruncate
+#define os_fallocate       real_os_fallocate
+#define os_file_lock       real_os_file_lock
+#define os_file_unlock     real_os_file_unlock
+#define os_map_shared      real_os_map_shared
+#define os_unmap_shared    real_os_unmap_shared
+#define os_fault_install   real_os_fault_install
+#define os_fault_handle    real_os_fault_handle
+#define os_fault_unblock   real_os_fault_unblock
+#define os_boot_id         real_os_boot_id
+#define os_namespace_id    real_os_namespace_id
+#define os_process_id      real_os_process_id
+#define os_fifo_make       real_os_fifo_make
+#define os_fifo_is_read    real_os_fifo_is_read
+#define os_process_exists  real_os_process_exists
+#define os_process_parent  real_os_process_parent
+#define os_pidfd_open      real_os_pidfd_open
+#define os_socket_listen   real_os_socket_listen
+#define os_socket_is_heard real_os_socket_is_heard
+#define os_socket_accept   real_os_socket_accept
+#define os_socket_send     real_os_socket_send
+#define os_socket_wait     real_os_socket_wait
 
 #include "os/os_clock.c"
 #include "os/os_deleted.c"
@@ -92,6 +97,7 @@
 #include "os/os_futex.c"
 #include "os/os_memory.c"
 #include "os/os_process.c"
+#include "os/os_socket.c"
 
 #undef os_mkdir
 #undef os_dir_open_fd
@@ -120,6 +126,11 @@
 #undef os_process_exists
 #undef os_process_parent
 #undef os_pidfd_open
+#undef os_socket_listen
+#undef os_socket_is_heard
+#undef os_socket_accept
+#undef os_socket_send
+#undef os_socket_wait
 
 #undef os_alloc
 #undef os_alloc_aligned
@@ -1127,6 +1138,43 @@ int os_fifo_is_read(int directory_fd, const char *name)
     int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
 
     return code != 0 ? code : real_os_fifo_is_read(directory_fd, name);
+}
+
+/* ---- sockets ---- */
+
+int os_socket_listen(int directory_fd, const char *name)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_os_socket_listen(directory_fd, name));
+}
+
+int os_socket_is_heard(int directory_fd, const char *name)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : real_os_socket_is_heard(directory_fd, name);
+}
+
+int os_socket_accept(int fd, uint32_t *ret_user)
+{
+    int code = fails(OPEN, FAKE_DESCRIPTOR, -EMFILE);
+
+    return code != 0 ? code : descriptor_made(real_os_socket_accept(fd, ret_user));
+}
+
+int os_socket_send(int fd, const void *data, size_t size)
+{
+    int code = fails(SIGNAL, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_os_socket_send(fd, data, size);
+}
+
+int os_socket_wait(int fd, bool writes, int stop_fd, uint64_t wait_ns)
+{
+    int code = fails(EPOLL_WAIT, FAKE_EVENT, -ENOMEM);
+
+    return code != 0 ? code : real_os_socket_wait(fd, writes, stop_fd, wait_ns);
 }
 
 /* ---- processes ---- */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { TMPDIR_SIZE = 128 };
@@ -25,6 +26,25 @@ static inline bool tmpdir_make(char ret_path[static TMPDIR_SIZE], const char *pa
         return true;
     perror(ret_path);
     return false;
+}
+
+/* Finds a file with a name that ends so. */
+static inline bool tmpdir_find(const char *path, const char *end, char ret_name[static 128])
+{
+    DIR *entries = opendir(path);
+    const struct dirent *entry;
+    bool found = false;
+
+    while (entries && !found && (entry = readdir(entries))) {
+        size_t n = strlen(entry->d_name);
+
+        found = n >= strlen(end) && n < 128 && strcmp(entry->d_name + n - strlen(end), end) == 0;
+        if (found)
+            memcpy(ret_name, entry->d_name, n + 1);
+    }
+    if (entries)
+        closedir(entries);
+    return found;
 }
 
 /* Removes it with the files in it. Whether it is gone. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Holders and waiters of a set: in which order, of which process, at which place, how much. */
+#include "api/instance.h"
+#include "api/set_object.h"
 #include "lib/world.h"
 #include <unistd.h>
 
@@ -236,6 +238,78 @@ static void what_is_no_first_waiter(void **state)
     world_close();
 }
 
+/* ---- looks of another thread ---- */
+
+static bool goes_on(void *userdata)
+{
+    unsigned *left = userdata;
+
+    return (*left)-- != 0;
+}
+
+/* Threads that need the lock of the instance do not wait for a look; else it waits for itself. */
+static void a_look_takes_no_lock(void **state)
+{
+    weir_acquisition *held;
+    unsigned left = 99;
+
+    (void)state;
+    world_limits(LIMITS);
+    held = granted(ASK({"a", 3}, {"b", 0}));
+    assert_int_equal(look(), 1);
+    assert_int_equal(pthread_mutex_lock(&world.w->lock), 0);
+    assert_int_equal(look(), 1);
+    assert_amounts(&holders[0], 3, 0);
+    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), 1);
+    pthread_mutex_unlock(&world.w->lock);
+    release(held);
+    world_close();
+}
+
+static void the_oldest_holders_and_waiters_are_listed(void **state)
+{
+    weir_acquisition *held[10], *waiting[9];
+    unsigned left = 99;
+
+    (void)state;
+    world_limits(LIMITS);
+    for (unsigned i = 0; i < 10; i++, advance(SECOND))
+        held[i] = granted(ASK({"a", 1}, {"b", 0}));
+    for (unsigned i = 0; i < 9; i++, advance(SECOND))
+        waiting[i] = pending(ASK({"a", i + 1}, {"b", 0}));
+    memset(holders, 0xff, sizeof(holders));
+    assert_int_equal(set_holders_oldest(world.set, holders, 3, goes_on, &left), 6);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(holders[i].process, getpid());
+        assert_int_equal(holders[i].waiting, i >= 3);
+        assert_int_equal(holders[i].position, i >= 3 ? i - 2 : 0);
+        assert_int_equal(holders[i].since_ns, START + (i + (i >= 3 ? 7 : 0)) * SECOND);
+    }
+    for (unsigned i = 9; i-- > 0;)
+        weir_release(&waiting[i]);
+    for (unsigned i = 0; i < 10; i++)
+        release(held[i]);
+    world_close();
+}
+
+static void a_look_ends_when_it_is_to(void **state)
+{
+    enum { MANY = 3000 };
+    weir_acquisition *held[MANY];
+    unsigned left = 0;
+
+    (void)state;
+    world_limits("{ type: resource, key: a, capacity: 3000 }");
+    for (unsigned i = 0; i < MANY; i++)
+        held[i] = granted(ASK({"a", 1}));
+    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), -ECANCELED);
+    left = 99;
+    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), 2);
+    for (unsigned i = 0; i < MANY; i++)
+        release(held[i]);
+    world_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +320,9 @@ int main(void)
         leak_checked_test(a_first_waiter_waits_for_a_resource),
         leak_checked_test(a_first_waiter_waits_for_time),
         leak_checked_test(what_is_no_first_waiter),
+        leak_checked_test(a_look_takes_no_lock),
+        leak_checked_test(the_oldest_holders_and_waiters_are_listed),
+        leak_checked_test(a_look_ends_when_it_is_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
  * other tests pass sizes, flags, values of enums and numbers that nothing can be meant by.
  */
 #include "lib/world.h"
+#include "os/os.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -54,6 +55,7 @@ static struct {
     weir_queue *queue;
     weir_acquisition *acquisition;
     weir_token *token;
+    int directory; /* 0: none */
 } made;
 
 static void hear(void *userdata, const struct weir_event *event)
@@ -205,6 +207,8 @@ static int drop(void *userdata, const char *text, size_t n)
     CALL(weir_segments,                                                                            \
          (P(0, &right.admin), P(1, stop_at_segment), P(2, &right), P(3, &right.error)), 0,         \
          -EINVAL, 0, 0)                                                                            \
+    CALL(weir_segment_dir, (P(0, &right.admin), P(1, &made.directory), P(2, &right.error)), 0,     \
+         -EINVAL, 0)                                                                               \
     CALL(weir_segment_users,                                                                       \
          (P(0, &right.admin), P(1, "none"), P(2, right.users), 1, P(3, &right.error)), -ENOENT,    \
          -EINVAL, -EINVAL, -ENOENT)                                                                \
@@ -300,6 +304,8 @@ static void unmake_right(void)
     made.pool = weir_pool_close(made.pool);
     made.queue = weir_queue_close(made.queue);
     made.w = weir_close(made.w);
+    if (made.directory > 0)
+        os_close(made.directory); /* which counts it */
     weir_release(&made.acquisition);
     weir_release(&right.held);
     weir_release(&right.ended);
