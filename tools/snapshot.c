@@ -307,12 +307,15 @@ static int copy_engine_set(struct snapshot_set *ret, const char *name, weir_set 
 
 static int add_set(struct snapshot *snapshot, const struct snapshot_set *set)
 {
-    struct snapshot_set *grown =
-        realloc(snapshot->sets, (snapshot->sets_n + 1) * sizeof(*snapshot->sets));
+    size_t n = snapshot->sets_n;
 
-    if (!grown)
-        return -ENOMEM;
-    snapshot->sets = grown;
+    if ((n & (n - 1)) == 0) { /* twice as much room whenever it is full */
+        struct snapshot_set *grown = realloc(snapshot->sets, (n ? 2 * n : 1) * sizeof(*grown));
+
+        if (!grown)
+            return -ENOMEM;
+        snapshot->sets = grown;
+    }
     snapshot->sets[snapshot->sets_n++] = *set;
     return 0;
 }

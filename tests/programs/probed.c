@@ -32,11 +32,11 @@ static const char *const names[] = {
     [WEIR_EVENT_REQUEST] = "request", [WEIR_EVENT_GRANT] = "grant",
     [WEIR_EVENT_REFUSAL] = "refusal", [WEIR_EVENT_WAIT] = "wait",
     [WEIR_EVENT_RELEASE] = "release", [WEIR_EVENT_TIMEOUT] = "timeout",
-    [WEIR_EVENT_CANCEL] = "cancel",
+    [WEIR_EVENT_CANCEL] = "cancel",   [WEIR_EVENT_OVERHELD] = "overheld",
 };
 enum { TYPES_N = sizeof(names) / sizeof(*names) };
 
-/* What one round is made of, by type. */
+/* What one round is made of, by type. Nothing is held for too long: that takes time. */
 static const unsigned per_round[TYPES_N] = {
     [WEIR_EVENT_REQUEST] = 9, [WEIR_EVENT_GRANT] = 6,   [WEIR_EVENT_REFUSAL] = 1,
     [WEIR_EVENT_WAIT] = 3,    [WEIR_EVENT_RELEASE] = 6, [WEIR_EVENT_TIMEOUT] = 1,

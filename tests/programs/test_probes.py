@@ -17,7 +17,7 @@ import tempfile
 import unittest
 
 LIBRARY, PROBED, SCRIPTS = (os.path.abspath(path) for path in sys.argv[1:4])
-NAMES = ("request", "grant", "refusal", "wait", "release", "timeout", "cancel")
+NAMES = ("request", "grant", "refusal", "wait", "release", "timeout", "cancel", "overheld")
 READELF, BPFTRACE = shutil.which("readelf"), shutil.which("bpftrace")
 ROUNDS = 5
 

@@ -130,7 +130,7 @@ class Redefine(unittest.TestCase):
         self.make()
         path = self.write((BOTH % (2, 100)).replace("algorithm: gcra", "algorithm: token_bucket"))
         out, _ = self.expect(0, "apply", path)
-        self.assertIn("gcra -> token_bucket\n", out)
+        self.assertIn("gcra -> token_bucket; limit 2 (`calls`) begins anew\n", out)
         self.assertEqual(self.expect(0, "apply", path), ("", ""))
 
     def test_a_file_that_is_wrong(self):
