@@ -271,12 +271,8 @@ static bool set_holder_is_there(const weir_set *set, const struct weir_holder *h
     uint32_t record = record_link_target(holder->id);
     const struct acq_record *r;
     uint64_t word;
-    bool is_there;
 
-    pthread_mutex_lock(&set->w->lock);
-    is_there = set->limits.n && region_has_record(set->region, record);
-    pthread_mutex_unlock(&set->w->lock);
-    if (!is_there)
+    if (!set->limits.n || !region_has_record(set->region, record))
         return false;
     r = record_at(set->region, record);
     word = record_load(&r->word);
