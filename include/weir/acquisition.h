@@ -178,7 +178,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -EOPNOTSUPP  the set is kept by an engine, and the request is nested
  *   -EMFILE, -ENFILE, -EAGAIN, … from the kernel, of a shared set, of one that reads the wall
  *                clock or goes by CLOCK_BOOTTIME, and of a pool with WEIR_POOL_WAIT_ANY: waiting
- *                needs the timer thread and some descriptors
+ *                needs the timer thread and some descriptors; and of a set with max_hold, even if
+ *                nothing waits (no thread is -ENOMEM there)
  *
  * On any failure nothing is taken, `*ret` is untouched, and `retref`, if not NULL, says more (see
  * struct weir_refusal). Any thread. Signals do not interrupt it; weir_token_cancel does.

@@ -96,8 +96,9 @@ struct weir_balancer {
     int (*configure)(const struct weir_setup *setup, void *config, struct weir_footprint *ret,
                      struct weir_reason *reterr);
 
-    /* Fills the zeroed state of a new pool handle. `first` is as for `pick`, without route; no set
-     * is looked at. NULL: zeroes are fine. [any thread, writes arguments] */
+    /* Fills the zeroed state of a pool handle, when it is opened and when weir_reload changes its
+     * pool. `first` is as for `pick`, without route; no set is looked at. NULL: zeroes are fine.
+     * [any thread, writes arguments] */
     void (*init)(const void *config, void *state, const struct weir_pick *first);
 
     /*

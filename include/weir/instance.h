@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An instance of weir: a configuration, the sets it defines, the plugins it loaded, and at most one
- * thread. This timer thread handles deadlines of waiters that are not blocked in a call, and
- * receives events of the other processes while a shared set has waiters, and steps of the wall
- * clock for those that depend on it.
+ * An instance of weir: a configuration, the sets it defines, and the plugins it loaded. It has a
+ * timer thread at most, besides those of backends and the one that publishes (`publish: true`). The
+ * timer thread handles deadlines of waiters that are not blocked in a call, and looks for what is
+ * held too long. It receives events of other processes while a shared set has waiters, and steps of
+ * the wall clock for those that depend on it.
  */
 #ifndef WEIR_INSTANCE_H
 #define WEIR_INSTANCE_H
@@ -130,8 +131,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * Reads a configuration again and changes the sets of the instance to it, while they are used. All
  * or nothing: after an error nothing has changed. Of `options`, which may be NULL, `file`, `text`,
  * `text_name`, `complaint`, `userdata` and `only` are used as weir_open uses them; the rest was
- * decided when the instance was opened, as were `process_dir`, `clock` and `backends` of the
- * configuration. Pools and acquisitions of the program stay valid.
+ * decided when the instance was opened, as were `plugin_dirs`, `process_dir`, `clock`, `publish`
+ * and `backends` of the configuration. Pools and acquisitions of the program stay valid.
  *
  * Sets and pools are compared by name. What is the same is left alone. A set with another
  * definition changes at one instant for all threads: a limit of the same key, type and algorithm
@@ -157,10 +158,11 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
  * that the program has defined); -EOPNOTSUPP (it changes or removes a set that processes share; it
  * removes one that an engine keeps, or changes it otherwise than by a higher `revision` with limits
- * of the same keys and algorithms; it changes the clock of a set, or whether it has subjects; it
- * defines a pool by a name that the program opened before there was any configuration; a subject
- * was not asked for since its set has changed 2047 times; or former definitions of sets with
- * subjects have used up the room for states); an error of weir_open for a shared set that is added;
+ * of the same keys and algorithms, or adds one; it changes the clock, the backend or the classes of
+ * requests of a set, or whether it has subjects; it defines a pool by a name that the program
+ * opened before there was any configuration; a subject was not asked for since its set has changed
+ * 2047 times; or former definitions of sets with subjects have used up the room for states); an
+ * error of weir_open for a shared set that is added;
  * -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
  *
  * Each definition of a set that was in use takes some hundred bytes, and as many for each thread

@@ -98,7 +98,8 @@ WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);
  */
 WEIR_PUBLIC const char *weir_pool_balancer(const weir_pool *pool);
 
-/* Returns the flags of the pool, WEIR_POOL_*; 0 if `pool` is NULL. Any thread. [any thread, reads]
+/* Returns the flags of the pool, WEIR_POOL_*; 0 if `pool` is NULL. weir_reload may change them. Any
+ * thread. [any thread, reads]
  */
 WEIR_PUBLIC uint32_t weir_pool_flags(const weir_pool *pool);
 

@@ -103,9 +103,9 @@ enum {
  * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
  * plugins. Processes that open the set later need the new definition. A rate or call that gets
  * another algorithm begins anew, as it does by settings that its algorithm cannot carry over: what
- * it granted before gives nothing back. The keys and types of the limits, algorithms of resources,
- * their number, leases, shadow and enforce, classes of requests, lifetime and clock stay as they
- * are, and a set with subjects has no other definition.
+ * it granted before gives nothing back. What stays as it is: the number, keys and types of limits,
+ * algorithms of resources, leases, shadow, enforce, max_hold_action, classes of requests, lifetime
+ * and clock. A set with subjects has no other definition.
  * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
