@@ -203,7 +203,7 @@ static void test_depth(void **state)
         strcat(text, "]");
     expect(text, -EINVAL,
            "`x` is not a field of a configuration; there are: version, plugin_dirs, process_dir, "
-           "clock, backends, sets, pools");
+           "clock, publish, backends, sets, pools");
     struct config_ast definition;
     struct complaints complaints;
     static char deep[100000] = "version: 1\nx: ";
