@@ -3,7 +3,7 @@
  * Threads that hold units for about as long as `max_hold` allows, so that releases and parts that
  * are returned early come at the time of revocations. No unit is lost or doubled: never is more
  * held than the capacity, each grant ends by a release or by a revocation, and none is left in the
- * end. The number of operations of a thread is WEIR_OPERATIONS.
+ * end. A thread does a twentieth of WEIR_OPERATIONS, since each takes milliseconds.
  */
 #include "lib/clock.h"
 #include "lib/fake_os.h"
@@ -142,7 +142,7 @@ static void no_unit_is_lost_or_doubled(void **state)
 
     (void)state;
     assert_true(tmpdir_make(directory, NULL));
-    operations = random_operations(150);
+    operations = random_operations(3000) / 20; /* each takes milliseconds */
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
         run(places[i], directory);
     assert_true(tmpdir_remove(directory));
