@@ -223,10 +223,10 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
                          (uint32_t)atomic_load_explicit(&head->generation, memory_order_relaxed));
     else
         record_store(&r->owner, op->set->id);
-    record_store(&r->set, (uint64_t)op->set->id << 32 |
-                              (uint64_t)(op->set->classes ? op->wait_class : 0)
-                                  << RECORD_CLASS_SHIFT |
-                              ctx->thread);
+    shm_store_release(&r->set, (uint64_t)op->set->id << 32 |
+                                   (uint64_t)(op->set->classes ? op->wait_class : 0)
+                                       << RECORD_CLASS_SHIFT |
+                                   ctx->thread);
     if (op->set->ops->fill_record)
         op->set->ops->fill_record(op, r);
     if (op->set->limits.has_shadow)

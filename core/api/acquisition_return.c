@@ -110,7 +110,7 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
         record_store(&to->amounts[i], record_load(&from->amounts[i]));
     record_store(&to->granted_ns, record_load(&from->granted_ns));
     record_store(&to->enqueued_ns, record_load(&from->enqueued_ns));
-    record_store(&to->set, record_load(&from->set));
+    shm_store_release(&to->set, record_load(&from->set));
     if (!set_is_shared(set)) /* the definition that has granted it */
         record_store(&to->owner, record_load(&from->owner));
     return rest;

@@ -47,11 +47,11 @@ static void keyed_mark_record(const weir_set *set, uint32_t record, uint32_t thr
     if (set_is_shared(set)) {
         waiter = participant_waiter(set->participant, record);
         if (waiter)
-            record_store(&waiter_at(set->w, waiter)->set, id << 32);
+            shm_store_release(&waiter_at(set->w, waiter)->set, id << 32);
         if (set_is_key_set(set))
             id = KEY_SET_ID_BIT | ((const struct key_set *)set)->number;
     }
-    record_store(&r->set, id << 32 | thread);
+    shm_store_release(&r->set, id << 32 | thread); /* any thread may look the set up by it */
 }
 
 /* Moves the record, and the acquisition that has it, to this set. */

@@ -261,7 +261,7 @@ WEIR_ALWAYS_INLINE void try_now_prepare_hold(const struct thread_ctx *ctx, const
     shm_store_relaxed(&r->granted_ns, grant->now_ns);
     shm_store_relaxed(&r->enqueued_ns, grant->now_ns);
     if (grant->is_cached)
-        shm_store_relaxed(&r->set, (uint64_t)set->id << 32 | ctx->thread);
+        shm_store_release(&r->set, (uint64_t)set->id << 32 | ctx->thread);
     try_now_set_write(version, grant->record, grant->is_owner, record_load(&r->word), RECORD_HELD);
 }
 
