@@ -360,6 +360,8 @@ bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice)
 {
     const weir_set *set;
 
+    if (!pool)
+        return false;
     do {
         if (pool_choice(pool) != choice)
             return true;
