@@ -497,6 +497,19 @@ static void tags_are_not_used_twice(void **state)
     world_close();
 }
 
+static void take_of_each(weir_pool *pool, int n)
+{
+    weir_pool *before = world.pool;
+    char subject[16];
+
+    world.pool = pool;
+    for (int i = 0; i < n; i++) {
+        snprintf(subject, sizeof(subject), "s%d", i);
+        assert_int_equal(take(TOKENS(1, subject)), 0);
+    }
+    world.pool = before;
+}
+
 /* What key sets of earlier definitions take up is not freed. A reload is refused before the room is
  * used up: each subject has a key set by every definition. */
 static void room_is_left_for_each_subject(void **state)
@@ -512,10 +525,7 @@ static void room_is_left_for_each_subject(void **state)
     reserved = area->reserved;
     area->reserved = area->committed;
     for (; r == 0; n++) {
-        for (int i = 0; i < 100; i++) {
-            snprintf(subject, sizeof(subject), "s%d", i);
-            assert_int_equal(take(TOKENS(1, subject)), 0);
-        }
+        take_of_each(world.pool, 100);
         r = reload_fields(n % 2 ? "subjects: { max: 1000 }, limits: [ " SLOTS("2") "," RATE(
                                       "gcra", "1000000") " ]"
                                 : "subjects: { max: 1000 }, limits: [ " SLOTS("3") "," RATE(
@@ -548,10 +558,7 @@ static void new_subjects_leave_room_for_others(void **state)
     area = &world.w->region.blocks;
     reserved = area->reserved;
     area->reserved = area->committed;
-    for (int i = 0; i < 100; i++) {
-        snprintf(subject, sizeof(subject), "s%d", i);
-        assert_int_equal(take(TOKENS(1, subject)), 0);
-    }
+    take_of_each(world.pool, 100);
     reload("max: 5000, evict: none", SLOTS("3") "," RATE("gcra", "1000000"));
     for (; r == 0; n++) {
         snprintf(subject, sizeof(subject), "new%d", n);
@@ -559,10 +566,7 @@ static void new_subjects_leave_room_for_others(void **state)
     }
     assert_int_equal(r, -ENOBUFS);
     assert_true(n > 100);
-    for (int i = 0; i < 100; i++) {
-        snprintf(subject, sizeof(subject), "s%d", i);
-        assert_int_equal(take(TOKENS(1, subject)), 0);
-    }
+    take_of_each(world.pool, 100);
     area->reserved = reserved;
     world_close();
 }
@@ -583,19 +587,6 @@ static int reload_two(int capacity, int other)
                                         "sliding_window, segments: 60", "1000000") " ] } }\n",
              capacity, other);
     return reload_text(text);
-}
-
-static void take_of_each(weir_pool *pool, int n)
-{
-    weir_pool *before = world.pool;
-    char subject[16];
-
-    world.pool = pool;
-    for (int i = 0; i < n; i++) {
-        snprintf(subject, sizeof(subject), "s%d", i);
-        assert_int_equal(take(TOKENS(1, subject)), 0);
-    }
-    world.pool = before;
 }
 
 /* Leaves so much room. What was committed beyond that will be committed again. */

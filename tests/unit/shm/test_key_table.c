@@ -746,7 +746,7 @@ static void a_word_has_the_tag_of_its_writer(void **state)
     assert_int_equal(found.word, 100);
     assert_int_equal(key_table_age(&second, found.id), 1);
     assert_int_equal(key_table_claim(&second, &key, &none, &claimant, &late, &tally), KEY_FOUND);
-    /* The same word by another tag is another one. */
+    /* An entry that got another tag meanwhile is not exchanged, though its word is the same. */
     late = found;
     assert_int_equal(key_entry_retag(&second, &found, 100), KEY_SWAPPED);
     assert_int_equal(key_table_age(&second, found.id), 0);
