@@ -77,9 +77,9 @@ static int connected(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", place, name);
 
-    assert_true(fd >= 0);
-    snprintf(address.sun_path, sizeof(address.sun_path), "%.40s/%.64s", place, name);
+    assert_true(fd >= 0 && n > 0 && (size_t)n < sizeof(address.sun_path));
     if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
         return fd;
     close(fd);
