@@ -37,6 +37,11 @@ static inline struct instance *instance_of(const weir *w)
 
 /* Returns 0 if options can be, else -EINVAL. */
 int instance_check_options(const struct weir_options *options, struct weir_error *reterr);
+/* Returns whether the program or the log wants to hear what is odd about a configuration. */
+bool instance_wants_warnings(const weir *w, const struct weir_options *options);
+/* Passes such a warning to the program, if it is to hear of it, and to the log. */
+void instance_pass_warning(const weir *w, const struct weir_options *options,
+                           const struct weir_error *warning);
 
 /* ---- registry.c ---- */
 

@@ -161,37 +161,45 @@ static void instance_log_config(const weir *w, const char *file, const struct pl
         log_write(&w->log, WEIR_LOG_INFO, "no configuration: WEIR_CONFIG is not set");
 }
 
-/* Where warnings about a configuration go: to the program, and to the log. */
 struct instance_warner {
+    const weir *w;
     const struct weir_options *options;
-    const struct log_sink *log;
 };
 
-static void instance_pass_warning(void *userdata, const struct weir_error *warning)
+void instance_pass_warning(const weir *w, const struct weir_options *options,
+                           const struct weir_error *warning)
 {
-    const struct instance_warner *warner = userdata;
-    const struct weir_options *options = warner->options;
-
     if (options->complaint && options->flags & WEIR_OPEN_WARNINGS)
         options->complaint(options->userdata, warning);
-    log_write(warner->log, WEIR_LOG_INFO, "%s:%u:%u: %s", warning->file, warning->line,
-              warning->column, warning->message);
+    log_write(&w->log, WEIR_LOG_INFO, "%s:%u:%u: %s", warning->file, warning->line, warning->column,
+              warning->message);
+}
+
+bool instance_wants_warnings(const weir *w, const struct weir_options *options)
+{
+    return options->flags & WEIR_OPEN_WARNINGS || w->log.level_max >= WEIR_LOG_INFO;
+}
+
+static void instance_warn(void *userdata, const struct weir_error *warning)
+{
+    const struct instance_warner *warner = userdata;
+
+    instance_pass_warning(warner->w, warner->options, warning);
 }
 
 /* Reads the configuration, and reports what is wrong with it, or else what is odd. */
 static int instance_plan(weir *w, const struct weir_options *options, struct complaints *complaints,
                          struct plan *ret)
 {
-    struct instance_warner warner = {options, &w->log};
+    struct instance_warner warner = {w, options};
     struct complaints warnings = {
-        .report = instance_pass_warning, .userdata = &warner, .are_warnings = true};
-    bool wanted = options->flags & WEIR_OPEN_WARNINGS || w->log.level_max >= WEIR_LOG_INFO;
+        .report = instance_warn, .userdata = &warner, .are_warnings = true};
     bool publishes = false;
     struct config_ast ast;
     int r = config_yaml_load(options, &ast, complaints);
 
     warnings.file = complaints->file;
-    complaints->warnings = wanted ? &warnings : NULL;
+    complaints->warnings = instance_wants_warnings(w, options) ? &warnings : NULL;
     if (r == 0)
         r = instance_require_config(options, complaints);
     if (r == 0)

@@ -291,8 +291,8 @@ static int reload_apply(struct reload *reload)
     return r;
 }
 
-/* ---- complaints, held back while the lock is held: the program may call weir when it hears ----
- */
+/* ---- complaints and warnings, held back while the lock is held: the program may call weir when it
+ * hears ---- */
 
 struct held_complaints {
     struct weir_error *items;
@@ -318,14 +318,17 @@ static void held_complaints_add(void *userdata, const struct weir_error *complai
         held->items[held->n++] = *complaint;
 }
 
-/* Hands the complaints out. If memory was short for them, so it is for the call. */
-static int held_complaints_end(struct held_complaints *held, const struct weir_options *options,
-                               int r)
+/* Hands them out. If memory was short for complaints, so it is for the call. */
+static int held_complaints_end(struct held_complaints *held, const weir *w,
+                               const struct weir_options *options, int r)
 {
     for (size_t i = 0; i < held->n && !held->is_cut; i++)
-        options->complaint(options->userdata, &held->items[i]);
+        if (!held->items[i].code)
+            instance_pass_warning(w, options, &held->items[i]);
+        else
+            options->complaint(options->userdata, &held->items[i]);
     os_free(held->items);
-    return held->is_cut ? -ENOMEM : r;
+    return held->is_cut && r < 0 ? -ENOMEM : r;
 }
 
 /* Waiters that are taken over may depend on the wall clock from now on. If it cannot be watched
@@ -361,6 +364,8 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
     struct config_ast ast;
     int r = config_yaml_load(options, &ast, complaints);
 
+    if (complaints->warnings)
+        complaints->warnings->file = complaints->file;
     if (r == 0 && !options->text && complaints->file[0] == '\0')
         r = complaint_add(complaints, -ENOENT, (struct mark){0, 0},
                           "there is no configuration to reload: the call names neither a file nor "
@@ -369,6 +374,8 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
     reload_follow_shared(w);
     instance_lock(w);
     r = plan_resolve(r, &ast, instance_of(w)->plugins, NULL, &plan);
+    if (complaints->warnings)
+        complaints_report(complaints->warnings);
     if (r == 0 && options->only)
         plan_select(&plan, options->only);
     if (r == 0)
@@ -390,8 +397,10 @@ static int reload_run(weir *w, const struct weir_options *options, struct compla
 int weir_reload(weir *w, const struct weir_options *options, struct weir_error *reterr)
 {
     static const struct weir_options none = {.size = sizeof(none)};
-    struct complaints complaints = {.file = ""};
     struct held_complaints held = {0};
+    struct complaints complaints = {.file = ""};
+    struct complaints warnings = {
+        .report = held_complaints_add, .userdata = &held, .are_warnings = true};
     struct weir_error error = {0};
     int r;
 
@@ -407,6 +416,8 @@ int weir_reload(weir *w, const struct weir_options *options, struct weir_error *
         complaints.report = held_complaints_add;
         complaints.userdata = &held;
     }
+    if (instance_wants_warnings(w, options))
+        complaints.warnings = &warnings;
     r = reload_run(w, options, &complaints, &error);
     if (r >= 0)
         hold_watch_look_now(w);
@@ -415,7 +426,7 @@ int weir_reload(weir *w, const struct weir_options *options, struct weir_error *
                       error.code ? error.message : strerrordesc_np(-r));
         complaints_report(&complaints);
     }
-    r = held_complaints_end(&held, options, r);
+    r = held_complaints_end(&held, w, options, r);
     if (r < 0 && reterr)
         *reterr = complaints.first;
     return r;

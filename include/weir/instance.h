@@ -130,9 +130,10 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
 /*
  * Reads a configuration again and changes the sets of the instance to it, while they are used. All
  * or nothing: after an error nothing has changed. Of `options`, which may be NULL, `file`, `text`,
- * `text_name`, `complaint`, `userdata` and `only` are used as weir_open uses them; the rest was
- * decided when the instance was opened, as were `plugin_dirs`, `process_dir`, `clock`, `publish`
- * and `backends` of the configuration. Pools and acquisitions of the program stay valid.
+ * `text_name`, `complaint`, `userdata`, `only` and the flag WEIR_OPEN_WARNINGS are used as
+ * weir_open uses them, but warnings are lost if memory is short for them. The rest was decided when
+ * the instance was opened, as were `plugin_dirs`, `process_dir`, `clock`, `publish` and `backends`
+ * of the configuration. Pools and acquisitions of the program stay valid.
  *
  * Sets and pools are compared by name. What is the same is left alone. A set with another
  * definition changes at one instant for all threads: a limit of the same key, type and algorithm

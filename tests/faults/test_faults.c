@@ -253,7 +253,8 @@ static int reload_with(const struct whole_set *world, const char *capacity, cons
                        struct weir_error *reterr)
 {
     char text[1024];
-    const struct weir_options options = {.size = sizeof(options), .text = text};
+    const struct weir_options options = {
+        .size = sizeof(options), .text = text, .flags = WEIR_OPEN_WARNINGS};
 
     snprintf(text, sizeof(text),
              "version: 1\nsets: { r: { limits: [ { type: resource, key: k, capacity: %s }, { type: "

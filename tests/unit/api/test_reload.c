@@ -707,6 +707,37 @@ static void wrong_arguments_are_refused(void **state)
     world_close();
 }
 
+/* It may call weir, which would hang if a lock were held. */
+static void hear_of(void *userdata, const struct weir_error *complaint)
+{
+    assert_true(weir_now(world.w) < WEIR_FOREVER);
+    assert_int_equal(weir_reload(world.w, NULL, NULL), -ENOENT);
+    *(uint32_t *)userdata = complaint->line;
+}
+
+static void what_is_odd_is_told(void **state)
+{
+    uint32_t line = 0;
+    struct weir_options options = {
+        .size = sizeof(options),
+        .text = "version: 1\nsets:\n  s: { limits: [ " SLOTS("1") " ] }\n  t: { limits: [] }\n",
+        .complaint = hear_of,
+        .userdata = &line};
+
+    (void)state;
+    unsetenv("WEIR_CONFIG");
+    world_limits(SLOTS("1"));
+    assert_int_equal(weir_reload(world.w, &options, NULL), 0);
+    assert_int_equal(line, 0);
+    options.flags = WEIR_OPEN_WARNINGS;
+    assert_int_equal(weir_reload(world.w, &options, NULL), 0);
+    assert_int_equal(line, 4);
+    options.text = "version: 1\nsets: { s: 5, t: { limits: [] } }\n";
+    assert_int_equal(weir_reload(world.w, &options, NULL), -EINVAL);
+    assert_int_equal(line, 2);
+    world_close();
+}
+
 #define TWO_A_DAY(algorithm)                                                                       \
     "{ type: call, key: c, algorithm: " algorithm ", capacity: 2, window: 1d }"
 
@@ -761,6 +792,7 @@ int main(void)
         leak_checked_test(a_bucket_keeps_its_level_cut_to_the_new_burst),
         leak_checked_test(limits_of_one_key_are_told_apart),
         leak_checked_test(a_waiter_hears_of_the_wall_clock),
+        leak_checked_test(what_is_odd_is_told),
         leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
         leak_checked_test(another_algorithm_or_type_starts_anew),
