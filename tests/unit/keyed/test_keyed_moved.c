@@ -75,21 +75,28 @@ static uint64_t left(const char *subject, size_t limit)
 
 /* ---- states ---- */
 
-static void a_subject_keeps_its_level(void **state)
+static void keep_level(const char *ten, const char *twenty, const char *five)
 {
-    (void)state;
-    open_keyed("max: 10", RATE("token_bucket", "10"));
+    open_keyed("max: 10", ten);
     assert_int_equal(take(TOKENS(4, "a")), 0);
-    reload("max: 10", RATE("token_bucket", "20"));
+    reload("max: 10", twenty);
     assert_int_equal(left("a", 0), 6);
     assert_int_equal(left("b", 0), 20);
     assert_int_equal(take(TOKENS(7, "a")), -EAGAIN);
     assert_int_equal(take(TOKENS(6, "a")), 0);
-    reload("max: 10", RATE("token_bucket", "5"));
+    reload("max: 10", five);
     assert_int_equal(take(TOKENS(1, "a")), -EAGAIN);
     advance(2 * SECOND);
     assert_int_equal(take(TOKENS(1, "a")), 0);
     world_close();
+}
+
+/* Of a token bucket in a key set, of the other one in the entry itself. */
+static void a_subject_keeps_its_level(void **state)
+{
+    (void)state;
+    keep_level(RATE("token_bucket", "10"), RATE("token_bucket", "20"), RATE("token_bucket", "5"));
+    keep_level(RATE("gcra", "10"), RATE("gcra", "20"), RATE("gcra", "5"));
 }
 
 /* Time passes by the new definition from the reload on, whenever the subject is asked for. */
