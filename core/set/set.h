@@ -206,6 +206,7 @@ struct origin_limit {
 struct set_origin {
     weir_set *predecessor;        /* NULL: of a new key set of a successor */
     uint64_t unopened_word;       /* state word until the first version */
+    _Atomic(weir_set *) newest;   /* NULL, or what the search from here has found last */
     struct origin_limit limits[]; /* by limit of the successor; not of a key set: its owner's */
 };
 

@@ -94,17 +94,22 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
     return origin;
 }
 
+/* Each search notes what it has found, so that the next one need not pass all definitions again. */
 weir_set *set_newest(const weir_set *set)
 {
-    weir_set *next = set_successor(set);
+    weir_set *next = set_successor(set), *newest, *known;
 
-    if (next && next != set && set_is_shared(set))
+    if (!next || next == set)
+        return (weir_set *)(uintptr_t)set;
+    if (set_is_shared(set))
         return atomic_load_explicit(&set->participant->newest, memory_order_acquire);
-    while (next && next != set) {
-        set = next;
-        next = set_successor(set);
-    }
-    return (weir_set *)(uintptr_t)set;
+    known = atomic_load_explicit(&next->origin->newest, memory_order_acquire);
+    newest = known ? known : next;
+    while ((next = set_successor(newest)) && next != newest)
+        newest = next;
+    if (newest != known)
+        atomic_store_explicit(&set_successor(set)->origin->newest, newest, memory_order_release);
+    return newest;
 }
 
 void set_succeed(weir_set *before, weir_set *after)

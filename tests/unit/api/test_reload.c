@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The contract on reloads, sentence by sentence, and what each combination of changes does. */
 #include "lib/world.h"
+#include "set/set.h"
 
 static struct weir_error error;
 
@@ -707,6 +708,29 @@ static void wrong_arguments_are_refused(void **state)
     world_close();
 }
 
+/* A search for the newest definition does not pass all of them again: a program may reload once a
+ * minute for years. */
+static void the_newest_definition_is_near(void **state)
+{
+    const weir_set *first, *at;
+    weir_set *newest;
+
+    (void)state;
+    world_limits(SLOTS("4"));
+    first = world.set;
+    for (int i = 0; i < 100; i++)
+        reload_limits(i % 2 ? SLOTS("4") : SLOTS("5"));
+    assert_int_equal(available(0), 4);
+    newest = set_newest(first);
+    for (at = first; at != newest; at = set_successor(at)) {
+        const struct set_origin *next = set_successor(at)->origin;
+
+        assert_ptr_equal(set_newest(at), newest);
+        assert_ptr_equal(atomic_load_explicit(&next->newest, memory_order_relaxed), newest);
+    }
+    world_close();
+}
+
 /* It may call weir, which would hang if a lock were held. */
 static void hear_of(void *userdata, const struct weir_error *complaint)
 {
@@ -793,6 +817,7 @@ int main(void)
         leak_checked_test(limits_of_one_key_are_told_apart),
         leak_checked_test(a_waiter_hears_of_the_wall_clock),
         leak_checked_test(what_is_odd_is_told),
+        leak_checked_test(the_newest_definition_is_near),
         leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
         leak_checked_test(another_algorithm_or_type_starts_anew),
