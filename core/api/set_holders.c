@@ -353,14 +353,14 @@ int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n)
         memcpy(all[c].name, classes->names[c], sizeof(classes->names[c]));
         all[c].weight = classes->rule.ageing ? 0 : classes->weights[c];
     }
-    pthread_mutex_lock(&set->w->lock);
     while (n && set_holders_next(set, &at, &holder)) {
         uint32_t c = record_wait_class(record_at(set->region, at));
 
         if (c < classes->rule.n) /* another process may have written anything */
             ++*(holder.waiting ? &all[c].waiting : &all[c].held);
     }
-    pthread_mutex_unlock(&set->w->lock);
+    if (n)
+        stats_add_classes(set, all);
     if (set_is_broken(set))
         return -EUCLEAN;
     for (uint32_t c = 0; c < n && c < classes->rule.n; c++)

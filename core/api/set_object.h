@@ -50,6 +50,9 @@ struct weir_set_view;
 int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                uint32_t n, bool asks_engine);
 
+/* Adds to `ret` what is counted of each class of a set that has classes. */
+void stats_add_classes(const weir_set *set, struct weir_class_stats *ret);
+
 /* Looks at a set for a valid request: fills the view but for `id`, `weight` and `flags`. An engine
  * is not asked. `now_ns`: the instance's clock. Returns 0 or -ENOMEM. */
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,

@@ -10,6 +10,7 @@
 #include "set/lease.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -282,7 +283,8 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
         return -ENOMEM;
     if (set_is_shared(set))
         return thread_ctx_join_shared(ctx, set);
-    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds));
+    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds,
+                                         set->classes ? set->classes->rule.n : 0));
     if (!counters)
         return -ENOMEM;
     ctx->set_ctxs[set->number] = (struct thread_set_ctx){

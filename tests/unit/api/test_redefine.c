@@ -228,6 +228,37 @@ static void impossible_waits_end(void **state)
 
 /* ---- what changes, and what does not ---- */
 
+#define OF_CLASSES(fields) set_of(fields ", limits: [ { type: resource, key: slot, capacity: 2 } ]")
+
+/* Also of an instance that has ended, and of one that came later. */
+static void counts_of_classes_go_on(void **state)
+{
+    struct user a = user_open(OF_CLASSES("shares: { x: 1, y: 2 }")), b;
+    struct weir_class_stats classes[2];
+    weir_acquisition *held[2], *waiting;
+    struct weir_request request = *ask(2);
+
+    (void)state;
+    request.wait_class = "x";
+    assert_int_equal(weir_try_acquire(a.pool, &request, &held[0], NULL), 0);
+    waiting = wait_for(&a, 2); /* of the last class */
+    assert_int_equal(apply(OF_CLASSES("shares: { x: 5, y: 1 }")), 1);
+    b = user_open(OF_CLASSES("shares: { x: 5, y: 1 }"));
+    assert_int_equal(weir_try_acquire(b.pool, &request, &held[1], NULL), -EAGAIN);
+    assert_int_equal(weir_release(&held[0]), 0);
+    expect_result(waiting, 0);
+    assert_int_equal(weir_release(&waiting), 0);
+    user_close(&a);
+    held[1] = have(&b, 1);
+    assert_int_equal(weir_set_classes(set_of_user(&b), classes, 2), 2);
+    assert_int_equal(classes[0].granted, 1);
+    assert_int_equal(classes[0].refused, 1);
+    assert_int_equal(classes[1].granted, 2);
+    assert_int_equal(classes[1].granted_waited, 1);
+    assert_int_equal(weir_release(&held[1]), 0);
+    user_close(&b);
+}
+
 static void what_is_held_stays(void **state)
 {
     struct user a = user_open(slots(4));
@@ -1061,6 +1092,7 @@ int main(void)
         place_test(waiters_outlast_stall_checks),
         place_test(a_wait_begins_after_a_change),
         place_test(impossible_waits_end),
+        place_test(counts_of_classes_go_on),
         place_test(what_is_held_stays),
         place_test(a_newcomer_needs_the_last_definition),
         place_test(a_stale_header_is_no_obstacle),
