@@ -76,9 +76,7 @@ uint64_t set_holders_count(const weir_set *set);
 void set_holders_add_amounts(const weir_set *set, uint64_t *ret);
 
 /* Lists the `max` oldest holders of a private set, then its `max` oldest waiters, in `ret`, which
- * has room for 4 * max. Ends with -ECANCELED once `goes_on`, asked at times, returns false. Takes
- * no lock for long. Returns how many, or -ENOMEM. */
-int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max,
-                       bool (*goes_on)(void *userdata), void *userdata);
+ * has room for 4 * max. It is a long look, which takes no lock. Returns how many, or -ENOMEM. */
+int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max);
 
 #endif

@@ -297,8 +297,8 @@ int thread_ctx_prepare_spare(weir_set *set)
     struct thread_ctx *spare = set->w->spare_ctx;
     int r = 0;
 
-    if (!thread_ctx_is_prepared(spare, set->number))
-        r = thread_ctx_prepare(spare, set);
+    if (!thread_ctx_is_prepared(spare, set->number)) /* a caller of this thread may be using it */
+        r = set->w->keeps_spare_lock ? -ENOMEM : thread_ctx_prepare(spare, set);
     if (r == 0)
         atomic_store_explicit(&set->spare_prepared, true, memory_order_seq_cst);
     return r;
