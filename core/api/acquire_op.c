@@ -135,6 +135,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     int r, outdated;
 
     acquire_within_pick(op, pool);
+    if (set_is_removed(op->set))
+        return -ESTALE;
     r = acquire_op_identify(op);
     if (r == 0)
         r = acquire_within_find(op);
@@ -194,7 +196,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool_only_set(pool);
-    if (set_is_removed(op->set))
+    if (set_is_removed(op->set) && !request_within(op->request))
         return -ESTALE;
     if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
