@@ -500,6 +500,55 @@ static void grants_of_another_algorithm_return_nothing(void **state)
     assert_int_equal(logged_n, 0);
 }
 
+static const char *rate(const char *algorithm, const char *more)
+{
+    char fields[256];
+
+    snprintf(fields, sizeof(fields),
+             "limits: [ { type: rate, key: slot, algorithm: %s, capacity: 8, window: 1d, refund: "
+             "true%s } ]",
+             algorithm, more);
+    return set_of(fields);
+}
+
+static void expect_try(const struct user *user, uint64_t n, int result)
+{
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(weir_try_acquire(user->pool, ask(n), &acquisition, NULL), result);
+    if (result == 0) {
+        assert_int_equal(weir_update(acquisition, "slot", n), 0);
+        assert_int_equal(weir_release(&acquisition), 0);
+    }
+}
+
+/* What was used beyond a grant of the earlier algorithm is no debt of the later one, and what is
+ * returned of it early is no unit of that. */
+static void grants_of_another_algorithm_charge_nothing(void **state)
+{
+    const char *charging = ", overuse: charge";
+    struct user a = user_open(rate("gcra", charging));
+    weir_acquisition *charged = have(&a, 2), *returned = have(&a, 3), *later;
+
+    (void)state;
+    assert_int_equal(apply(rate("token_bucket", charging)), 1);
+    assert_int_equal(weir_update(charged, "slot", 6), 0);
+    assert_int_equal(weir_release(&charged), 0);
+    later = have(&a, 5);
+    expect_try(&a, 3, 0); /* all of the eight */
+    assert_int_equal(weir_return(returned, "slot", 2), 0);
+    assert_int_equal(weir_update(returned, "slot", 0), 0);
+    assert_int_equal(weir_release(&returned), 0);
+    expect_try(&a, 1, -EAGAIN);
+    assert_int_equal(weir_return(later, "slot", 2), 0);
+    expect_try(&a, 2, 0);
+    assert_int_equal(weir_update(later, "slot", 7), 0); /* four more than it has */
+    assert_int_equal(weir_release(&later), 0);
+    expect_try(&a, 1, -EAGAIN);
+    user_close(&a);
+    assert_int_equal(logged_n, 1); /* one warning of use beyond a grant */
+}
+
 /* A state may become smaller, and become what it was. */
 static void a_large_state_gets_smaller(void **state)
 {
@@ -1098,6 +1147,7 @@ int main(void)
         place_test(a_stale_header_is_no_obstacle),
         place_test(another_algorithm_begins_anew),
         place_test(grants_of_another_algorithm_return_nothing),
+        place_test(grants_of_another_algorithm_charge_nothing),
         place_test(grants_of_one_instant_are_told_apart),
         place_test(a_large_state_gets_smaller),
         place_test(a_long_definition_has_no_room),
