@@ -762,7 +762,7 @@ static void the_socket_of_the_killed_is_swept(void **state)
     assert_int_equal(sockets(name), 0);
 }
 
-/* So does one whose child has it still: nothing will ever answer there. */
+/* It goes, too, if a child of its process has it still: nothing will ever answer there. */
 static void the_socket_that_a_child_of_the_killed_has_is_swept(void **state)
 {
     const struct weir_options options = {.size = sizeof(options), .process_dir = place};
