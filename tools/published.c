@@ -22,8 +22,9 @@
 #define ANSWERS_MAX ((size_t)64 << 20) /* and of all */
 #define SETS_MAX    ((size_t)16384)
 #define HOLDERS_MAX ((size_t)65536)
-/* For all answers together. A process gives another client before this one a second. */
-#define PATIENCE_NS UINT64_C(1500000000)
+/* For all answers together. A process gives another client before this one a second, rests for
+ * another one, and takes its time. */
+#define PATIENCE_NS UINT64_C(2500000000)
 
 struct publishers {
     struct published_answer *items;
@@ -46,13 +47,15 @@ static uint64_t published_now_ns(void)
 static void refuse_process(const struct publishers *publishers, uint32_t process, int code)
 {
     struct weir_error error = {.code = code};
-    const char *why = code == -ETIMEDOUT ? "it does not answer, as if it were stopped"
-                      : code == -EPROTONOSUPPORT
-                          ? "its library is of a release that this one does not understand"
-                      : code == -EFBIG   ? "it says too much, or all together do"
-                      : code == -EBADMSG ? "what it says is not whole, or not in order"
-                      : code == -EXDEV   ? "it is in another pid namespace"
-                                         : strerror(-code);
+    const char *why =
+        code == -ETIMEDOUT         ? "it does not answer, as if it were stopped"
+        : code == -EPROTONOSUPPORT ? "its library is of a release that this one does not understand"
+        : code == -EFBIG           ? "it says too much, or all together do"
+        : code == -ECONNRESET ? "its answer ends before it is whole: it has ended, or there is "
+                                "too much to tell in a second"
+        : code == -EBADMSG    ? "what it says is not whole, or not in order"
+        : code == -EXDEV      ? "it is in another pid namespace"
+                              : strerror(-code);
 
     snprintf(error.message, sizeof(error.message),
              "the sets that process %" PRIu32 " publishes: %s", process, why);
@@ -244,7 +247,7 @@ static int check_answer(const struct published_answer *answer)
         return answer->code;
     if (answer->is_whole)
         return 0;
-    return answer->fd >= 0 ? -ETIMEDOUT : -EBADMSG;
+    return answer->fd >= 0 ? -ETIMEDOUT : -ECONNRESET;
 }
 
 int published_each(const struct source *source,

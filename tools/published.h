@@ -11,7 +11,7 @@
 /*
  * Calls `found` for each set that is published in the source's directory; it takes the set over,
  * and returns 0 or a negative errno, which ends the calls. Calls `refuse` for each process that
- * does not answer within one and a half seconds, or not as it should. Returns 0, what `found`
+ * does not answer within two and a half seconds, or not as it should. Returns 0, what `found`
  * returned, -ENOMEM, or an error of weir_segment_dir() with the reason.
  */
 int published_each(const struct source *source,

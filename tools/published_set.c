@@ -12,6 +12,7 @@
 #define NAME_MAX_SIZE ((size_t)255) /* of a set, a key or a gauge, as configurations have them */
 #define INFO_LEAST    40u           /* bytes, in whatever release */
 #define STATS_LEAST   256u
+#define CLASS_LEAST   96u
 
 /* An item in an answer. */
 struct item {
@@ -83,17 +84,9 @@ static int item_struct(const struct item *item, size_t least, void *ret, size_t 
     return item->size < least ? -EBADMSG : 0;
 }
 
-/* Copies a text, in place of an older one. What is no UTF-8, or could do something to a terminal,
- * becomes `?`. */
-static int item_text(const struct item *item, char **ret)
+/* What is no UTF-8, or could do something to a terminal, becomes `?`. */
+static void text_make_harmless(char *text, size_t size)
 {
-    char *text;
-    size_t size = item->size < PUBLISHED_TEXT_MAX ? item->size : PUBLISHED_TEXT_MAX;
-
-    text = calloc(size + 1, 1);
-    if (!text)
-        return -ENOMEM;
-    memcpy(text, item->data, size);
     for (size_t at = 0; at < size;) {
         const unsigned char *sequence = (const unsigned char *)text + at;
         size_t length = utf8_sequence(sequence);
@@ -104,6 +97,19 @@ static int item_text(const struct item *item, char **ret)
         }
         at += length;
     }
+}
+
+/* Copies a text, in place of an older one. */
+static int item_text(const struct item *item, char **ret)
+{
+    char *text;
+    size_t size = item->size < PUBLISHED_TEXT_MAX ? item->size : PUBLISHED_TEXT_MAX;
+
+    text = calloc(size + 1, 1);
+    if (!text)
+        return -ENOMEM;
+    memcpy(text, item->data, size);
+    text_make_harmless(text, size);
     free(*ret);
     *ret = text;
     return 0;
@@ -223,8 +229,33 @@ static int begin_holder(struct reading *reading, const struct item *item)
     holder->is_next = said.is_next != 0 && said.holder.waiting != 0;
     holder->retry_after_ns = said.retry_after_ns;
     holder->limiting = said.limiting < set->limits_n ? said.limiting : UINT32_MAX;
+    holder->overheld = UINT32_MAX; /* of a release before this was told, too */
+    if (!said.holder.waiting && said.overheld > 0 && said.overheld <= set->limits_n)
+        holder->overheld = (uint32_t)said.overheld - 1;
+    holder->overheld_ns = said.overheld_ns;
     set->held_n += !said.holder.waiting;
     reading->holder = holder;
+    return 0;
+}
+
+/* A name of a class is a label of metrics: each is there once. What could do something to a
+ * terminal is no part of one. */
+static int read_class(struct snapshot_set *set, const struct item *item)
+{
+    struct weir_class_stats *class = &set->classes[set->classes_n];
+    size_t length;
+
+    if (set->classes_n >= WEIR_CLASSES_MAX ||
+        item_struct(item, CLASS_LEAST, class, sizeof(*class)) < 0)
+        return -EBADMSG;
+    length = strnlen(class->name, sizeof(class->name));
+    if (length == 0 || length == sizeof(class->name))
+        return -EBADMSG;
+    text_make_harmless(class->name, length);
+    for (size_t i = 0; i < set->classes_n; i++)
+        if (strcmp(set->classes[i].name, class->name) == 0)
+            return -EBADMSG;
+    set->classes_n++;
     return 0;
 }
 
@@ -258,6 +289,8 @@ static int read_part(struct reading *reading, const struct item *item)
         if (!reading->holder)
             return -EBADMSG;
         return item_struct(item, 0, reading->holder->amounts, sizeof(reading->holder->amounts));
+    case PUBLISHED_CLASS:
+        return read_class(set, item);
     default:
         return 0; /* of a later version */
     }

@@ -170,12 +170,11 @@ static void describe_overheld(struct snapshot_holder *holder, const struct snaps
                               weir_set *set, uint64_t now_ns)
 {
     struct weir_overheld overheld = {.size = sizeof(overheld)};
-    uint32_t i;
 
+    holder->overheld = UINT32_MAX;
     if (weir_set_holder_overheld(set, &holder->holder, &overheld) != 1)
         return;
-    i = find_key(of, overheld.key);
-    holder->overheld = i < of->limits_n ? of->limits[i].key : NULL;
+    holder->overheld = find_key(of, overheld.key);
     holder->overheld_ns = now_ns > overheld.since_ns ? now_ns - overheld.since_ns : 0;
 }
 

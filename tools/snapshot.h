@@ -26,7 +26,7 @@ struct snapshot_holder {
     char command_line[PROCESS_TEXT_MAX]; /* of the process, or why it is not known */
     bool has_command_line;
     uint64_t amounts[WEIR_LIMITS_MAX]; /* by limit */
-    const char *overheld;              /* key of the limit that it holds too long; NULL: of none */
+    uint32_t overheld;                 /* limit that it holds too long, by number, or UINT32_MAX */
     uint64_t overheld_ns;              /* for how long too long */
     /* Of the first of a wait queue (is_next), what it waits for: if that is asked for. */
     bool is_next;

@@ -14,8 +14,8 @@ void snapshot_json_holder(struct json *json, const struct snapshot_set *set,
     json_text(json, "command_line", holder->has_command_line ? holder->command_line : NULL);
     json_number(json, "since_ns", holder->holder.since_ns);
     json_number(json, "age_ns", holder->age_ns);
-    if (holder->overheld) {
-        json_text(json, "overheld", holder->overheld);
+    if (holder->overheld < set->limits_n) {
+        json_text(json, "overheld", set->limits[holder->overheld].key);
         json_number(json, "overheld_ns", holder->overheld_ns);
     }
     json_object(json, "amounts");

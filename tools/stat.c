@@ -290,14 +290,27 @@ static void print_holder(const struct snapshot_set *set, const struct snapshot_h
     end_line();
 }
 
-/* Prints what waits and is held of each class. */
+/* Prints a line for each class: what waits and is held, and what became of others. */
 static void print_classes(const struct snapshot_set *set)
 {
-    begin_line("classes");
-    for (size_t i = 0; i < set->classes_n; i++)
-        print_words("%s: waiting %" PRIu64 ", held %" PRIu64, set->classes[i].name,
-                    set->classes[i].waiting, set->classes[i].held);
-    end_line();
+    for (size_t i = 0; i < set->classes_n; i++) {
+        const struct weir_class_stats *class = &set->classes[i];
+        char mean[TIME_TEXT_MAX];
+
+        begin_line("class");
+        print_words("%s", class->name);
+        if (class->weight != 0)
+            print_words("weight %" PRIu64, class->weight);
+        print_words("waiting %" PRIu64, class->waiting);
+        print_words("held %" PRIu64, class->held);
+        print_words("granted %" PRIu64, class->granted);
+        if (class->granted_waited != 0)
+            print_words("after waiting %" PRIu64 " (%s on average)", class->granted_waited,
+                        time_text_age(class->wait_ns_sum / class->granted_waited, mean));
+        print_counter("refused", class->refused);
+        print_counter("timed out", class->timed_out);
+        end_line();
+    }
 }
 
 static void print_set(const struct snapshot_set *set)
@@ -432,6 +445,11 @@ static void json_classes(struct json *json, const struct snapshot_set *set)
             json_number(json, "weight", set->classes[i].weight);
         json_number(json, "waiting", set->classes[i].waiting);
         json_number(json, "held", set->classes[i].held);
+        json_number(json, "granted", set->classes[i].granted);
+        json_number(json, "granted_waited", set->classes[i].granted_waited);
+        json_number(json, "refused", set->classes[i].refused);
+        json_number(json, "timed_out", set->classes[i].timed_out);
+        json_number(json, "wait_ns_sum", set->classes[i].wait_ns_sum);
         json_end_object(json);
     }
     json_end_array(json);

@@ -57,8 +57,9 @@ static void why_print_holder(const char *word, const struct snapshot_set *set,
     for (size_t i = 0; i < set->limits_n; i++)
         if (holder->amounts[i] != 0 && snapshot_is_first_of_key(set, i))
             printf("  %s=%" PRIu64, set->limits[i].key, holder->amounts[i]);
-    if (holder->overheld)
-        printf("  overheld: `%s` by %s", holder->overheld, time_text_age(holder->overheld_ns, age));
+    if (holder->overheld < set->limits_n)
+        printf("  overheld: `%s` by %s", set->limits[holder->overheld].key,
+               time_text_age(holder->overheld_ns, age));
     printf("  %s\n", holder->command_line);
 }
 
@@ -112,7 +113,7 @@ static size_t why_count_overheld(const struct snapshot_set *set)
     size_t n = 0;
 
     for (size_t i = 0; i < set->held_n; i++)
-        n += set->holders[i].overheld != NULL;
+        n += set->holders[i].overheld < set->limits_n;
     return n;
 }
 
@@ -176,7 +177,7 @@ static void why_json_set(struct json *json, const struct snapshot_set *set)
     json_end_array(json);
     json_array(json, "overheld");
     for (size_t i = 0; i < set->held_n; i++)
-        if (set->holders[i].overheld)
+        if (set->holders[i].overheld < set->limits_n)
             snapshot_json_holder(json, set, &set->holders[i]);
     json_end_array(json);
     json_end_object(json);

@@ -24,8 +24,7 @@ static int acquire_take_once(weir_pool *pool, const struct weir_request *request
     if (r < 0)
         return r;
     if (request_is_empty(op.set, op.amounts)) {
-        counter_add(&thread_ctx_counters(op.ctx, op.set->number)->granted, 1);
-        counter_add(&thread_ctx_counters(op.ctx, op.set->number)->taken, 1);
+        acquire_op_count_empty(&op, true);
         if (op.is_observed)
             acquire_op_tell_result(&op, NULL, 0);
         return 0;

@@ -31,6 +31,8 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 /* Submits the operation and fills the caller's refusal, but not after -EAGAIN from a probe: its
  * caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+/* Counts the grant of a request that asks for nothing. */
+void acquire_op_count_empty(const struct acquire_op *op, bool is_taken);
 /* Asks the set, as set_ops.acquire specifies, and has its holders watched. Returns besides why they
  * cannot be. */
 int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode);

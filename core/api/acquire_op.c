@@ -10,6 +10,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/peer.h"
+#include "set/class_count.h"
 #include "set/shadow.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
@@ -134,6 +135,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     int r, outdated;
 
     acquire_within_pick(op, pool);
+    if (set_is_removed(op->set))
+        return -ESTALE;
     r = acquire_op_identify(op);
     if (r == 0)
         r = acquire_within_find(op);
@@ -152,6 +155,8 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     WEIR_INVARIANT(thread_ctx_is_prepared(op->ctx, op->set->number));
     if (r < 0) {
         set_count_refusal(op->ctx, op->set, r, key);
+        if (op->set->classes)
+            class_count(op->ctx, op->set, op->wait_class, r);
         acquire_op_store_refusal(op->retref, op->set, key, WEIR_FOREVER);
         if (r == -EINVAL && op->retref && op->retref->size >= sizeof(*op->retref))
             op->retref->reason = request_explain(op->request, key);
@@ -191,7 +196,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     if (!op->request)
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool_only_set(pool);
-    if (set_is_removed(op->set))
+    if (set_is_removed(op->set) && !request_within(op->request))
         return -ESTALE;
     if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
@@ -239,6 +244,17 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
         record_set_within(r, record, 0); /* as it was when it was held last */
     r->bucket_next = r->heap_index = 0;
     record_store(&r->deadline_ns, WEIR_FOREVER);
+}
+
+void acquire_op_count_empty(const struct acquire_op *op, bool is_taken)
+{
+    struct counters *counters = thread_ctx_counters(op->ctx, op->set->number);
+
+    counter_add(&counters->granted, 1);
+    if (is_taken)
+        counter_add(&counters->taken, 1);
+    if (op->set->classes)
+        class_count(op->ctx, op->set, op->wait_class, 0);
 }
 
 int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
@@ -331,7 +347,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
         r = acquire_op_execute(op, acquisition->record, mode);
     } else {
         acquisition->empty_granted_ns = clock_now_coarse(&op->set->w->clock);
-        counter_add(&thread_ctx_counters(op->ctx, op->set->number)->granted, 1);
+        acquire_op_count_empty(op, false);
     }
     WEIR_INVARIANT(acquisition->set == op->set || !acquisition->record);
     if (r == 0 && mode != MODE_RESERVE)

@@ -240,7 +240,7 @@ static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waite
     if (request_is_empty(set, op->amounts)) {
         cq_fill_empty(set, record);
         cq_set_state(op, record, RECORD_HELD);
-        counter_add(&thread_ctx_counters(op->ctx, set->number)->granted, 1);
+        acquire_op_count_empty(op, false);
     } else {
         r = acquire_op_ask(op, record, MODE_WAIT);
         enqueued_ns = op->decision.now_ns;

@@ -89,8 +89,9 @@ bool registry_has_name(void *instance, const char *name, bool *ret_is_pool);
 #define REGISTRY_HINT_MAX ((size_t)1 << 16)
 struct hint registry_hint(weir *w, const char *name);
 
-/* Returns the set with a number below `sets_n` if it has a name, or NULL. It stays as long as the
- * instance. Takes the lock. */
-weir_set *registry_named_set(weir *w, uint32_t i);
+/* Lists the sets that have names at one instant, in an array that is to be freed: as a reload may
+ * give a name to another set at any time, set_newest() of each is to be looked at. They stay as
+ * long as the instance. Takes the lock. Returns how many, or -ENOMEM. */
+int registry_named_sets(weir *w, weir_set ***ret);
 
 #endif

@@ -41,6 +41,37 @@ static void instance_free_ctxs(weir *w)
     }
 }
 
+/* With `inherits`, a thread that has a lock gets the priority of those that wait for it, if the
+ * kernel can do that. Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
+static void instance_init_locks(weir *w, bool inherits)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setprotocol(&attributes, inherits ? PTHREAD_PRIO_INHERIT : PTHREAD_PRIO_NONE);
+    if (pthread_mutex_init(&w->lock, &attributes) != 0) {
+        pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_NONE);
+        pthread_mutex_init(&w->lock, &attributes);
+    }
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&w->spare_lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+static void instance_destroy_locks(weir *w)
+{
+    pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->spare_lock);
+}
+
+/* The publishing thread has an ordinary priority, and takes the locks of threads that may be
+ * real-time ones. No other thread knows the instance yet. */
+static void instance_prepare_publishing(weir *w)
+{
+    instance_destroy_locks(w);
+    instance_init_locks(w, true);
+}
+
 static weir *instance_free(weir *w)
 {
     peer_events_close(&instance_wait(w)->timer);
@@ -54,8 +85,7 @@ static weir *instance_free(weir *w)
     region_close(&w->region);
     if (w->fork_page)
         os_wipe_page_free(w->fork_page);
-    pthread_mutex_destroy(&w->lock);
-    pthread_mutex_destroy(&w->spare_lock);
+    instance_destroy_locks(w);
     os_free(w->process_dir);
     os_free(w->clock.tsc);
     os_free(w);
@@ -69,16 +99,23 @@ void instance_unref(weir *w, uint64_t n)
         instance_free(w);
 }
 
+/* A callback of the program may run while its thread has the spare context. */
 void instance_lock(weir *w)
 {
-    pthread_mutex_lock(&w->spare_lock);
+    bool had_spare = pthread_mutex_lock(&w->spare_lock) == EDEADLK;
+
     pthread_mutex_lock(&w->lock);
+    w->keeps_spare_lock = had_spare;
 }
 
 void instance_unlock(weir *w)
 {
+    bool keeps_spare_lock = w->keeps_spare_lock;
+
+    w->keeps_spare_lock = false;
     pthread_mutex_unlock(&w->lock);
-    pthread_mutex_unlock(&w->spare_lock);
+    if (!keeps_spare_lock)
+        pthread_mutex_unlock(&w->spare_lock);
 }
 
 /* ---- weir_open ---- */
@@ -221,6 +258,8 @@ static int instance_configure(weir *w, const struct weir_options *options,
     struct weir_error error = {0};
     int r = instance_plan(w, options, complaints, &plan);
 
+    if (r == 0 && plan.publish == WEIR_YES)
+        instance_prepare_publishing(w);
     if (r == 0 && options->only)
         plan_select(&plan, options->only);
     if (r == 0)
@@ -246,23 +285,11 @@ static int instance_configure(weir *w, const struct weir_options *options,
     return complaints_report(complaints);
 }
 
-/* Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
-static void instance_init_spare_lock(weir *w)
-{
-    pthread_mutexattr_t attributes;
-
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
-    pthread_mutex_init(&w->spare_lock, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-}
-
 static int instance_build(weir *w, const struct weir_options *options)
 {
     int r;
 
-    pthread_mutex_init(&w->lock, NULL);
-    instance_init_spare_lock(w);
+    instance_init_locks(w, false);
     timer_init(&instance_wait(w)->timer, w, 0);
     instance_wait(w)->timer_advance_ns = options->clock ? 0 : options->timer_advance_ns;
     instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;

@@ -107,23 +107,25 @@ static int metrics_read_set(weir_set *set, struct metrics_set *ret)
 /* Reads all sets with names: those that there are now. They stay as long as the instance. */
 static int metrics_read_sets(weir *w, struct metrics_reading *ret)
 {
-    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
-    int r = 0;
+    weir_set **sets = NULL;
+    int n = registry_named_sets(w, &sets), r = n < 0 ? n : 0;
 
-    ret->sets = n ? os_alloc(n, sizeof(*ret->sets)) : NULL;
-    if (n && !ret->sets)
-        return -ENOMEM;
+    ret->sets = n > 0 ? os_alloc((size_t)n, sizeof(*ret->sets)) : NULL;
+    if (n > 0 && !ret->sets)
+        r = -ENOMEM;
     ret->metrics.sets = ret->sets;
-    for (uint32_t i = 0; i < n && r == 0; i++) {
-        weir_set *set = registry_named_set(w, i);
+    for (int i = 0; i < n && r == 0; i++) {
+        weir_set *set = set_newest(sets[i]);
 
-        if (set)
-            r = metrics_read_set(set, &ret->sets[ret->metrics.sets_n++]);
+        if (set_is_removed(set))
+            continue;
+        r = metrics_read_set(set, &ret->sets[ret->metrics.sets_n++]);
         if (r > 0) { /* a 0 would look like a restart */
             metrics_free_set(&ret->sets[--ret->metrics.sets_n]);
             r = 0;
         }
     }
+    os_free(sets);
     return r;
 }
 

@@ -57,6 +57,11 @@ struct metric {
     {                                                                                              \
         "weir_limit_" name, type, help, NULL, LIMIT(field), OF_LIMIT, engine                       \
     }
+#define OF_CLASSES(name, type, help, field)                                                        \
+    {                                                                                              \
+        "weir_class_" name, type, help, NULL, offsetof(struct weir_class_stats, field), OF_CLASS,  \
+            0                                                                                      \
+    }
 #define SUBJECT(name, type, help, field)                                                           \
     {                                                                                              \
         "weir_subjects" name, type, help, NULL, SUBJECTS(field), OF_SUBJECTS, 0                    \
@@ -85,10 +90,17 @@ static const struct metric metrics_list[] = {
     {"weir_waiting", GAUGE, "Requests that wait.", NULL, STATS(waiting), OF_STATS, STATS(waiting)},
     {"weir_held", GAUGE, "Acquisitions that are held.", NULL, STATS(held), OF_STATS,
      STATS(engine_held)},
-    {"weir_class_waiting", GAUGE, "Requests of a class that wait.", NULL,
-     offsetof(struct weir_class_stats, waiting), OF_CLASS, 0},
-    {"weir_class_held", GAUGE, "Acquisitions of a class that are held.", NULL,
-     offsetof(struct weir_class_stats, held), OF_CLASS, 0},
+    OF_CLASSES("waiting", GAUGE, "Requests of a class that wait.", waiting),
+    OF_CLASSES("held", GAUGE, "Acquisitions of a class that are held.", held),
+    OF_CLASSES("grants", COUNTER, "Requests of a class that were granted.", granted),
+    OF_CLASSES("grants_waited", COUNTER, "Granted requests of a class that had to wait.",
+               granted_waited),
+    OF_CLASSES("refusals", COUNTER, "Requests of a class that were refused.", refused),
+    OF_CLASSES("timeouts", COUNTER, "Requests of a class that waited until their timeout.",
+               timed_out),
+    {"weir_class_wait_seconds", "counter", "seconds",
+     "How long granted requests of a class had waited, together.", NULL,
+     offsetof(struct weir_class_stats, wait_ns_sum), OF_CLASS, 0},
     {"weir_nameless", GAUGE, "Whether the file of a shared set is gone, though it is in use.", NULL,
      STATS(nameless), OF_STATS, ENGINE_NOT},
     {"weir_users", GAUGE, "Processes that take part in a set.", NULL, SET(users), OF_SET, 0},

@@ -23,26 +23,29 @@ weir_set *pool_follow(weir_pool *pool)
     uintptr_t word = atomic_load_explicit(&pool->only_set, memory_order_acquire);
     weir_set *newest = set_newest(pool_word_set(word));
 
-    atomic_compare_exchange_strong_explicit(&pool->only_set, &word,
-                                            pool_word(newest, word & POOL_SEVERAL),
-                                            memory_order_release, memory_order_relaxed);
+    if (newest != pool_word_set(word)) /* else it is removed, and asked again and again */
+        atomic_compare_exchange_strong_explicit(&pool->only_set, &word,
+                                                pool_word(newest, word & POOL_SEVERAL),
+                                                memory_order_release, memory_order_relaxed);
     return newest;
 }
 
-static bool pool_has_set(const struct instance_pool *pool, const weir_set *set)
+static bool pool_has_set(const struct instance_pool *pool, const weir_set *newest)
 {
     for (uint32_t i = 0; i < pool->sets_n; i++)
-        if (pool_set(pool, i) == set_newest(set))
+        if (pool_set(pool, i) == newest)
             return true;
     return false;
 }
 
-/* A reload may have changed the pool since the set was found. */
+/* A reload may have changed the pool since the set was found: of a handle that a program has. A
+ * member stays one of its definition. */
 const char *pool_class(const weir_pool *pool, const weir_set *set)
 {
     const struct instance_pool *at = pool_definition(pool);
+    const weir_set *newest = set_newest(set);
 
-    while (at->before && !pool_has_set(at, set))
+    while (pool->link && at->before && !pool_has_set(at, newest))
         at = at->before;
     return at->plan.wait_class;
 }
@@ -174,11 +177,15 @@ static void pool_unlink(weir_pool *pool)
     instance_unlock(pool->w);
 }
 
-static void pool_free(weir_pool *pool)
+/* In a forked child no lock is destroyed: a thread of the parent may have had it. */
+static void pool_free(weir_pool *pool, bool in_child)
 {
     for (struct pool_choice *at = pool->choices, *older; at; at = older) {
         older = at->older;
-        pool_free_choice(at);
+        if (in_child)
+            os_free(at);
+        else
+            pool_free_choice(at);
     }
     os_free(pool);
 }
@@ -341,11 +348,11 @@ weir_pool *weir_pool_close(weir_pool *pool)
         return NULL;
     w = pool->w;
     if (instance_is_forked(w)) {
-        pool_free(pool);
+        pool_free(pool, true);
         return NULL;
     }
     pool_unlink(pool);
-    pool_free(pool);
+    pool_free(pool, false);
     if (instance_is_closed(w))
         thread_ctx_detach(w);
     instance_unref(w, 1);

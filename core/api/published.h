@@ -42,8 +42,9 @@ enum {
     PUBLISHED_VALUE = 10,    /* text, of the setting */
     PUBLISHED_GAUGE = 11,    /* struct weir_limit_gauge, of the limit */
     PUBLISHED_GAUGE_NAME = 12,
-    PUBLISHED_HOLDER = 13, /* struct published_holder */
-    PUBLISHED_AMOUNTS = 14 /* of the holder: a uint64_t for each limit */
+    PUBLISHED_HOLDER = 13,  /* struct published_holder */
+    PUBLISHED_AMOUNTS = 14, /* of the holder: a uint64_t for each limit */
+    PUBLISHED_CLASS = 15    /* struct weir_class_stats, of the set, in order */
 };
 
 struct published_holder {
@@ -52,6 +53,8 @@ struct published_holder {
     uint64_t retry_after_ns; /* if is_next: until it is granted, by time alone */
     uint32_t is_next;        /* the first of its wait queue, of which is known what it waits for */
     uint32_t limiting;       /* limit that refuses it, by number; UINT32_MAX: none does */
+    uint64_t overheld;       /* limit that it holds too long, by number from 1; 0: none */
+    uint64_t overheld_ns;    /* for how long too long */
 };
 
 #endif

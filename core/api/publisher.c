@@ -6,6 +6,7 @@
 #include "api/published.h"
 #include "api/set_object.h"
 #include "base/invariant.h"
+#include "base/long_look.h"
 #include "base/text_out.h"
 #include "config/plan.h"
 #include "os/os.h"
@@ -36,7 +37,8 @@ struct publisher {
 /* ---- items ---- */
 
 /* Returns whether the answer goes on: the client is there and has time, the instance is not to
- * end. It is asked between any two pieces of work that have a bound. */
+ * end. It is asked between any two pieces of work that have a bound, and within long looks. After
+ * false nothing can be sent any more, so what a look that was ended has found is not told. */
 static bool publisher_goes_on(void *userdata)
 {
     const struct publisher *publisher = userdata;
@@ -132,6 +134,20 @@ static void publisher_put_limit(struct text_out *out, weir_set *set, size_t limi
         publisher_put_gauges(out, set, limit);
 }
 
+/* Notes for how long a holder has held a limit for too long, if it has. */
+static void publisher_note_overheld(struct published_holder *item, weir_set *set, uint64_t now_ns)
+{
+    struct weir_overheld overheld = {.size = sizeof(overheld)};
+    int limit = weir_set_holder_overheld(set, &item->holder, &overheld) == 1
+                    ? weir_set_limit_find(set, overheld.key, 0)
+                    : -ENOENT;
+
+    if (limit < 0)
+        return;
+    item->overheld = (uint64_t)limit + 1;
+    item->overheld_ns = now_ns > overheld.since_ns ? now_ns - overheld.since_ns : 0;
+}
+
 /* `with_wait`: also what the first of a wait queue waits for. */
 static void publisher_put_holder(struct text_out *out, weir_set *set,
                                  const struct weir_holder *holder, uint64_t now_ns, bool with_wait)
@@ -151,15 +167,25 @@ static void publisher_put_holder(struct text_out *out, weir_set *set,
         item.retry_after_ns = refusal.retry_after_ns;
         item.limiting = limiting < 0 ? UINT32_MAX : (uint32_t)limiting;
     }
+    publisher_note_overheld(&item, set, now_ns);
     publisher_put(out, PUBLISHED_HOLDER, &item, sizeof(item));
     publisher_put(out, PUBLISHED_AMOUNTS, amounts, (size_t)n * sizeof(*amounts));
+}
+
+static void publisher_put_classes(struct text_out *out, weir_set *set)
+{
+    struct weir_class_stats classes[WEIR_CLASSES_MAX];
+    int n = weir_set_classes(set, classes, WEIR_CLASSES_MAX);
+
+    for (int i = 0; i < n; i++)
+        publisher_put(out, PUBLISHED_CLASS, &classes[i], sizeof(classes[i]));
 }
 
 /* What a waiter waits for is searched in all wait queues of its set: so not for every subject. */
 static int publisher_put_holders(struct publisher *publisher, weir_set *set)
 {
     struct weir_holder *all = publisher->holders;
-    int n = set_holders_oldest(set, all, PUBLISHED_HOLDERS_MAX / 2, publisher_goes_on, publisher);
+    int n = set_holders_oldest(set, all, PUBLISHED_HOLDERS_MAX / 2);
     uint64_t now_ns = weir_now(set->w);
     int nexts_n = 0;
 
@@ -198,6 +224,7 @@ static int publisher_put_set(struct publisher *publisher, weir_set *set)
         publisher_put(out, PUBLISHED_SUBJECTS, &subjects, sizeof(subjects));
         publisher_put_text(out, PUBLISHED_EVICT, evict);
     }
+    publisher_put_classes(out, set);
     for (int i = 0; i < n; i++) {
         if (!publisher_goes_on(publisher))
             return -ECANCELED;
@@ -208,27 +235,36 @@ static int publisher_put_set(struct publisher *publisher, weir_set *set)
 
 /* ---- the thread ---- */
 
+/* Puts all sets that are private. Returns 0, or why not all. */
+static int publisher_put_sets(struct publisher *publisher)
+{
+    weir_set **sets = NULL;
+    int n = registry_named_sets(publisher->w, &sets), r = n < 0 ? n : 0;
+
+    for (int i = 0; i < n && r >= 0; i++) {
+        weir_set *set = set_newest(sets[i]);
+
+        if (!publisher_goes_on(publisher))
+            r = -ECANCELED;
+        else if (!set_is_removed(set) && !set_is_shared(set) && set->backend != BACKEND_REMOTE)
+            r = publisher_put_set(publisher, set);
+    }
+    os_free(sets);
+    return r;
+}
+
 /* Without its end, an answer is not whole. */
 static void publisher_answer(struct publisher *publisher)
 {
     const struct published_head head = {
         .magic = PUBLISHED_MAGIC, .version = PUBLISHED_VERSION, .process = os_process_id()};
     struct text_out *out = &publisher->out;
-    weir *w = publisher->w;
-    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
 
     *out = (struct text_out){.write = publisher_send, .userdata = publisher};
     publisher_put_bytes(out, &head, sizeof(head));
     text_out_end(out); /* a sweep that only looked whether anything listens has gone */
-    for (uint32_t i = 0; i < n; i++) {
-        weir_set *set = registry_named_set(w, i);
-
-        if (!publisher_goes_on(publisher))
-            return;
-        if (set && !set_is_shared(set) && set->backend != BACKEND_REMOTE &&
-            publisher_put_set(publisher, set) < 0)
-            return;
-    }
+    if (publisher_put_sets(publisher) < 0)
+        return;
     publisher_put(out, PUBLISHED_END, NULL, 0);
     text_out_end(out);
 }
@@ -236,6 +272,7 @@ static void publisher_answer(struct publisher *publisher)
 /* Answers a client, if it may ask. */
 static void publisher_serve(struct publisher *publisher)
 {
+    struct long_look look = {.goes_on = publisher_goes_on, .userdata = publisher};
     uint32_t user;
     int client = os_socket_accept(publisher->socket.fd, &user);
 
@@ -243,8 +280,10 @@ static void publisher_serve(struct publisher *publisher)
         return;
     atomic_store_explicit(&publisher->client, client, memory_order_relaxed);
     publisher->holders = os_alloc(2 * PUBLISHED_HOLDERS_MAX, sizeof(*publisher->holders));
+    long_look_self = &look;
     if (publisher->holders && (user == os_user_id() || user == 0))
         publisher_answer(publisher);
+    long_look_self = NULL;
     os_free(publisher->holders);
     atomic_store_explicit(&publisher->client, -1, memory_order_relaxed);
     os_close(client);

@@ -274,15 +274,38 @@ const char *registry_set_name(const weir *w, uint32_t i)
     return registry_find_set(w, set_name(set)) == set ? set_name(set) : NULL;
 }
 
-weir_set *registry_named_set(weir *w, uint32_t i)
+/* Stores those of the first `n` sets that have names. Returns how many; -EAGAIN: there are more
+ * sets by now. */
+static int registry_collect_sets(weir *w, weir_set **ret, uint32_t n)
 {
-    weir_set *set = NULL;
+    int found = 0;
 
     pthread_mutex_lock(&w->lock);
-    if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
-        set = instance_set(w, i);
+    if (atomic_load_explicit(&w->sets_n, memory_order_seq_cst) > n)
+        found = -EAGAIN;
+    for (uint32_t i = 0; i < n && found >= 0; i++)
+        if (i < atomic_load_explicit(&w->sets_n, memory_order_seq_cst) && registry_set_name(w, i))
+            ret[found++] = instance_set(w, i);
     pthread_mutex_unlock(&w->lock);
-    return set;
+    return found;
+}
+
+int registry_named_sets(weir *w, weir_set ***ret)
+{
+    weir_set **sets;
+    int r;
+
+    do {
+        uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+        sets = os_alloc(n + 1, sizeof(weir_set *)); /* with the lock, others would wait for it */
+        r = sets ? registry_collect_sets(w, sets, n) : -ENOMEM;
+        if (r < 0)
+            os_free(sets);
+    } while (r == -EAGAIN);
+    if (r >= 0)
+        *ret = sets;
+    return r;
 }
 
 static const char *registry_pool_name(const weir *w, uint32_t i)

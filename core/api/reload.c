@@ -218,7 +218,8 @@ static void reload_publish_sets(const struct reload *reload)
 }
 
 /* Before pools that have lost them are without them, no sets are removed: requests to such a pool
- * would be -ESTALE. */
+ * would be -ESTALE. A definition says that it is removed before its sets do, so that a call which
+ * finds a set of it removed finds that, too (balance_is_outdated()). */
 static void reload_publish_pools(const struct reload *reload)
 {
     weir *w = reload->w;

@@ -7,6 +7,7 @@
 
 #include "api/instance.h"
 #include "base/invariant.h"
+#include "base/long_look.h"
 #include "os/os.h"
 #include "set/fairness.h"
 #include "set/max_hold.h"
@@ -19,7 +20,6 @@
 
 /* Position of a waiter that the walk missed: it was enqueued, or the queue changed, meanwhile. */
 #define POSITION_UNKNOWN UINT32_MAX
-#define HOLDERS_LOOKS    1024u /* records that are looked at between two questions */
 
 static uint64_t set_holder_id(uint64_t word, uint32_t record)
 {
@@ -81,7 +81,7 @@ static bool set_holder_describe(const weir_set *set, uint32_t record, struct wei
  * Returns the record, or 0. */
 static uint32_t set_holders_next(const weir_set *set, uint32_t *at, struct weir_holder *ret)
 {
-    while (set->limits.n && (*at = region_next_record(set->region, *at)))
+    while (set->limits.n && long_look_goes_on() && (*at = region_next_record(set->region, *at)))
         if (set_holder_describe(set, *at, ret))
             return *at;
     return 0;
@@ -138,20 +138,24 @@ static int set_holders_cmp_since(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Walks the wait queue from `head` and numbers the waiters found in `all`, which is sorted by
- * record. Returns the last number. */
-static uint32_t set_holders_walk_queue(const weir_set *set, uint32_t head, struct weir_holder *all,
-                                       size_t n)
+/* Walks a wait queue and numbers its waiters that are in `all`, which is sorted by record. Returns
+ * the last number. The links change meanwhile. */
+static uint32_t set_holders_walk_queue(const weir_set *set, const struct set_view *view,
+                                       struct weir_holder *all, size_t n)
 {
-    struct weir_holder *holder = NULL;
-    uint32_t position = 0;
+    uint32_t record = view->head, position = 0;
 
-    while (head && (holder = set_holders_find_record(all, n, head)) &&
-           holder->position == POSITION_UNKNOWN) {
-        holder->position = ++position;
-        head = waitq_next(set->region, head);
+    while (position < view->length && long_look_goes_on() &&
+           region_has_record(set->region, record)) {
+        struct weir_holder *holder = set_holders_find_record(all, n, record);
+
+        if (holder && holder->position != POSITION_UNKNOWN)
+            break;
+        position++;
+        if (holder)
+            holder->position = position;
+        record = waitq_next(set->region, record);
     }
-    WEIR_INVARIANT(position <= n);
     return position;
 }
 
@@ -162,8 +166,8 @@ static void set_holders_order(struct thread_ctx *ctx, weir_set *set, struct weir
     struct set_view view;
     uint32_t position = 0;
 
-    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, &view); i++) {
-        uint32_t last = set_holders_walk_queue(set, view.head, all, n);
+    for (uint32_t i = 0; long_look_goes_on() && set->ops->view_queue(ctx, set, i, &view); i++) {
+        uint32_t last = set_holders_walk_queue(set, &view, all, n);
 
         position = last > position ? last : position;
     }
@@ -233,12 +237,11 @@ static void set_holders_keep_oldest(struct weir_holder *items, size_t *n, size_t
     items[(*n)++] = *holder;
 }
 
-int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max,
-                       bool (*goes_on)(void *userdata), void *userdata)
+int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max)
 {
     struct weir_holder *items[] = {ret, ret + 2 * max}, holder;
     struct thread_ctx *ctx;
-    uint32_t at = 0, looks = 0;
+    uint32_t at = 0;
     size_t n[] = {0, 0};
 
     WEIR_INVARIANT(!set_is_shared(set));
@@ -246,11 +249,7 @@ int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max,
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
-    while (set->limits.n && (at = region_next_record(set->region, at))) {
-        if (++looks % HOLDERS_LOOKS == 0 && !goes_on(userdata))
-            return -ECANCELED;
-        if (!set_holder_describe(set, at, &holder))
-            continue;
+    while (set_holders_next(set, &at, &holder)) {
         holder.process = os_process_id();
         set_holders_keep_oldest(items[holder.waiting], &n[holder.waiting], max, &holder);
     }
@@ -353,14 +352,14 @@ int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n)
         memcpy(all[c].name, classes->names[c], sizeof(classes->names[c]));
         all[c].weight = classes->rule.ageing ? 0 : classes->weights[c];
     }
-    pthread_mutex_lock(&set->w->lock);
     while (n && set_holders_next(set, &at, &holder)) {
         uint32_t c = record_wait_class(record_at(set->region, at));
 
         if (c < classes->rule.n) /* another process may have written anything */
             ++*(holder.waiting ? &all[c].waiting : &all[c].held);
     }
-    pthread_mutex_unlock(&set->w->lock);
+    if (n)
+        stats_add_classes(set, all);
     if (set_is_broken(set))
         return -EUCLEAN;
     for (uint32_t c = 0; c < n && c < classes->rule.n; c++)
@@ -372,7 +371,7 @@ int weir_set_classes(weir_set *set, struct weir_class_stats *ret, size_t n)
 static bool set_holders_find_queue(struct thread_ctx *ctx, weir_set *set, uint32_t record,
                                    struct set_view *ret)
 {
-    for (uint32_t i = 0; set->ops->view_queue(ctx, set, i, ret); i++)
+    for (uint32_t i = 0; long_look_goes_on() && set->ops->view_queue(ctx, set, i, ret); i++)
         if (ret->head == record)
             return true;
     return false;

@@ -2,6 +2,7 @@
 /* Per-subject sets: a template set without waiters, and the key sets of keyed/. */
 #include "api/set_object.h"
 
+#include "base/long_look.h"
 #include "keyed/keyed.h"
 #include "peer/peer.h"
 #include "set/instance_base.h"
@@ -109,7 +110,8 @@ static int set_keyed_snapshot(struct thread_ctx *ctx, weir_set *set, struct weir
     uint64_t held[WEIR_LIMITS_MAX] = {0};
     struct set_view view;
 
-    for (uint32_t i = 0; r == 0 && set_keyed_view_queue(ctx, set, i, &view); i++)
+    for (uint32_t i = 0; r == 0 && long_look_goes_on() && set_keyed_view_queue(ctx, set, i, &view);
+         i++)
         ret->waiting += view.length;
     if (r < 0 || !set->limits.has_resources)
         return r;

@@ -89,6 +89,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
     set->classes = plan->classes;
     plan->classes = NULL;
+    set->limits.has_classes = set->classes != NULL;
     set->reorders = set->per_limit || set->classes;
     set->hands_over = set_may_hand_over(set);
     set_plan_free(plan);

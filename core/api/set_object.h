@@ -50,6 +50,9 @@ struct weir_set_view;
 int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
                uint32_t n, bool asks_engine);
 
+/* Adds to `ret` what is counted of each class of a set that has classes. */
+void stats_add_classes(const weir_set *set, struct weir_class_stats *ret);
+
 /* Looks at a set for a valid request: fills the view but for `id`, `weight` and `flags`. An engine
  * is not asked. `now_ns`: the instance's clock. Returns 0 or -ENOMEM. */
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
@@ -73,9 +76,7 @@ uint64_t set_holders_count(const weir_set *set);
 void set_holders_add_amounts(const weir_set *set, uint64_t *ret);
 
 /* Lists the `max` oldest holders of a private set, then its `max` oldest waiters, in `ret`, which
- * has room for 4 * max. Ends with -ECANCELED once `goes_on`, asked at times, returns false. Takes
- * no lock for long. Returns how many, or -ENOMEM. */
-int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max,
-                       bool (*goes_on)(void *userdata), void *userdata);
+ * has room for 4 * max. It is a long look, which takes no lock. Returns how many, or -ENOMEM. */
+int set_holders_oldest(weir_set *set, struct weir_holder *ret, size_t max);
 
 #endif

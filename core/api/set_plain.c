@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "peer/peer.h"
+#include "set/class_count.h"
 #include "set/set_ops.h"
 #include "set/shadow.h"
 #include "set/txn.h"
@@ -177,13 +178,14 @@ void set_shutdown(struct thread_ctx *ctx, weir_set *set)
 /* What both kinds of plain sets have. */
 #define SET_PLAIN_OPS                                                                              \
     .size = sizeof(weir_set), .open = set_plain_open, .close = set_plain_close,                    \
-    .acquire = set_acquire, .lease = set_lease, .release = set_release,                            \
-    .return_units = set_return_units, .return_part = set_return_part,                              \
-    .cancel_wait = set_cancel_wait, .grant_waiters = set_grant_waiters,                            \
-    .poll_head = set_poll_head, .check_stalls = stall_check_queue, .shut_down = set_shutdown,      \
-    .forecast = set_plain_forecast, .look = set_look, .snapshot = set_plain_snapshot,              \
-    .observe = set_plain_observe, .remaining = set_plain_remaining,                                \
-    .view_queue = set_plain_view_queue, .watch_loss = hold_watch_loss
+    .lease = set_lease, .release = set_release, .return_units = set_return_units,                  \
+    .return_part = set_return_part, .cancel_wait = set_cancel_wait,                                \
+    .grant_waiters = set_grant_waiters, .poll_head = set_poll_head,                                \
+    .check_stalls = stall_check_queue, .shut_down = set_shutdown, .forecast = set_plain_forecast,  \
+    .look = set_look, .snapshot = set_plain_snapshot, .observe = set_plain_observe,                \
+    .remaining = set_plain_remaining, .view_queue = set_plain_view_queue,                          \
+    .watch_loss = hold_watch_loss
 
-const struct set_ops plain_set_ops = {SET_PLAIN_OPS, .has_fast_path = true};
-const struct set_ops classed_set_ops = {SET_PLAIN_OPS, .identify = request_find_class};
+const struct set_ops plain_set_ops = {SET_PLAIN_OPS, .acquire = set_acquire, .has_fast_path = true};
+const struct set_ops classed_set_ops = {SET_PLAIN_OPS, .acquire = set_acquire_classed,
+                                        .identify = request_find_class};

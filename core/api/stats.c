@@ -13,6 +13,7 @@
 #include "set/shadow.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -167,6 +168,30 @@ static void stats_add_private(const weir_set *set, struct weir_set_stats *totals
         }
     }
     pthread_mutex_unlock(&set->w->lock);
+}
+
+/* Adds what is counted of each class. Counters of contexts are those of one definition. */
+static void stats_sum_classes(struct counters *counters, const weir_set *set,
+                              struct weir_class_stats *ret)
+{
+    counters_sum_classes(counters_classes(counters, set->limits.n), ret, set->classes->rule.n);
+}
+
+void stats_add_classes(const weir_set *set, struct weir_class_stats *ret)
+{
+    const struct segment *segment = set_is_shared(set) ? set->participant->segment : NULL;
+    weir *w = set->w;
+
+    for (uint32_t i = 0; segment && i < segment_threads_n(segment); i++)
+        stats_sum_classes(segment_thread_counters(segment, i), set, ret);
+    if (segment)
+        return;
+    pthread_mutex_lock(&w->lock);
+    for (; set; set = set->origin ? set->origin->predecessor : NULL) /* of the same classes */
+        for (struct thread_ctx *ctx = w->thread_ctxs; ctx; ctx = ctx->next)
+            if (thread_ctx_is_prepared(ctx, set->number))
+                stats_sum_classes(thread_ctx_counters(ctx, set->number), set, ret);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,

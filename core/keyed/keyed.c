@@ -4,6 +4,7 @@
 #include "shm/segment.h"
 
 #include "base/invariant.h"
+#include "base/long_look.h"
 #include "keyed/keyed_internal.h"
 #include "os/os.h"
 #include "set/instance_base.h"
@@ -273,7 +274,7 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
                  ? key_sets_n(keyed)
                  : atomic_load_explicit(&keyed->store->key_sets_made, memory_order_relaxed);
     for (const struct key_table *table = &keyed->table; table; table = table->more) {
-        for (uint64_t i = 0; i < key_table_slots(table); i++) {
+        for (uint64_t i = 0; i < key_table_slots(table) && long_look_goes_on(); i++) {
             bool is_used = key_table_at(table, i, &entry);
 
             keys += is_used;

@@ -47,6 +47,18 @@ void counters_sum_holds(const struct hold_counters *holds, struct weir_set_stats
         totals->hold_histogram[i] += counter_load(&holds->histogram[i]);
 }
 
+void counters_sum_classes(const struct class_counters *classes, struct weir_class_stats *totals,
+                          uint32_t classes_n)
+{
+    for (uint32_t c = 0; c < classes_n; c++) {
+        totals[c].granted += counter_load(&classes[c].granted);
+        totals[c].granted_waited += counter_load(&classes[c].granted_waited);
+        totals[c].refused += counter_load(&classes[c].refused);
+        totals[c].timed_out += counter_load(&classes[c].timed_out);
+        totals[c].wait_ns_sum += counter_load(&classes[c].wait_ns_sum);
+    }
+}
+
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n)
 {

@@ -25,6 +25,11 @@ struct hold_counters {
     _Atomic uint64_t histogram[WEIR_WAIT_BUCKETS];
 };
 
+/* What became of the requests of a class, of sets that have classes. */
+struct class_counters {
+    _Atomic uint64_t granted, granted_waited, refused, timed_out, wait_ns_sum;
+};
+
 struct counters {
     /* Counters that move without waiting come first, together. */
     _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
@@ -32,20 +37,29 @@ struct counters {
     _Atomic uint64_t refused_impossible, refused_unknown, refused_deadlock, overheld, revoked;
     _Atomic uint64_t wait_ns_sum, wait_ns_max;
     _Atomic uint64_t wait_histogram[WEIR_WAIT_BUCKETS];
-    struct limit_counters limits[]; /* struct hold_counters follows them, if there is one */
+    struct limit_counters limits[]; /* struct hold_counters follows them, if there is one, and then
+                                       struct class_counters for each class */
 };
 
-/* Returns the size of the counters of a set with `limits_n` limits, bytes. */
-static inline size_t counters_size(uint32_t limits_n, bool has_holds)
+/* Returns the size of the counters of a set with `limits_n` limits and `classes_n` classes, bytes.
+ * With classes there are counters of holds, too. */
+static inline size_t counters_size(uint32_t limits_n, bool has_holds, uint32_t classes_n)
 {
     return sizeof(struct counters) + limits_n * sizeof(struct limit_counters) +
-           (has_holds ? sizeof(struct hold_counters) : 0);
+           (has_holds || classes_n ? sizeof(struct hold_counters) : 0) +
+           classes_n * sizeof(struct class_counters);
 }
 
 /* Returns how long acquisitions were held, of counters that have it. */
 static inline struct hold_counters *counters_holds(struct counters *counters, uint32_t limits_n)
 {
     return (struct hold_counters *)(void *)(counters->limits + limits_n);
+}
+
+/* Returns what is counted of each class, of counters that have it. */
+static inline struct class_counters *counters_classes(struct counters *counters, uint32_t limits_n)
+{
+    return (struct class_counters *)(void *)(counters_holds(counters, limits_n) + 1);
 }
 
 WEIR_ALWAYS_INLINE void counter_add(_Atomic uint64_t *counter, uint64_t n)
@@ -85,5 +99,7 @@ static inline uint64_t counters_decided(const struct counters *counters)
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n);
 void counters_sum_holds(const struct hold_counters *holds, struct weir_set_stats *totals);
+void counters_sum_classes(const struct class_counters *classes, struct weir_class_stats *totals,
+                          uint32_t classes_n);
 
 #endif

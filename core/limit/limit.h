@@ -130,6 +130,7 @@ struct limits {
     bool has_lease : 1;      /* the only limit has a lease (lease.h) */
     bool reads_wall : 1;     /* any algorithm that wants the wall-clock offset */
     bool has_shadow : 1;     /* any limit with `shadow` (set/shadow.h); there is no fast path */
+    bool has_classes : 1;    /* requests have classes (set/class_count.h); there is no fast path */
     bool counts_holds : 1;   /* how long acquisitions are held is counted; there is no fast path */
     bool has_max_hold : 1;   /* any limit with `max_hold` (set/max_hold.h); there is no fast path */
     bool revokes : 1;        /* any limit with `max_hold_action: revoke` */

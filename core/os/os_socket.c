@@ -48,11 +48,17 @@ int os_socket_listen(int directory_fd, const char *name)
 int os_socket_is_heard(int directory_fd, const char *name)
 {
     struct sockaddr_un address;
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
     int r = os_socket_address(directory_fd, name, &address), fd = r < 0 ? r : os_socket_make();
 
     if (fd < 0)
         return fd;
     OS_RETRY(r, syscall(SYS_connect, fd, &address, sizeof(address)));
+    /* The kernel names the process that made it: after its death a child may have it still. */
+    if (r == 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid != 0 &&
+        os_process_exists((uint32_t)peer.pid) == -ESRCH)
+        r = -ECONNREFUSED;
     os_close(fd);
     return r == 0 || r == -EAGAIN ? 1 : r == -ECONNREFUSED ? 0 : r;
 }

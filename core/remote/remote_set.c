@@ -199,7 +199,7 @@ static int remote_take(struct acquire_op *op)
     for (uint32_t i = 0; i < set->limits.n; i++)
         record_store(&r->amounts[i], op->amounts[i]);
     remote_fill_record(op, r);
-    record_store(&r->set, (uint64_t)set->id << 32 | op->ctx->thread);
+    shm_store_release(&r->set, (uint64_t)set->id << 32 | op->ctx->thread);
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, 0);
     code = remote_ask_and_await(op, record, MODE_TRY, WEIR_FOREVER, true);
     if (record_state(record_load(&r->word)) != RECORD_FREE)

@@ -150,7 +150,7 @@ static void share_move_to(struct acquire_op *op, uint32_t record, weir_set *set)
     if (op->acquisition_set)
         *op->acquisition_set = set;
     if (record)
-        record_store(&set_record(set, record)->set, (uint64_t)set->id << 32 | op->ctx->thread);
+        shm_store_release(&set_record(set, record)->set, (uint64_t)set->id << 32 | op->ctx->thread);
 }
 
 /* Ends a wait that has begun as the engine came back: nothing else would. */

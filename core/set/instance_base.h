@@ -77,6 +77,7 @@ struct weir {
 
     struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
     pthread_mutex_t spare_lock;   /* error-checking; taken before `lock` */
+    bool keeps_spare_lock;        /* had before instance_lock(), by its thread */
 };
 
 static inline bool instance_is_forked(const weir *w)

@@ -110,7 +110,7 @@ void magazine_drain(const weir_set *set, struct magazine *magazine)
 static void proxy_record_init(struct acq_record *r, const weir_set *set, uint32_t record)
 {
     record_store(&r->next, record_link_next(record_load(&r->next), record));
-    record_store(&r->set, (uint64_t)set->number << 32);
+    shm_store_release(&r->set, (uint64_t)set->number << 32);
     /* Now: it may be decided before anything waits on it. */
     record_set_wait_target(r, WAIT_TARGET_FUTEX, 0, WAIT_TARGET_PROXY);
     record_set_prev_flags(r, 0);

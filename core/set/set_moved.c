@@ -320,7 +320,8 @@ static weir_set *moved_follow(const weir_set *set)
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
-    const weir_set *revoker = rel->args->revoker;
+    /* What has no record any more is revoked, and goes back by whatever definition. */
+    const weir_set *revoker = rel->record_freed ? NULL : rel->args->revoker;
     weir_set *newest = revoker ? set_newest(set) : moved_must_follow(set);
     struct acq_record *r = rel->record ? set_record(set, rel->record) : NULL;
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];

@@ -11,6 +11,7 @@
 #include "set/inline_state.h"
 #include "set/instance_base.h"
 #include "shm/participant.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -46,7 +47,9 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         .sizes = {.block_class = set->block_class,
                   .record_units = set->record_units,
                   .limits_n = set->limits.n,
-                  .counters_size = (uint32_t)counters_size(set->limits.n, true),
+                  .counters_size = (uint32_t)counters_size(
+                      set->limits.n, true,
+                      storage->plan->classes ? storage->plan->classes->rule.n : 0),
                   .keys_max = storage->keys_max,
                   .key_sets_max = storage->key_sets_max},
         .initial_state = content,

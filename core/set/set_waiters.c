@@ -5,11 +5,13 @@
 #include "base/compiler.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
+#include "set/class_count.h"
 #include "set/set.h"
 
 #include "set/hooks.h"
 #include "set/instance_base.h"
 #include "set/txn_internal.h"
+#include <errno.h>
 
 uint64_t set_record_word(const weir_set *set, uint32_t record)
 {
@@ -175,6 +177,11 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
             break;
     }
     set_count_cancel(ctx, set, state);
+    if (set->limits.has_classes) /* with classes, no other waiter has left by this version */
+        class_count(ctx, set, txn.left_class,
+                    state == RECORD_TIMED_OUT ? -ETIMEDOUT
+                    : state == RECORD_REFUSED ? -EAGAIN
+                                              : -ECANCELED);
     set_end_if_faulty(ctx, set);
     if (txn.grant_again)
         set_grant_waiters(ctx, set);

@@ -10,6 +10,7 @@
 #include "set/lease.h"
 #include "shm/participant.h"
 #include "shm/segment.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -282,7 +283,8 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
         return -ENOMEM;
     if (set_is_shared(set))
         return thread_ctx_join_shared(ctx, set);
-    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds));
+    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds,
+                                         set->classes ? set->classes->rule.n : 0));
     if (!counters)
         return -ENOMEM;
     ctx->set_ctxs[set->number] = (struct thread_set_ctx){
@@ -295,8 +297,8 @@ int thread_ctx_prepare_spare(weir_set *set)
     struct thread_ctx *spare = set->w->spare_ctx;
     int r = 0;
 
-    if (!thread_ctx_is_prepared(spare, set->number))
-        r = thread_ctx_prepare(spare, set);
+    if (!thread_ctx_is_prepared(spare, set->number)) /* a caller of this thread may be using it */
+        r = set->w->keeps_spare_lock ? -ENOMEM : thread_ctx_prepare(spare, set);
     if (r == 0)
         atomic_store_explicit(&set->spare_prepared, true, memory_order_seq_cst);
     return r;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
 #include "base/invariant.h"
+#include "limit/counters.h"
+#include "set/class_count.h"
 #include "set/class_order.h"
 #include "set/txn_internal.h"
 #include "shm/segment.h"
 
 #include "set/hooks.h"
 #include "shm/participant.h"
+#include <errno.h>
 #include <string.h>
 
 /* Returns true if the wait queue of a shared set is well-formed at its ends. */
@@ -290,9 +293,27 @@ static bool txn_is_waiting(const struct txn *txn, uint32_t record)
 
 void txn_remove_waiter(struct txn *txn, uint32_t record)
 {
-    if (txn->set->classes)
+    if (txn->set->classes) {
+        /* Before the commit: afterwards the record may be that of another request. */
+        txn->left_class = record_wait_class(set_record(txn->set, record));
         class_order_remove(txn->set, &txn->version, record);
+    }
     waitq_remove(txn->set->region, &txn->version, record);
+}
+
+void txn_count_apart(const struct txn *txn)
+{
+    if (txn->set->limits.has_shadow)
+        shadow_count(txn);
+    if (txn->set->limits.has_classes)
+        class_count_waited(txn->ctx, txn->set, txn->left_class, txn->waited_ns);
+}
+
+void txn_count_impossible(const struct txn *txn)
+{
+    counter_add(&thread_ctx_counters(txn->ctx, txn->set->number)->refused_impossible, 1);
+    if (txn->set->limits.has_classes)
+        class_count(txn->ctx, txn->set, txn->left_class, -ERANGE);
 }
 
 void txn_remove_granted(struct txn *txn, uint32_t record)

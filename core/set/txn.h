@@ -44,6 +44,7 @@ struct txn {
     uint32_t granted_record; /* 0: none */
     uint64_t waited_ns;      /* wait of that record */
     bool ends_impossible;    /* a waiter ends that can never be granted by this definition */
+    uint32_t left_class;     /* of a set with classes: of the waiter that was removed last */
 };
 
 /* Reads the set. All that is read later belongs to this version, or the commit fails. */

@@ -195,6 +195,9 @@ WEIR_ALWAYS_INLINE bool txn_commit_private(struct txn *txn)
                                set->head_unit, &txn->version);
 }
 
+/* Counts what a grant to a waiter is for limits in shadow and for its class. */
+void txn_count_apart(const struct txn *txn);
+
 static inline void txn_count_grant(const struct txn *txn)
 {
     struct counters *counters = thread_ctx_counters(txn->ctx, txn->set->number);
@@ -202,9 +205,12 @@ static inline void txn_count_grant(const struct txn *txn)
     counter_add(&counters->granted, 1);
     for (uint32_t i = 0; i < txn->set->limits.n; i++)
         counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
-    if (txn->set->limits.has_shadow)
-        shadow_count(txn);
+    if (txn->set->limits.has_shadow || txn->set->limits.has_classes)
+        txn_count_apart(txn);
 }
+
+/* Counts a waiter that can never be granted. */
+void txn_count_impossible(const struct txn *txn);
 
 /* Counts a grant before its notification. The length of the wait is counted after. */
 static inline void txn_finish(const struct txn *txn)
@@ -213,7 +219,7 @@ static inline void txn_finish(const struct txn *txn)
     if (txn->granted_record)
         txn_count_grant(txn);
     if (txn->ends_impossible)
-        counter_add(&thread_ctx_counters(txn->ctx, txn->set->number)->refused_impossible, 1);
+        txn_count_impossible(txn);
     for (uint32_t i = 0; i < txn->notifications_n; i++) {
         notify_waiter(txn->set, txn->notifications[i].record, txn->notifications[i].word);
         SCHED_POINT();

@@ -74,7 +74,7 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct acq_record, wait_target),
         offsetof(struct acq_record, bucket_prev_flags),
         offsetof(struct acq_record, amounts),
-        counters_size(0, true),
+        counters_size(0, true, 1),
         offsetof(struct counters, taken),
         offsetof(struct counters, wait_histogram),
         DEFERRED_WRITES_MAX,

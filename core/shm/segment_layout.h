@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_LAYOUT         9u
+#define SEGMENT_LAYOUT         10u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */

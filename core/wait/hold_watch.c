@@ -189,6 +189,18 @@ static void hold_notice_tell(const weir_set *set, struct hold_notice *notice, co
         event_tell(set, &notice->event, &notice->tag);
 }
 
+/* Returns how many waits the context has ended in the set of a holder, and in its newest
+ * definition: there are the waiters. */
+static uint64_t hold_decided(const struct thread_ctx *ctx, const weir_set *of,
+                             const weir_set *newest)
+{
+    uint64_t decided = counters_decided(thread_ctx_counters(ctx, of->number));
+
+    if (newest->number != of->number && thread_ctx_is_prepared(ctx, newest->number))
+        decided += counters_decided(thread_ctx_counters(ctx, newest->number));
+    return decided;
+}
+
 /* Tells and revokes what is due of a HELD record. `of`: its definition, as for max_hold_revoke().
  */
 static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
@@ -196,17 +208,16 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
 {
     bool is_revoked = false, is_first;
     struct thread_ctx *ctx = thread_ctx_borrow(of);
-    struct counters *counters = thread_ctx_counters(ctx, of->number);
-    uint64_t decided = counters_decided(counters);
+    uint64_t decided = hold_decided(ctx, of, set);
     struct hold_notice notice;
 
     hold_notice_read(set, of, record, now_ns - hold->granted_ns, &notice);
     is_first = max_hold_claim_notice(set_record(set, record), word);
     if (is_first)
-        counter_add(&counters->overheld, 1);
+        counter_add(&thread_ctx_counters(ctx, of->number)->overheld, 1);
     if (hold->revoked_ns <= now_ns)
         is_revoked = max_hold_revoke(ctx, set, of, record, word);
-    look->decided += (int)(counters_decided(counters) - decided);
+    look->decided += (int)(hold_decided(ctx, of, set) - decided);
     thread_ctx_return(ctx);
     if (is_revoked)
         hold_notice_tell(set, &notice, hold->revoking->key, true);
@@ -243,20 +254,11 @@ static void hold_look_record(struct hold_look *look, weir_set *set, weir_set *of
 
 /* ---- all records ---- */
 
-/* Returns the next record of the private region. The lock is not held while it is looked at. */
-static uint32_t hold_look_next_private(weir *w, uint32_t record)
-{
-    pthread_mutex_lock(&w->lock);
-    record = region_next_record(&w->region, record);
-    pthread_mutex_unlock(&w->lock);
-    return record;
-}
-
 static void hold_look_private(struct hold_look *look)
 {
     weir *w = look->w;
 
-    for (uint32_t at = 0; (at = hold_look_next_private(w, at)) != 0; look->records_n++) {
+    for (uint32_t at = 0; (at = region_next_record(&w->region, at)) != 0; look->records_n++) {
         const struct acq_record *r = record_at(&w->region, at);
         uint64_t word = shm_load_acquire(&r->word);
         weir_set *of, *newest;

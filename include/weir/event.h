@@ -23,7 +23,8 @@ extern "C" {
 
 enum weir_event_type {
     /* A call asks a set. Of a pool of several sets, one event for each set that is asked. A set
-     * that is reloaded while the call asks it refuses with -ESTALE, and is asked once more. */
+     * that is reloaded while the call asks it refuses with -ESTALE, and is asked once more; if it
+     * was removed, another set of the pool is. */
     WEIR_EVENT_REQUEST = 1,
     /* The program learns of a grant: at once, or as a call reports a pending acquisition first
      * (weir_acquisition_result, weir_queue_reap; weir_release, if none did before). */

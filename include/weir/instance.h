@@ -167,8 +167,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
  *
  * Each definition of a set that was in use takes some hundred bytes, and as many for each thread
- * that used it, until the instance is closed; each of a pool about 160 bytes for each set and
- * handle, until the handle is closed.
+ * that used it, until the instance is closed; each change of a pool of several sets about 160 bytes
+ * for each set and open handle, until the handle is closed.
  * [any thread, changes]
  */
 WEIR_PUBLIC WEIR_MUST_CHECK int weir_reload(weir *w, const struct weir_options *options,

@@ -85,8 +85,8 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_pool_new(weir_pool **ret, weir *w,
                                               struct weir_error *reterr);
 
 /*
- * Closes a pool handle, which no other thread may be using; its sets and acquisitions live on. NULL
- * is fine. Always returns NULL.
+ * Closes a pool handle, which no other thread may be using; its sets and acquisitions live on. May
+ * wait until a weir_reload in another thread ends. NULL is fine. Always returns NULL.
  * [one thread, changes]
  */
 WEIR_PUBLIC weir_pool *weir_pool_close(weir_pool *pool);

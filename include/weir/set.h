@@ -242,11 +242,19 @@ struct weir_set_stats {
                           `released` */
 };
 
-/* A class of requests, of a set with `priorities` or `shares`. */
+/*
+ * A class of requests, of a set with `priorities` or `shares`. What is counted has been counted
+ * since the set was made, with the counters of the set: the classes together have as many grants.
+ */
 struct weir_class_stats {
     char name[WEIR_CLASS_NAME_MAX + 1]; /* of a priority its number: "0" is the most urgent */
     uint64_t weight;                    /* of a share; 0: it is a priority */
-    uint64_t waiting, held; /* requests that wait, and acquisitions that are held, now */
+    uint64_t waiting, held;  /* requests that wait, and acquisitions that are held, now */
+    uint64_t granted;        /* requests */
+    uint64_t granted_waited; /* of those granted, after waiting */
+    uint64_t refused;        /* requests: all that the set counts as refused_*, but for -ENOENT */
+    uint64_t timed_out;
+    uint64_t wait_ns_sum; /* over granted_waited */
 };
 #define WEIR_CLASSES_MAX 8
 

@@ -3,34 +3,18 @@
  * Fuzzes the way from a configuration text to a plan. Whatever the bytes are: no crash, no leak;
  * either a plan or at least one complaint, told in the order of the text, at places inside it.
  *
- * With clang's -fsanitize=fuzzer (WEIR_LIBFUZZER) libFuzzer drives it. Otherwise `main` does: it
- * runs the given files and directories once, then mutates them for the given number of seconds,
- * or for WEIR_FUZZ_SECONDS.
- *
- *     fuzz_config SECONDS SEED FILE|DIRECTORY...        SEED 0: from the clock, and printed
+ *     fuzz_config SECONDS SEED FILE|DIRECTORY...        drive.h
  */
 #include "base/utf8.h"
 #include "config/plan.h"
+#include "drive.h"
 #include "lib/plan_from.h"
-#include "lib/random.h"
 #include "os/os.h"
 #include "state/wait_class.h"
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /*
  * libfyaml 0.7.12 itself forgets a buffer when a long quoted text with many escapes turns out to be
@@ -133,170 +117,56 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 #ifndef WEIR_LIBFUZZER
 
-enum { SEEDS_MAX = 4096, INPUT_MAX = 1 << 16 };
-
-struct input {
-    uint8_t *bytes;
-    size_t size;
-};
-
-static struct input seeds[SEEDS_MAX];
-static size_t seeds_n;
-
-static void seed_add(const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    struct input *seed = &seeds[seeds_n];
-    if (!file || seeds_n == SEEDS_MAX) {
-        fprintf(stderr, "cannot read %s\n", path);
-        exit(2);
-    }
-    seed->bytes = malloc(INPUT_MAX);
-    EXPECT(seed->bytes != NULL);
-    seed->size = fread(seed->bytes, 1, INPUT_MAX, file);
-    fclose(file);
-    seeds_n++;
-}
-
-static void seeds_add(const char *path)
-{
-    DIR *directory = opendir(path);
-    char name[4096];
-    if (!directory) {
-        seed_add(path);
-        return;
-    }
-    for (const struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (!dot || strcmp(dot, ".yaml") != 0)
-            continue;
-        snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
-        seed_add(name);
-    }
-    closedir(directory);
-}
-
-static uint64_t state;
-
-static uint64_t draw(void)
-{
-    return random_next(&state);
-}
-
-/* Replaces `cut` bytes at `at` by `n` bytes of `from`. */
-static void splice(struct input *input, size_t at, size_t cut, const void *from, size_t n)
-{
-    if (cut > input->size - at)
-        cut = input->size - at;
-    if (input->size - cut + n > INPUT_MAX)
-        return;
-    memmove(input->bytes + at + n, input->bytes + at + cut, input->size - at - cut);
-    memcpy(input->bytes + at, from, n);
-    input->size = input->size - cut + n;
-}
-
-static void mutate(struct input *input)
-{
-    static const char *const words[] = {"{",
-                                        "}",
-                                        "[",
-                                        "]",
-                                        ": ",
-                                        ", ",
-                                        "\n",
-                                        "\n  ",
-                                        "- ",
-                                        "\"",
-                                        "'",
-                                        "|\n",
-                                        ">-\n",
-                                        "? ",
-                                        "&a ",
-                                        "*a",
-                                        "!t ",
-                                        "<<: ",
-                                        "#",
-                                        "---",
-                                        "...",
-                                        "%YAML ",
-                                        "\\0",
-                                        "\\u",
-                                        "null",
-                                        "~",
-                                        "1",
-                                        "0",
-                                        "-1",
-                                        "18446744073709551615",
-                                        "k",
-                                        "d",
-                                        "type: ",
-                                        "rate",
-                                        "sets:",
-                                        "pools:",
-                                        "limits:",
-                                        "config:",
-                                        "\t",
-                                        "\r\n",
-                                        "\xef\xbb\xbf",
-                                        "\xe2\x80\xa8",
-                                        "\xc2\x85",
-                                        "version: 1\n"};
-    size_t at = draw() % (input->size + 1);
-    const struct input *other = &seeds[draw() % seeds_n];
-    uint8_t byte = (uint8_t)draw();
-    size_t from = draw() % (other->size + 1), n = draw() % (other->size - from + 1);
-    const char *word = words[draw() % (sizeof(words) / sizeof(words[0]))];
-    switch (draw() % 5) {
-    case 0:
-        splice(input, at, draw() % 2, &byte, 1);
-        break;
-    case 1:
-        splice(input, at, draw() % 16, "", 0);
-        break;
-    case 2:
-        splice(input, at, draw() % 4, word, strlen(word));
-        break;
-    case 3:
-        splice(input, at, draw() % 64, other->bytes + from, n);
-        break;
-    default:
-        splice(input, at, 0, word, strlen(word));
-        break;
-    }
-}
-
 int main(int argc, char **argv)
 {
-    static uint8_t bytes[INPUT_MAX];
-    if (argc < 4) {
-        fprintf(stderr, "usage: fuzz_config SECONDS SEED FILE|DIRECTORY...\n");
-        return 2;
-    }
-    const char *seconds = getenv("WEIR_FUZZ_SECONDS");
-    time_t until = time(NULL) + atoi(seconds ? seconds : argv[1]);
-    state = strtoull(argv[2], NULL, 10);
-    if (state == 0)
-        state = random_seed();
-    printf("seed %llu\n", (unsigned long long)state);
-    fflush(stdout);
-    for (int i = 3; i < argc; i++)
-        seeds_add(argv[i]);
-    for (size_t i = 0; i < seeds_n; i++)
-        LLVMFuzzerTestOneInput(seeds[i].bytes, seeds[i].size);
-    unsigned long runs = seeds_n;
-    while (seeds_n > 0 && time(NULL) < until) {
-        const struct input *seed = &seeds[draw() % seeds_n];
-        struct input input = {bytes, seed->size};
-        memcpy(bytes, seed->bytes, seed->size);
-        for (uint64_t n = 1 + draw() % 8; n > 0; n--)
-            mutate(&input);
-        LLVMFuzzerTestOneInput(input.bytes, input.size);
-        runs++;
-    }
-    printf("%lu runs of %zu seeds\n", runs, seeds_n);
-    for (size_t i = 0; i < seeds_n; i++)
-        free(seeds[i].bytes);
-    return seeds_n > 0 ? 0 : 2;
+    static const struct fuzz_piece pieces[] = {FUZZ_TEXT("{"),
+                                               FUZZ_TEXT("}"),
+                                               FUZZ_TEXT("["),
+                                               FUZZ_TEXT("]"),
+                                               FUZZ_TEXT(": "),
+                                               FUZZ_TEXT(", "),
+                                               FUZZ_TEXT("\n"),
+                                               FUZZ_TEXT("\n  "),
+                                               FUZZ_TEXT("- "),
+                                               FUZZ_TEXT("\""),
+                                               FUZZ_TEXT("'"),
+                                               FUZZ_TEXT("|\n"),
+                                               FUZZ_TEXT(">-\n"),
+                                               FUZZ_TEXT("? "),
+                                               FUZZ_TEXT("&a "),
+                                               FUZZ_TEXT("*a"),
+                                               FUZZ_TEXT("!t "),
+                                               FUZZ_TEXT("<<: "),
+                                               FUZZ_TEXT("#"),
+                                               FUZZ_TEXT("---"),
+                                               FUZZ_TEXT("..."),
+                                               FUZZ_TEXT("%YAML "),
+                                               FUZZ_TEXT("\\0"),
+                                               FUZZ_TEXT("\\u"),
+                                               FUZZ_TEXT("null"),
+                                               FUZZ_TEXT("~"),
+                                               FUZZ_TEXT("1"),
+                                               FUZZ_TEXT("0"),
+                                               FUZZ_TEXT("-1"),
+                                               FUZZ_TEXT("18446744073709551615"),
+                                               FUZZ_TEXT("k"),
+                                               FUZZ_TEXT("d"),
+                                               FUZZ_TEXT("type: "),
+                                               FUZZ_TEXT("rate"),
+                                               FUZZ_TEXT("sets:"),
+                                               FUZZ_TEXT("pools:"),
+                                               FUZZ_TEXT("limits:"),
+                                               FUZZ_TEXT("config:"),
+                                               FUZZ_TEXT("\t"),
+                                               FUZZ_TEXT("\r\n"),
+                                               FUZZ_TEXT("\xef\xbb\xbf"),
+                                               FUZZ_TEXT("\xe2\x80\xa8"),
+                                               FUZZ_TEXT("\xc2\x85"),
+                                               FUZZ_TEXT("version: 1\n")};
+    const struct fuzz fuzz = {
+        .suffix = ".yaml", .pieces = pieces, .pieces_n = sizeof(pieces) / sizeof(pieces[0])};
+
+    return fuzz_drive(&fuzz, argc, argv);
 }
 
 #endif

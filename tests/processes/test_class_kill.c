@@ -6,7 +6,8 @@
  *
  * - within a class, a request that was asked once another one waited is not granted before it;
  * - with priorities, no class with waiters is passed over more often in a row than `ageing` and the
- *   number of classes allow.
+ *   number of classes allow;
+ * - what the set has counted of each class is what was asked and granted.
  *
  * A request that was given up, or that a killed process made, may have been granted all the same.
  * Such a grant is missing in the log, and the passed over ones before and after it look like one
@@ -273,6 +274,38 @@ static uint32_t check_log(void)
     return n;
 }
 
+/*
+ * What was counted of each class, together, is what the set has counted. It is no less than what
+ * threads have seen, and no more than what they asked for: a grant that met the end of its wait is
+ * undone, and counts. A thread that is killed leaves out one change at most, of the set, of its
+ * class, or both.
+ */
+static void check_counts(uint64_t killed_n)
+{
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_class_stats classes[CLASSES];
+    uint64_t asked[CLASSES] = {0}, seen[CLASSES] = {0}, granted = 0, waited = 0, wait_ns = 0;
+
+    for (uint32_t i = 0; i < log_length(); i++) {
+        const struct entry *entry = &entries_log->entries[i];
+
+        asked[entry->wait_class] += entry->asked != 0;
+        seen[entry->wait_class] += entry->granted != 0;
+    }
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 1);
+    require(weir_set_classes(weir_pool_set(pool, 0), classes, CLASSES) == CLASSES);
+    for (unsigned c = 0; c < CLASSES; c++) {
+        require(classes[c].granted + killed_n >= seen[c] && classes[c].granted <= asked[c]);
+        require(classes[c].refused == 0 && classes[c].timed_out == 0);
+        granted += classes[c].granted;
+        waited += classes[c].granted_waited;
+        wait_ns += classes[c].wait_ns_sum;
+    }
+    require(granted <= stats.granted + killed_n && stats.granted <= granted + killed_n);
+    require(waited <= stats.granted_waited + killed_n && stats.granted_waited <= waited + killed_n);
+    require(killed_n || wait_ns == stats.wait_ns_sum);
+}
+
 /* All that there is can be had, so nothing was lost. */
 static void check_rest(void)
 {
@@ -312,6 +345,7 @@ static void threads_are_granted_in_the_order_of_classes(void **state)
         pool = shared_pool(w, "s");
         run_threads(test_seed);
         check_log();
+        check_counts(0);
         check_rest();
         weir_pool_close(pool);
         weir_close(w);
@@ -350,6 +384,7 @@ static void processes_that_die_leave_the_order(void **state)
         check_log();
         w = shared_open(kind->text);
         pool = shared_pool(w, "s");
+        check_counts(kills * THREADS);
         check_rest();
         weir_pool_close(pool);
         weir_close(w);

@@ -134,11 +134,16 @@ class Why(Shared):
         self.assertEqual((holder["process"], holder["overheld"]), (child.pid, "slots"))
         self.assertGreater(holder["age_ns"], holder["overheld_ns"])
         out, _ = self.expect(0, "stat", "t")
-        self.assertRegex(out, r"classes\s+urgent: waiting 0, held 0,?\s+other: waiting 0, held 1")
+        self.assertRegex(out, r"(?m)^  class  urgent  weight 2  waiting 0  held 0  granted 0\n"
+                              r"  class  other  weight 1  waiting 0  held 1  granted 1$")
         (got,) = json.loads(self.expect(0, "stat", "--json", "t")[0])["sets"]
-        self.assertEqual(got["classes"], [{"name": "urgent", "weight": 2, "waiting": 0, "held": 0},
-                                          {"name": "other", "weight": 1, "waiting": 0, "held": 1}])
-        self.assertIn('weir_class_held{set="t",class="other"} 1', self.expect(0, "stat", "--prometheus", "t")[0])
+        counted = {"granted_waited": 0, "refused": 0, "timed_out": 0, "wait_ns_sum": 0}
+        self.assertEqual(got["classes"], [
+            {"name": "urgent", "weight": 2, "waiting": 0, "held": 0, "granted": 0, **counted},
+            {"name": "other", "weight": 1, "waiting": 0, "held": 1, "granted": 1, **counted}])
+        metrics = self.expect(0, "stat", "--prometheus", "t")[0]
+        for name in "held", "grants_total":
+            self.assertIn(f'weir_class_{name}{{set="t",class="other"}} 1', metrics)
 
     def test_wrong_usage(self):
         self.assertIn("no set is named", self.expect(2, "why")[1])

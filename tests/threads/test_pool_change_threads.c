@@ -93,20 +93,33 @@ static int ask_queue(weir_queue *queue, weir_pool *pool, weir_acquisition **ret)
     return done.result;
 }
 
+/* Asks in one of the ways. Only a try is refused as it would have to wait, and only a wait ends
+ * with the set where it waits. */
 static int ask(weir_queue *queue, weir_pool *pool, uint64_t *random, weir_acquisition **ret)
 {
+    bool cancels = random_below(random, 2);
+    int r;
+
     switch (random_below(random, 6)) {
     case 0:
     case 1:
-        return weir_try_acquire(pool, NULL, ret, NULL);
+        r = weir_try_acquire(pool, NULL, ret, NULL);
+        require(r == 0 || r == -EAGAIN);
+        return r;
     case 2:
     case 3:
-        return weir_acquire(pool, NULL, ret, NULL);
+        r = weir_acquire(pool, NULL, ret, NULL);
+        break;
     case 4:
-        return await(weir_submit(pool, NULL, ret, NULL), random_below(random, 2), ret);
+        r = await(weir_submit(pool, NULL, ret, NULL), cancels, ret);
+        if (cancels && r == -ECANCELED)
+            return r;
+        break;
     default:
-        return ask_queue(queue, pool, ret);
+        r = ask_queue(queue, pool, ret);
     }
+    require(r == 0 || r == -ESHUTDOWN);
+    return r;
 }
 
 static void *load(void *seed)
@@ -127,7 +140,6 @@ static void *load(void *seed)
             first = atomic_load(&ended);
         }
         r = ask(queue, random_below(&random, 3) ? own : common, &random, &acquisition);
-        require(r == 0 || r == -EAGAIN || r == -ECANCELED || r == -ESHUTDOWN);
         atomic_fetch_add(&shut_down, r == -ESHUTDOWN);
         if (r == 0)
             use(acquisition, first, &random);
@@ -198,6 +210,9 @@ static void run_reloads(uint64_t *random)
     }
 }
 
+#define LAST_SET(name) name ": { limits: [ { type: resource, key: k, capacity: 3 } ] }\n"
+#define LAST(name)     "version: 1\nsets:\n  " LAST_SET(name)
+
 int main(int argc, char **argv)
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : random_seed(), seeds[THREADS];
@@ -224,10 +239,12 @@ int main(int argc, char **argv)
     atomic_store(&is_over, true);
     for (size_t i = 0; i < THREADS; i++)
         require(pthread_join(threads[i], NULL) == 0);
-    require(reload("version: 1\nsets: { a: { limits: [ { type: resource, key: k, capacity: 3 } ] "
-                   "} }\npools: { p: { sets: [a] } }\n") == 0);
-    require(weir_set_stats(weir_pool_set(common, 0), &stats, &limit, 1) >= 1);
-    require(stats.held == 0 && stats.waiting == 0 && limit.held == 0 && limit.available == 3);
+    require(reload(LAST("a") "  " LAST_SET("b") "  " LAST_SET(
+                "c") "pools: { p: { sets: [a, b, c] } }\n") == 0);
+    for (size_t i = 0; i < LASTING; i++) { /* which were never removed */
+        require(weir_set_stats(weir_pool_set(common, i), &stats, &limit, 1) >= 1);
+        require(stats.held == 0 && stats.waiting == 0 && limit.held == 0 && limit.available == 3);
+    }
     printf("grants: %llu, shut down: %llu\n", (unsigned long long)atomic_load(&grants),
            (unsigned long long)atomic_load(&shut_down));
     require(atomic_load(&grants) > reloads);

@@ -2,7 +2,11 @@
 /* Pools that a reload gives other sets, another balancer or other settings, while they are used. */
 #include "../engine.h"
 #include "api/instance.h"
+#include "api/pool.h"
+#include "lib/child.h"
 #include "lib/world.h"
+#include <errno.h>
+#include <unistd.h>
 
 static struct weir_error error;
 
@@ -145,6 +149,7 @@ static void the_balancer_and_its_settings_change(void **state)
 {
     weir_acquisition *held;
     char grants[12] = {0};
+    int bs = 0;
 
     (void)state;
     world_open(P("{ sets: [a, b] }"), "p");
@@ -162,9 +167,11 @@ static void the_balancer_and_its_settings_change(void **state)
         strcat(grants, granted_by(world.pool));
     assert_int_equal(strspn(grants, "ab"), 8);
     assert_int_equal(grants[0] == 'b', 0);
-    for (int i = 0, bs = 0; i < 8; i++)
-        if ((bs += grants[i] == 'b') && i == 7)
-            assert_int_equal(bs, 2);
+    for (int i = 0; i < 8; i++)
+        bs += grants[i] == 'b';
+    assert_int_equal(bs, 2);
+    assert_string_equal(weir_pool_balancer(world.pool), "weighted");
+    assert_int_equal(weir_pool_flags(world.pool), 0);
     world_close();
 }
 
@@ -365,6 +372,77 @@ static void a_nested_request_ends_where_the_set_of_the_outer_one_has_gone(void *
     assert_int_equal(weir_try_acquire(own, nested, &none, NULL), -EINVAL);
     release(outer);
     weir_pool_close(own);
+    world_close();
+}
+
+/* The first set of the program's pool has gone, and is not asked. */
+static void a_nested_request_needs_only_the_set_of_the_outer_one(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    struct weir_pool_spec spec = {.size = sizeof(spec), .set_names = names, .set_names_n = 2};
+    struct weir_request *nested = ASK({"k", 1});
+    weir_acquisition *outer = NULL;
+    weir_pool *own = NULL;
+
+    (void)state;
+    world_open(P("{ sets: [b] }"), "p");
+    assert_int_equal(weir_pool_new(&own, world.w, &spec, NULL), 0);
+    outer = granted(NULL);
+    assert_string_equal(weir_acquisition_set(outer), "b");
+    assert_int_equal(reload(BC "{ sets: [b] } }\n"), 0);
+    nested->within = outer;
+    for (int i = 0; i < 4; i++) {
+        weir_acquisition *inner = NULL;
+
+        assert_int_equal(weir_try_acquire(own, nested, &inner, NULL), 0);
+        assert_string_equal(weir_acquisition_set(inner), "b");
+        release(inner);
+    }
+    release(outer);
+    nested->within = NULL; /* the pool has lost a set, which is asked in turn */
+    assert_int_equal(weir_take(own, NULL, NULL) == -ESTALE || weir_take(own, NULL, NULL) == -ESTALE,
+                     1);
+    weir_pool_close(own);
+    world_close();
+}
+
+/* A callback of the program may close a handle while its thread has the spare context. */
+static void closing_gives_no_lock_away(void **state)
+{
+    weir_pool *other;
+
+    (void)state;
+    world_open(P("{ sets: [a, b] }"), "p");
+    other = pool_open("p", 1);
+    assert_int_equal(pthread_mutex_lock(&world.w->spare_lock), 0);
+    weir_pool_close(other);
+    assert_int_equal(pthread_mutex_unlock(&world.w->spare_lock), 0); /* it had it */
+    other = pool_open("p", 1);
+    assert_int_equal(pthread_mutex_unlock(&world.w->spare_lock), EPERM); /* it has not */
+    weir_pool_close(other);
+    world_close();
+}
+
+/* Another thread of the parent was in a pick. */
+static void a_child_closes_a_handle_of_several_sets(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    world_open(P("{ sets: [a, b] }"), "p");
+    assert_grants(world.pool, "a");
+    assert_int_equal(pthread_mutex_lock(&pool_choice(world.pool)->lock), 0);
+    pid = child_fork();
+    if (pid == 0) {
+        int r = weir_take(world.pool, NULL, NULL);
+
+        weir_pool_close(world.pool);
+        weir_close(world.w);
+        _exit(r == -ECHILD ? 0 : 1);
+    }
+    assert_true(child_exited(child_wait(pid), 0));
+    assert_int_equal(pthread_mutex_unlock(&pool_choice(world.pool)->lock), 0);
+    assert_grants(world.pool, "b");
     world_close();
 }
 
@@ -731,15 +809,16 @@ static void a_closed_handle_takes_all_its_choices_along(void **state)
     (void)state;
     world_open(P("{ sets: [a, b] }"), "p");
     assert_int_equal(reload(P("{ sets: [a, c] }")), 0);
-    before = fake_os_live();
     other = pool_open("p", 1);
     assert_int_equal(reload(P("{ sets: [a, b, c] }")), 0);
     assert_int_equal(reload(P("{ sets: [a] }")), 0);
     assert_int_equal(reload(P("{ sets: [b, c] }")), 0);
+    assert_grants(world.pool, "b");
+    before = fake_os_live();
     other = weir_pool_close(other);
-    assert_grants(world.pool, "bc");
-    after = fake_os_live();
-    assert_true(after.blocks > before.blocks);
+    /* A handle, and the choices of the pool as it was opened and of two of three changes. */
+    assert_int_equal(fake_os_live().blocks, before.blocks - 4);
+    assert_grants(world.pool, "c");
     world.pool = weir_pool_close(world.pool);
     after = fake_os_live();
     world.pool = pool_open("p", 0);
@@ -765,6 +844,9 @@ int main(void)
         leak_checked_test(a_completion_queue_serves_all_definitions),
         leak_checked_test(a_nested_request_goes_to_the_set_of_the_outer_one),
         leak_checked_test(a_nested_request_ends_where_the_set_of_the_outer_one_has_gone),
+        leak_checked_test(a_nested_request_needs_only_the_set_of_the_outer_one),
+        leak_checked_test(closing_gives_no_lock_away),
+        leak_checked_test(a_child_closes_a_handle_of_several_sets),
         leak_checked_test(the_picks_of_a_set_that_stays_go_on),
         leak_checked_test(a_name_leads_to_the_newest_definition),
         leak_checked_test(a_changed_pool_can_be_removed),

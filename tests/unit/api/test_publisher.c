@@ -6,10 +6,12 @@
 #include "lib/fixture.h"
 #include "lib/require.h"
 #include "lib/tmpdir.h"
+#include "set/instance_base.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 #include <weir/segment.h>
 #include <weir/weir.h>
 
@@ -221,6 +224,51 @@ static void what_is_said_is_what_the_calls_tell(void **state)
     weir_pool_close(pool);
     weir_close(w);
     assert_int_equal(sockets(name), 0);
+}
+
+#define CLASSED                                                                                    \
+    "version: 1\npublish: true\nsets:\n  c: { shares: { x: 2, y: 1 }, limits: [ { type: rate, "    \
+    "key: tokens, algorithm: gcra, capacity: 9, window: 1h }, { type: resource, key: slots, "      \
+    "capacity: 2, max_hold: 1ms } ] }\n"
+
+/* The second limit is held too long. */
+static void what_is_overheld_and_classes_are_told(void **state)
+{
+    weir *w = opened(CLASSED, 0);
+    const struct weir_amount amounts[] = {{"slots", 2}}, too_much[] = {{"slots", 1}};
+    struct weir_request request = {
+        .size = sizeof(request), .amounts = amounts, .amounts_n = 1, .wait_class = "x"};
+    struct weir_class_stats classes[2];
+    const struct published_holder *holder;
+    weir_acquisition *held = NULL, *waits;
+    weir_pool *pool;
+    char name[64];
+
+    (void)state;
+    assert_int_equal(weir_pool_open(&pool, w, "c", 0, NULL), 0);
+    assert_int_equal(weir_submit(pool, &request, &held, NULL), 0);
+    request.amounts = too_much;
+    request.wait_class = NULL;
+    assert_int_equal(weir_submit(pool, &request, &waits, NULL), 1);
+    usleep(2000);
+    assert_int_equal(sockets(name), 1);
+    listen_to(name);
+    assert_true(said.is_whole);
+    holder = STRUCT("c", PUBLISHED_HOLDER, 0, struct published_holder);
+    assert_int_equal(holder->overheld, 2);
+    assert_true(holder->overheld_ns >= 1000000 && holder->overheld_ns < holder->age_ns);
+    holder = STRUCT("c", PUBLISHED_HOLDER, 1, struct published_holder);
+    assert_int_equal(holder->overheld, 0);
+    assert_int_equal(weir_set_classes(weir_pool_set(pool, 0), classes, 2), 2);
+    assert_int_equal(classes[0].granted, 1);
+    for (unsigned i = 0; i < 2; i++)
+        assert_memory_equal(STRUCT("c", PUBLISHED_CLASS, i, struct weir_class_stats), &classes[i],
+                            sizeof(classes[i]));
+    assert_null(item_of("c", PUBLISHED_CLASS, 2));
+    assert_int_equal(weir_release(&waits), 0);
+    assert_int_equal(weir_release(&held), 0);
+    weir_pool_close(pool);
+    weir_close(w);
 }
 
 static void sets_that_come_later_are_told(void **state)
@@ -714,6 +762,111 @@ static void the_socket_of_the_killed_is_swept(void **state)
     assert_int_equal(sockets(name), 0);
 }
 
+/* It goes, too, if a child of its process has it still: nothing will ever answer there. */
+static void the_socket_that_a_child_of_the_killed_has_is_swept(void **state)
+{
+    const struct weir_options options = {.size = sizeof(options), .process_dir = place};
+    char name[64], byte;
+    int ready[2], end[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(end), 0);
+    pid = child_fork();
+    if (pid == 0) {
+        opened("version: 1\npublish: true\n", 0);
+        if (fork() == 0) {
+            close(end[1]);
+            require(write(ready[1], "r", 1) == 1);
+            _exit(read(end[0], &byte, 1) != 0);
+        }
+        require(read(ready[0], &byte, 1) == 1);
+        raise(SIGKILL);
+    }
+    assert_true(child_was_killed(child_wait(pid), SIGKILL));
+    assert_int_equal(sockets(name), 1);
+    assert_int_equal(weir_segments(&options, no_segment, NULL, NULL), 0);
+    assert_int_equal(sockets(name), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(end[i]);
+    }
+}
+
+/* ---- locks ---- */
+
+static int priority_of(pid_t thread)
+{
+    char path[64], text[1024];
+    const char *at;
+    int fd, priority = 0;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    assert_true(n > 0);
+    text[n] = '\0';
+    at = strrchr(text, ')') + 2;
+    for (unsigned i = 3; i < 18; i++)
+        at = strchr(at, ' ') + 1;
+    assert_int_equal(sscanf(at, "%d", &priority), 1);
+    return priority;
+}
+
+static void *wait_for_lock(void *argument)
+{
+    pthread_mutex_t *lock = argument;
+
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* Waits for a lock that this thread has, as a real-time thread, until that raises this one. */
+static void expect_raised(pthread_mutex_t *lock, const pthread_attr_t *attributes)
+{
+    int before = priority_of(gettid());
+    pthread_t thread;
+
+    assert_true(before > 0);
+    assert_int_equal(pthread_mutex_lock(lock), 0);
+    assert_int_equal(pthread_create(&thread, attributes, wait_for_lock, lock), 0);
+    for (unsigned i = 0; i < 20000 && priority_of(gettid()) > 0; i++)
+        usleep(1000);
+    assert_true(priority_of(gettid()) < 0);
+    assert_int_equal(pthread_mutex_unlock(lock), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(priority_of(gettid()), before);
+}
+
+/* The publishing thread is an ordinary one. */
+static void a_lock_inherits_the_priority_of_its_waiters(void **state)
+{
+    const struct sched_param parameters = {.sched_priority = 10};
+    weir *w = opened(SETS, 0);
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    (void)state;
+    pthread_attr_init(&attributes);
+    pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+    pthread_attr_setschedparam(&attributes, &parameters);
+    if (pthread_create(&thread, &attributes, wait_for_lock, &w->lock) != 0) {
+        weir_close(w);
+        pthread_attr_destroy(&attributes);
+        skip(); /* this process has no right to such threads */
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    expect_raised(&w->lock, &attributes);
+    expect_raised(&w->spare_lock, &attributes);
+    pthread_attr_destroy(&attributes);
+    weir_close(w);
+}
+
 static int make_place(void **state)
 {
     (void)state;
@@ -747,6 +900,9 @@ int main(void)
         leak_checked_test(a_child_closes_its_copy_of_a_client),
         leak_checked_test(a_child_publishes_what_it_opens),
         leak_checked_test(the_socket_of_the_killed_is_swept),
+        leak_checked_test(the_socket_that_a_child_of_the_killed_has_is_swept),
+        leak_checked_test(a_lock_inherits_the_priority_of_its_waiters),
+        leak_checked_test(what_is_overheld_and_classes_are_told),
     };
 
     return cmocka_run_group_tests(tests, make_place, remove_place);

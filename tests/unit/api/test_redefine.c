@@ -228,6 +228,37 @@ static void impossible_waits_end(void **state)
 
 /* ---- what changes, and what does not ---- */
 
+#define OF_CLASSES(fields) set_of(fields ", limits: [ { type: resource, key: slot, capacity: 2 } ]")
+
+/* Also of an instance that has ended, and of one that came later. */
+static void counts_of_classes_go_on(void **state)
+{
+    struct user a = user_open(OF_CLASSES("shares: { x: 1, y: 2 }")), b;
+    struct weir_class_stats classes[2];
+    weir_acquisition *held[2], *waiting;
+    struct weir_request request = *ask(2);
+
+    (void)state;
+    request.wait_class = "x";
+    assert_int_equal(weir_try_acquire(a.pool, &request, &held[0], NULL), 0);
+    waiting = wait_for(&a, 2); /* of the last class */
+    assert_int_equal(apply(OF_CLASSES("shares: { x: 5, y: 1 }")), 1);
+    b = user_open(OF_CLASSES("shares: { x: 5, y: 1 }"));
+    assert_int_equal(weir_try_acquire(b.pool, &request, &held[1], NULL), -EAGAIN);
+    assert_int_equal(weir_release(&held[0]), 0);
+    expect_result(waiting, 0);
+    assert_int_equal(weir_release(&waiting), 0);
+    user_close(&a);
+    held[1] = have(&b, 1);
+    assert_int_equal(weir_set_classes(set_of_user(&b), classes, 2), 2);
+    assert_int_equal(classes[0].granted, 1);
+    assert_int_equal(classes[0].refused, 1);
+    assert_int_equal(classes[1].granted, 2);
+    assert_int_equal(classes[1].granted_waited, 1);
+    assert_int_equal(weir_release(&held[1]), 0);
+    user_close(&b);
+}
+
 static void what_is_held_stays(void **state)
 {
     struct user a = user_open(slots(4));
@@ -467,6 +498,55 @@ static void grants_of_another_algorithm_return_nothing(void **state)
     user_close(&a);
     user_close(&b);
     assert_int_equal(logged_n, 0);
+}
+
+static const char *rate(const char *algorithm, const char *more)
+{
+    char fields[256];
+
+    snprintf(fields, sizeof(fields),
+             "limits: [ { type: rate, key: slot, algorithm: %s, capacity: 8, window: 1d, refund: "
+             "true%s } ]",
+             algorithm, more);
+    return set_of(fields);
+}
+
+static void expect_try(const struct user *user, uint64_t n, int result)
+{
+    weir_acquisition *acquisition = NULL;
+
+    assert_int_equal(weir_try_acquire(user->pool, ask(n), &acquisition, NULL), result);
+    if (result == 0) {
+        assert_int_equal(weir_update(acquisition, "slot", n), 0);
+        assert_int_equal(weir_release(&acquisition), 0);
+    }
+}
+
+/* What was used beyond a grant of the earlier algorithm is no debt of the later one, and what is
+ * returned of it early is no unit of that. */
+static void grants_of_another_algorithm_charge_nothing(void **state)
+{
+    const char *charging = ", overuse: charge";
+    struct user a = user_open(rate("gcra", charging));
+    weir_acquisition *charged = have(&a, 2), *returned = have(&a, 3), *later;
+
+    (void)state;
+    assert_int_equal(apply(rate("token_bucket", charging)), 1);
+    assert_int_equal(weir_update(charged, "slot", 6), 0);
+    assert_int_equal(weir_release(&charged), 0);
+    later = have(&a, 5);
+    expect_try(&a, 3, 0); /* all of the eight */
+    assert_int_equal(weir_return(returned, "slot", 2), 0);
+    assert_int_equal(weir_update(returned, "slot", 0), 0);
+    assert_int_equal(weir_release(&returned), 0);
+    expect_try(&a, 1, -EAGAIN);
+    assert_int_equal(weir_return(later, "slot", 2), 0);
+    expect_try(&a, 2, 0);
+    assert_int_equal(weir_update(later, "slot", 7), 0); /* four more than it has */
+    assert_int_equal(weir_release(&later), 0);
+    expect_try(&a, 1, -EAGAIN);
+    user_close(&a);
+    assert_int_equal(logged_n, 1); /* one warning of use beyond a grant */
 }
 
 /* A state may become smaller, and become what it was. */
@@ -1061,11 +1141,13 @@ int main(void)
         place_test(waiters_outlast_stall_checks),
         place_test(a_wait_begins_after_a_change),
         place_test(impossible_waits_end),
+        place_test(counts_of_classes_go_on),
         place_test(what_is_held_stays),
         place_test(a_newcomer_needs_the_last_definition),
         place_test(a_stale_header_is_no_obstacle),
         place_test(another_algorithm_begins_anew),
         place_test(grants_of_another_algorithm_return_nothing),
+        place_test(grants_of_another_algorithm_charge_nothing),
         place_test(grants_of_one_instant_are_told_apart),
         place_test(a_large_state_gets_smaller),
         place_test(a_long_definition_has_no_room),

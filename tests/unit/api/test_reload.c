@@ -692,6 +692,46 @@ static void a_lease_of_the_old_definition_goes_back(void **state)
 #undef LEASED
 }
 
+static struct weir_request *of_class(struct weir_request *request, const char *name)
+{
+    request->wait_class = name;
+    return request;
+}
+
+static void expect_class(unsigned c, uint64_t granted, uint64_t waited, uint64_t refused)
+{
+    struct weir_class_stats classes[2];
+
+    assert_int_equal(weir_set_classes(world.set, classes, 2), 2);
+    assert_int_equal(classes[c].granted, granted);
+    assert_int_equal(classes[c].granted_waited, waited);
+    assert_int_equal(classes[c].refused, refused);
+    assert_int_equal(classes[0].granted + classes[1].granted, stats().granted);
+}
+
+static void counts_of_classes_go_on_with_those_of_the_set(void **state)
+{
+    weir_acquisition *holder, *waiters[2];
+
+    (void)state;
+    world_set("priorities: 2, limits: [ " SLOTS("4") " ]");
+    holder = granted(of_class(ASK({"slots", 4}), "0"));
+    assert_int_equal(try_acquire(of_class(ASK({"slots", 1}), "1"), &waiters[0]), -EAGAIN);
+    waiters[0] = pending(of_class(ASK({"slots", 1}), "1"));
+    waiters[1] = pending(of_class(ASK({"slots", 4}), "1"));
+    reload_main("priorities: 2, ageing: 5, limits: [ " SLOTS("3") ", " RATE("gcra", "5") " ]");
+    expect_class(0, 1, 0, 0);
+    expect_class(1, 0, 0, 1);
+    release(holder);
+    release(waiters[0]);
+    assert_int_equal(weir_acquisition_result(waiters[1]), -ERANGE); /* for ever: it is refused */
+    release(waiters[1]);
+    assert_int_equal(take(of_class(ASK({"slots", 0}, {"rate", 1}), "0")), 0);
+    expect_class(0, 2, 0, 0);
+    expect_class(1, 1, 1, 2);
+    world_close();
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     struct weir_options options = {.size = sizeof(options), .text = AB, .file = "x"};
@@ -844,6 +884,7 @@ int main(void)
         leak_checked_test(sets_stay_with_subjects_or_without),
         leak_checked_test(what_the_program_defined_stays),
         leak_checked_test(a_lease_of_the_old_definition_goes_back),
+        leak_checked_test(counts_of_classes_go_on_with_those_of_the_set),
         leak_checked_test(wrong_arguments_are_refused),
     };
 

@@ -2,6 +2,7 @@
 /* Holders and waiters of a set: in which order, of which process, at which place, how much. */
 #include "api/instance.h"
 #include "api/set_object.h"
+#include "base/long_look.h"
 #include "lib/world.h"
 #include <unistd.h>
 
@@ -240,18 +241,10 @@ static void what_is_no_first_waiter(void **state)
 
 /* ---- looks of another thread ---- */
 
-static bool goes_on(void *userdata)
-{
-    unsigned *left = userdata;
-
-    return (*left)-- != 0;
-}
-
 /* Threads that need the lock of the instance do not wait for a look; else it waits for itself. */
 static void a_look_takes_no_lock(void **state)
 {
     weir_acquisition *held;
-    unsigned left = 99;
 
     (void)state;
     world_limits(LIMITS);
@@ -260,7 +253,7 @@ static void a_look_takes_no_lock(void **state)
     assert_int_equal(pthread_mutex_lock(&world.w->lock), 0);
     assert_int_equal(look(), 1);
     assert_amounts(&holders[0], 3, 0);
-    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), 1);
+    assert_int_equal(set_holders_oldest(world.set, holders, 2), 1);
     pthread_mutex_unlock(&world.w->lock);
     release(held);
     world_close();
@@ -269,7 +262,6 @@ static void a_look_takes_no_lock(void **state)
 static void the_oldest_holders_and_waiters_are_listed(void **state)
 {
     weir_acquisition *held[10], *waiting[9];
-    unsigned left = 99;
 
     (void)state;
     world_limits(LIMITS);
@@ -278,7 +270,7 @@ static void the_oldest_holders_and_waiters_are_listed(void **state)
     for (unsigned i = 0; i < 9; i++, advance(SECOND))
         waiting[i] = pending(ASK({"a", i + 1}, {"b", 0}));
     memset(holders, 0xff, sizeof(holders));
-    assert_int_equal(set_holders_oldest(world.set, holders, 3, goes_on, &left), 6);
+    assert_int_equal(set_holders_oldest(world.set, holders, 3), 6);
     for (unsigned i = 0; i < 6; i++) {
         assert_int_equal(holders[i].process, getpid());
         assert_int_equal(holders[i].waiting, i >= 3);
@@ -292,19 +284,135 @@ static void the_oldest_holders_and_waiters_are_listed(void **state)
     world_close();
 }
 
-static void a_look_ends_when_it_is_to(void **state)
+/* Positions are those of the queue, also of those that come behind waiters that are not listed. */
+static void a_position_counts_all_waiters(void **state)
 {
-    enum { MANY = 3000 };
-    weir_acquisition *held[MANY];
-    unsigned left = 0;
+    weir_acquisition *outer, *held, *nested, *waiting[4];
+    struct weir_request *request = ASK({"a", 9}, {"b", 0});
 
     (void)state;
-    world_limits("{ type: resource, key: a, capacity: 3000 }");
+    world_limits(LIMITS);
+    outer = granted(ASK({"a", 1}, {"b", 0}));
+    held = granted(ASK({"a", 9}, {"b", 0}));
+    for (unsigned i = 0; i < 4; i++, advance(SECOND))
+        waiting[i] = pending(ASK({"a", 2}, {"b", 0}));
+    request->within = outer;
+    nested = pending(request); /* the youngest, and the first in the queue */
+    assert_int_equal(set_holders_oldest(world.set, holders, 2), 4);
+    for (unsigned i = 2; i < 4; i++) {
+        assert_int_equal(holders[i].since_ns, START + (i - 2) * SECOND);
+        assert_int_equal(holders[i].position, i);
+    }
+    weir_release(&nested);
+    for (unsigned i = 4; i-- > 0;)
+        weir_release(&waiting[i]);
+    release(held);
+    release(outer);
+    world_close();
+}
+
+static bool goes_on(void *userdata)
+{
+    unsigned *left = userdata;
+
+    return (*left)-- != 0;
+}
+
+static void look_at_stats(void)
+{
+    struct weir_set_stats found = {.size = sizeof(found)};
+    struct weir_limit_stats limits[2];
+
+    assert_int_equal(weir_set_stats(world.set, &found, limits, 2), 2);
+}
+
+static void look_at_subjects(void)
+{
+    struct weir_subjects_stats found = {.size = sizeof(found)};
+
+    assert_int_equal(weir_set_subjects(world.set, &found), 1);
+}
+
+static void look_at_the_oldest(void)
+{
+    assert_true(set_holders_oldest(world.set, holders, 2) <= 3);
+}
+
+static void look_at_classes(void)
+{
+    struct weir_class_stats classes[2];
+
+    assert_int_equal(weir_set_classes(world.set, classes, 2), 2);
+}
+
+static void look_at_what_a_waiter_waits_for(void)
+{
+    static struct weir_holder waiter = {.id = 0};
+    struct weir_refusal found = {.size = sizeof(found)};
+
+    if (!waiter.id)
+        waiter = holders[set_holders_oldest(world.set, holders, 2) - 1];
+    assert_true(weir_set_waiter_refusal(world.set, &waiter, &found) >= 0);
+}
+
+/* Takes as many steps as there are, or ends with the question that is answered with no. */
+static void expect_look(void (*look_at)(void), uint64_t least)
+{
+    unsigned left = UINT32_MAX;
+    struct long_look whole = {.goes_on = goes_on, .userdata = &left}, ended = whole;
+
+    look_at(); /* what is found once is found here */
+    long_look_self = &whole;
+    look_at();
+    assert_true(whole.steps >= least && !whole.has_ended);
+    assert_int_equal(UINT32_MAX - left, (whole.steps + LONG_LOOK_STEPS - 1) / LONG_LOOK_STEPS);
+    left = 1;
+    long_look_self = &ended;
+    look_at();
+    assert_true(ended.has_ended);
+    /* After the last question, parts of the call ask once each. */
+    assert_in_range(ended.steps, LONG_LOOK_STEPS + 1, LONG_LOOK_STEPS + 4);
+    long_look_self = NULL;
+    look_at();
+}
+
+static struct weir_request *of_subject(struct weir_request *request, unsigned i)
+{
+    static unsigned subject;
+
+    subject = i;
+    request->subject = &subject;
+    request->subject_size = sizeof(subject);
+    return request;
+}
+
+static void a_look_ends_when_it_is_to(void **state)
+{
+    enum { MANY = 2200 };
+    static weir_acquisition *held[MANY];
+    weir_acquisition *waits;
+
+    (void)state;
+    world_set("priorities: 2, limits: [ { type: resource, key: a, capacity: 2200 } ]");
     for (unsigned i = 0; i < MANY; i++)
         held[i] = granted(ASK({"a", 1}));
-    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), -ECANCELED);
-    left = 99;
-    assert_int_equal(set_holders_oldest(world.set, holders, 2, goes_on, &left), 2);
+    expect_look(look_at_the_oldest, MANY);
+    expect_look(look_at_classes, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        release(held[i]);
+    world_close();
+
+    world_set("subjects: { max: 2300 }, limits: [ { type: resource, key: a, capacity: 1 }, "
+              "{ type: resource, key: b, capacity: 1 } ]");
+    for (unsigned i = 0; i < MANY; i++) {
+        held[i] = granted(of_subject(ASK({"a", 1}), i));
+    }
+    expect_look(look_at_stats, 2 * MANY);
+    expect_look(look_at_subjects, MANY);
+    expect_look(look_at_the_oldest, MANY);
+    waits = pending(of_subject(ASK({"a", 1}), MANY - 1));
+    expect_look(look_at_what_a_waiter_waits_for, MANY);
+    release(waits);
     for (unsigned i = 0; i < MANY; i++)
         release(held[i]);
     world_close();
@@ -322,6 +430,7 @@ int main(void)
         leak_checked_test(what_is_no_first_waiter),
         leak_checked_test(a_look_takes_no_lock),
         leak_checked_test(the_oldest_holders_and_waiters_are_listed),
+        leak_checked_test(a_position_counts_all_waiters),
         leak_checked_test(a_look_ends_when_it_is_to),
     };
 

@@ -20,6 +20,43 @@ static struct weir_request *of_class(struct weir_request *request, const char *n
     return request;
 }
 
+/* ---- what is counted ---- */
+
+/* Reads the classes, and compares their sums with what the set counts. */
+static void read_classes(struct weir_class_stats *ret)
+{
+    struct weir_class_stats sum = {.name = ""};
+    struct weir_set_stats set = stats();
+
+    assert_int_equal(weir_set_classes(world.set, ret, CLASSES), CLASSES);
+    for (unsigned c = 0; c < CLASSES; c++) {
+        sum.granted += ret[c].granted;
+        sum.granted_waited += ret[c].granted_waited;
+        sum.refused += ret[c].refused;
+        sum.timed_out += ret[c].timed_out;
+        sum.wait_ns_sum += ret[c].wait_ns_sum;
+    }
+    assert_int_equal(sum.granted, set.granted);
+    assert_int_equal(sum.granted_waited, set.granted_waited);
+    assert_int_equal(sum.refused, set.refused_busy + set.refused_max_wait + set.refused_full +
+                                      set.refused_impossible + set.refused_deadlock);
+    assert_int_equal(sum.timed_out, set.timed_out);
+    assert_int_equal(sum.wait_ns_sum, set.wait_ns_sum);
+}
+
+/* Asserts what is counted of one class. */
+static void expect_counts(unsigned c, uint64_t granted, uint64_t waited, uint64_t refused,
+                          uint64_t timed_out)
+{
+    struct weir_class_stats classes[CLASSES];
+
+    read_classes(classes);
+    assert_int_equal(classes[c].granted, granted);
+    assert_int_equal(classes[c].granted_waited, waited);
+    assert_int_equal(classes[c].refused, refused);
+    assert_int_equal(classes[c].timed_out, timed_out);
+}
+
 /* ---- what is granted under overload ---- */
 
 #define WAITERS 8u
@@ -95,6 +132,9 @@ static void weights_5_3_2_share_an_overloaded_rate_as_50_30_20(void **state)
     assert_share(load.granted[0], 10000, 50);
     assert_share(load.granted[1], 10000, 30);
     assert_share(load.granted[2], 10000, 20);
+    /* The first, which did not wait, was of the last class. */
+    for (unsigned c = 0; c < CLASSES; c++)
+        expect_counts(c, load.granted[c] + (c == 2), load.granted[c], 0, 0);
     load_end(&load);
 }
 
@@ -276,6 +316,82 @@ static void waiters_and_holders_of_each_class_are_told(void **state)
     world_close();
 }
 
+#define COUNTED                                                                                    \
+    SHARES "max_waiters: 3, limits: [ { type: resource, key: slots, capacity: 2 }, "               \
+           "{ type: rate, key: tokens, algorithm: gcra, capacity: 4, window: 4s } ]"
+
+static void grants_of_each_class_are_counted(void **state)
+{
+    weir_acquisition *outer, *nested, *waiter, *empty;
+    struct weir_request *request = of_class(ASK({"slots", 1}), "silver");
+    struct weir_class_stats classes[CLASSES];
+
+    (void)state;
+    world_set(COUNTED);
+    outer = granted(of_class(ASK({"slots", 1}), "gold"));
+    expect_counts(0, 1, 0, 0, 0);
+    request->within = outer;
+    nested = granted(request); /* of the class that it names */
+    assert_int_equal(take(of_class(ASK({"slots", 0}, {"tokens", 1}), "silver")), 0);
+    assert_int_equal(take(of_class(ASK({"slots", 0}), "bronze")), 0); /* of nothing */
+    empty = granted(of_class(ASK({"slots", 0}), "bronze"));
+    expect_counts(1, 2, 0, 0, 0);
+    expect_counts(2, 2, 0, 0, 0);
+    waiter = pending(of_class(ASK({"slots", 1}), "gold"));
+    advance(3 * SECOND);
+    release(nested);
+    assert_int_equal(weir_acquisition_result(waiter), 0);
+    expect_counts(0, 2, 1, 0, 0);
+    read_classes(classes);
+    assert_int_equal(classes[0].wait_ns_sum, 3 * SECOND);
+    release(waiter);
+    release(outer);
+    release(empty);
+    expect_counts(0, 2, 1, 0, 0);
+    world_close();
+}
+
+static void refusals_of_each_class_are_counted(void **state)
+{
+    weir_acquisition *holder, *waiters[3], *ignored;
+    struct weir_request *request = of_class(ASK({"slots", 2}), "silver");
+
+    (void)state;
+    world_set(COUNTED);
+    holder = granted(of_class(ASK({"slots", 2}), "gold"));
+    assert_int_equal(try_acquire(of_class(ASK({"slots", 1}), "gold"), &ignored), -EAGAIN);
+    assert_int_equal(take(of_class(ASK({"slots", 0}, {"tokens", 5}), "gold")), -ERANGE);
+    expect_counts(0, 1, 0, 2, 0);
+    request->within = holder; /* a circle */
+    assert_int_equal(submit(request, &ignored), -EDEADLK);
+    expect_counts(1, 0, 0, 1, 0);
+    waiters[0] = pending(with_timeout(of_class(ASK({"slots", 1}), "silver"), SECOND));
+    waiters[1] = pending(with_max_wait(of_class(ASK({"slots", 1}), "bronze"), SECOND));
+    waiters[2] = pending(of_class(ASK({"slots", 1}), "bronze"));
+    assert_int_equal(submit(of_class(ASK({"slots", 1}), "gold"), &ignored), -ENOBUFS);
+    expect_counts(0, 1, 0, 3, 0);
+    advance(SECOND);
+    expect_counts(1, 0, 0, 1, 1);
+    expect_counts(2, 0, 0, 1, 0);
+    release(waiters[2]); /* canceled */
+    expect_counts(2, 0, 0, 1, 0);
+    for (unsigned i = 0; i < 2; i++)
+        release(waiters[i]);
+    release(holder);
+    assert_int_equal(take(of_class(ASK({"slots", 0}, {"tokens", 4}), "bronze")), 0);
+    assert_int_equal(
+        submit(with_max_wait(of_class(ASK({"tokens", 4}, {"slots", 0}), "bronze"), SECOND),
+               &ignored),
+        -EAGAIN); /* at once */
+    assert_int_equal(weir_acquire(world.pool,
+                                  with_max_wait(of_class(ASK({"tokens", 4}), "silver"), SECOND),
+                                  &ignored, NULL),
+                     -EAGAIN);
+    expect_counts(2, 1, 0, 2, 0);
+    expect_counts(1, 0, 0, 2, 1);
+    world_close();
+}
+
 static void an_unknown_class_is_refused(void **state)
 {
     weir_acquisition *ignored;
@@ -356,6 +472,7 @@ static struct {
     uint64_t weights[CLASSES], ageing, capacity, slots, passed[CLASSES];
     __extension__ unsigned __int128 v, finish[CLASSES], unit[CLASSES];
     uint64_t level, now, held; /* level in ns: a token is a millisecond */
+    uint64_t granted[CLASSES], granted_waited[CLASSES];
     uint64_t random;
 } model;
 
@@ -431,6 +548,8 @@ static void model_grant(struct model_request *r)
 {
     r->waits = false;
     r->held = true;
+    model.granted[r->c]++;
+    model.granted_waited[r->c]++;
     model.level -= r->amounts[0] * (SECOND / 1000);
     model.held += r->amounts[1];
     model.v = r->start;
@@ -485,6 +604,7 @@ static void step_ask(void)
     if (was_idle && model_fits(r->amounts)) { /* in no queue, it is charged to no class */
         assert_int_equal(result, 0);
         r->held = true;
+        model.granted[r->c]++;
         model.n++;
         model.level -= r->amounts[0] * (SECOND / 1000);
         model.held += r->amounts[1];
@@ -495,6 +615,7 @@ static void step_ask(void)
     model_arrive(r);
     model_serve();
     assert_int_equal(result, r->waits);
+    model.granted_waited[r->c] -= !r->waits;
 }
 
 static void step_release(bool granted)
@@ -531,6 +652,8 @@ static void model_compare(void)
         assert_int_equal(weir_acquisition_result(model.requests[i].acquisition),
                          model.requests[i].held ? 0 : -EINPROGRESS);
     assert_int_equal(stats().waiting, model_waiting(CLASSES));
+    for (unsigned c = 0; c < CLASSES; c++)
+        expect_counts(c, model.granted[c], model.granted_waited[c], 0, 0);
 }
 
 static void model_open(void)
@@ -628,6 +751,8 @@ int main(int argc, char **argv)
         leak_checked_test(new_requests_do_not_starve_a_waiter),
         leak_checked_test(nested_requests_go_before_all_classes),
         leak_checked_test(waiters_and_holders_of_each_class_are_told),
+        leak_checked_test(grants_of_each_class_are_counted),
+        leak_checked_test(refusals_of_each_class_are_counted),
         leak_checked_test(an_unknown_class_is_refused),
         leak_checked_test(a_pool_gives_its_requests_a_class),
         leak_checked_test(forecasts_count_those_that_go_before),

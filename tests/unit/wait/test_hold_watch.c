@@ -586,6 +586,27 @@ static void a_reload_changes_max_hold(void **state)
     world_close();
 }
 
+/* What is granted since a holder of an earlier definition is revoked is told by weir_tick(). */
+static void a_grant_after_a_reload_is_counted(void **state)
+{
+    weir_acquisition *held, *waits;
+
+    (void)state;
+    if (backend->is_shared)
+        skip();
+    open_set("",
+             "{ type: resource, key: slots, capacity: 1, max_hold: 5s, max_hold_action: revoke }");
+    held = granted(slots(1));
+    reload("{ type: resource, key: slots, capacity: 1, max_hold: 6s, max_hold_action: revoke }");
+    waits = pending(slots(1));
+    assert_int_equal(advance(5 * SECOND), 0);
+    assert_int_equal(advance(SECOND), 1);
+    assert_int_equal(weir_acquisition_result(waits), 0);
+    release_expecting(held, -EOWNERDEAD);
+    release(waits);
+    world_close();
+}
+
 /* Nothing is asked for after the reload. */
 static void a_reload_watches_what_is_held(void **state)
 {
@@ -909,6 +930,7 @@ int main(int argc, char **argv)
         leak_checked_test(a_holder_says_that_it_is_overheld),
         leak_checked_test(a_reload_changes_max_hold),
         leak_checked_test(a_reload_watches_what_is_held),
+        leak_checked_test(a_grant_after_a_reload_is_counted),
         leak_checked_test(a_reload_changes_max_hold_of_subjects),
         leak_checked_test(a_change_of_a_shared_set_revokes_no_more_and_no_less),
         leak_checked_test(a_longer_max_hold_holds_for_all_at_once),
