@@ -40,7 +40,7 @@ static char directory[TMPDIR_SIZE];
 struct scene {
     const char *backend;
     weir *w;
-    weir_pool *rate, *dry, *bucket, *call, *slots, *three;
+    weir_pool *rate, *leased, *dry, *bucket, *call, *slots, *three;
     weir_pool *clients, *clients_slots, *clients_three; /* per subject */
     weir_queue *queue;
     weir_acquisition *holder;  /* holds `one`, while others wait for it */
@@ -67,6 +67,14 @@ struct scene {
 static const struct weir_limit_spec rate = RATE("gcra"), bucket = RATE("token_bucket"), call = CALL,
                                     slots = RESOURCE(1000), one = RESOURCE(1),
                                     three[LIMITS] = {RATE("gcra"), CALL, RESOURCE(1000)};
+
+static const struct weir_limit_spec leased = {.size = sizeof(leased),
+                                              .type = WEIR_LIMIT_RATE,
+                                              .key = "tokens",
+                                              .algorithm = "gcra",
+                                              .capacity = 1000000000,
+                                              .window_ns = 1000 * MS,
+                                              .lease = 32};
 
 /* One unit in an hour, and none to begin with. */
 static const struct weir_setting dry_settings[] = {{"initial", "0"}};
@@ -116,6 +124,7 @@ static void scene_open(struct scene *scene, const char *backend)
     scene->backend = backend;
     scene->w = bench_instance(&options);
     scene->rate = pool_open(scene, "rate", &rate, 1, NULL);
+    scene->leased = pool_open(scene, "leased", &leased, 1, NULL);
     scene->dry = pool_open(scene, "dry", &dry, 1, NULL);
     scene->bucket = pool_open(scene, "bucket", &bucket, 1, NULL);
     scene->call = pool_open(scene, "call", &call, 1, NULL);
@@ -131,9 +140,10 @@ static void scene_open(struct scene *scene, const char *backend)
 
 static void scene_close(struct scene *scene)
 {
-    weir_pool *const pools[] = {
-        scene->rate,  scene->dry, scene->bucket,  scene->call,          scene->slots,
-        scene->three, scene->one, scene->clients, scene->clients_slots, scene->clients_three};
+    weir_pool *const pools[] = {scene->rate,          scene->leased,       scene->dry,
+                                scene->bucket,        scene->call,         scene->slots,
+                                scene->three,         scene->one,          scene->clients,
+                                scene->clients_slots, scene->clients_three};
 
     require(weir_release(&scene->holder) == 0);
     weir_queue_close(scene->queue);
@@ -150,6 +160,11 @@ static void nothing(struct scene *scene)
 static void take_rate(struct scene *scene)
 {
     require(weir_take(scene->rate, &request, NULL) == 0);
+}
+
+static void take_leased(struct scene *scene)
+{
+    require(weir_take(scene->leased, &request, NULL) == 0);
 }
 
 static void take_bucket(struct scene *scene)
@@ -323,6 +338,7 @@ struct operation {
 static const struct operation operations[] = {
     {"nothing", nothing, NULL, NULL},
     {"take: rate", take_rate, NULL, NULL},
+    {"take: rate, leased", take_leased, NULL, NULL},
     {"take: rate, token bucket", take_bucket, NULL, NULL},
     {"take: call", take_call, NULL, NULL},
     {"take: rate, refused", take_refused, NULL, NULL},
