@@ -98,10 +98,10 @@ WEIR_ALWAYS_INLINE void fast_path_count_grant(enum state_repr repr, const struct
                                               bool taken)
 {
     counters_add_grant(thread_ctx_counters(ctx, set->number), amounts,
-                       repr == REPR_INLINE ? 1 : set->limits.n, taken);
+                       repr_is_inline(repr) ? 1 : set->limits.n, taken);
 }
 
-/* Refuses a request that REPR_INLINE does not admit. */
+/* Refuses a request that an inline state does not admit. */
 WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
                                          struct try_grant *grant, struct weir_refusal *retref,
                                          int *ret)
@@ -123,7 +123,7 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *
                                           const struct weir_request *request, enum purpose purpose,
                                           uint64_t *amounts)
 {
-    if (repr == REPR_INLINE)
+    if (repr_is_inline(repr))
         return request_resolve_one(set, request, purpose, amounts) && *amounts;
     return request_resolve_simple(set, request, purpose, amounts) &&
            !request_is_empty(set, amounts);
@@ -161,7 +161,7 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
     if (set->limits.has_lease)
         return fast_path_take_leased(ctx, set, amounts[0], retref, ret);
     r = try_now(repr, shared, ctx, set, &grant); /* commits here */
-    if (repr == REPR_INLINE && r == TRY_REFUSED)
+    if (repr_is_inline(repr) && r == TRY_REFUSED)
         return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
     if (r != TRY_DONE)
         return false;
@@ -237,7 +237,7 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr, const we
 {
     uint64_t *values = acquisition->values;
 
-    if (repr != REPR_INLINE)
+    if (!repr_is_inline(repr))
         return fast_path_resolve_again(acquisition, request) ||
                fast_path_resolve_anew(acquisition, request);
     if (!fast_path_resolve(repr, set, request, PURPOSE_ACQUIRE, values))
@@ -262,12 +262,12 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
     request = request_validate_plain(request);
     if (!request || !fast_path_resolve_acquire(repr, set, acquisition, request))
         return false;
-    if (repr != REPR_INLINE && mode != MODE_TRY && try_now_has_queue(set))
+    if (!repr_is_inline(repr) && mode != MODE_TRY && try_now_has_queue(set))
         return false;
     grant.amounts = acquisition->values;
     grant.record = acquisition->record;
     r = try_now(repr, shared, ctx, set, &grant); /* commits here */
-    if (repr == REPR_INLINE && r == TRY_REFUSED && mode == MODE_TRY)
+    if (repr_is_inline(repr) && r == TRY_REFUSED && mode == MODE_TRY)
         return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
     if (r != TRY_DONE)
         return false;
@@ -286,7 +286,9 @@ WEIR_ALWAYS_INLINE bool fast_path_lacks_update(enum state_repr repr, weir_acquis
 {
     bool is_missing = false;
 
-    if (repr == REPR_INLINE)
+    if (repr == REPR_COUNT)
+        return false;
+    if (repr == REPR_WORD)
         return acquisition_lacks_update(acquisition, 0);
     if (acquisition->named_limits && !(acquisition->named_limits & ~acquisition->updated_limits))
         return false;
@@ -313,7 +315,9 @@ WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
         return false;
     result = give_back_now(repr, shared, ctx, set, r, &rel);
     if (!shared && result == TRY_SLOW) {
-        const struct release_args rest = args; /* apart, so that `args` need not be in memory */
+        /* Apart, and not a copy, so that `args` need not be in memory. */
+        const struct release_args rest = {.amounts = acquisition->values,
+                                          .used = acquisition->values};
 
         set_return_units(ctx, set, &rest);
     }
@@ -329,7 +333,7 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
         !fast_path_is_open(set->w))
         return false;
-    if (acquisition->amounts_differ || set->limits.has_opaque_resources)
+    if (acquisition->amounts_differ || (repr != REPR_COUNT && set->limits.has_opaque_resources))
         return false;
     WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
@@ -381,18 +385,23 @@ struct slow_path {
                    : acquisition_release(acquisition);                                             \
     }
 
-FAST_PATH_INSTANCE(inline_private, REPR_INLINE, false)
-FAST_PATH_INSTANCE(inline_shared, REPR_INLINE, true)
+FAST_PATH_INSTANCE(word_private, REPR_WORD, false)
+FAST_PATH_INSTANCE(word_shared, REPR_WORD, true)
+FAST_PATH_INSTANCE(count_private, REPR_COUNT, false)
+FAST_PATH_INSTANCE(count_shared, REPR_COUNT, true)
 FAST_PATH_INSTANCE(block_private, REPR_BLOCK, false)
 FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
 
-/* Calls the instance of an operation for a set. */
+/* Calls the instance of an operation for a set, and for a robust one. */
 #define FAST_PATH_CALL(operation, set, ...)                                                        \
-    ((set)->inline_format == INLINE_NONE                                                           \
-         ? ((set)->is_robust ? fast_path_##operation##_block_shared(__VA_ARGS__)                   \
-                             : fast_path_##operation##_block_private(__VA_ARGS__))                 \
-         : ((set)->is_robust ? fast_path_##operation##_inline_shared(__VA_ARGS__)                  \
-                             : fast_path_##operation##_inline_private(__VA_ARGS__)))
+    ((set)->inline_format == INLINE_COUNT  ? fast_path_##operation##_count_private(__VA_ARGS__)    \
+     : (set)->is_robust                    ? FAST_PATH_CALL_ROBUST(operation, set, __VA_ARGS__)    \
+     : (set)->inline_format == INLINE_NONE ? fast_path_##operation##_block_private(__VA_ARGS__)    \
+                                           : fast_path_##operation##_word_private(__VA_ARGS__))
+#define FAST_PATH_CALL_ROBUST(operation, set, ...)                                                 \
+    ((set)->inline_format == INLINE_NONE   ? fast_path_##operation##_block_shared(__VA_ARGS__)     \
+     : (set)->inline_format == INLINE_DCAS ? fast_path_##operation##_count_shared(__VA_ARGS__)     \
+                                           : fast_path_##operation##_word_shared(__VA_ARGS__))
 
 /* Finds the set that the fast path may serve. Acquire: a reload exchanges it. */
 WEIR_ALWAYS_INLINE bool fast_path_find_set(weir_pool *pool, weir_set **ret)

@@ -56,6 +56,19 @@ void limit_take(const struct limit *limit, uint64_t *state, const struct weir_in
                 uint64_t amount);
 uint64_t limit_take_if_ready(const struct limit *limit, uint64_t *state,
                              const struct weir_instant *at, uint64_t amount);
+/* limit_try_take() of a counted resource. */
+WEIR_ALWAYS_INLINE uint64_t limit_try_count(const struct limit *limit, uint64_t *state,
+                                            const struct weir_instant *at, uint64_t amount)
+{
+    WEIR_INVARIANT(!limit->algorithm);
+    if (amount > limit->capacity)
+        return WEIR_NEVER;
+    if (*state > limit->capacity - amount)
+        return WEIR_BLOCKED;
+    *state += amount;
+    return at->now_ns;
+}
+
 /* Takes `amount` if it is ready now. Returns what limit_ready_at() would; nothing was taken if that
  * is later than now. If it is earlier, the algorithm broke its contract. */
 WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *state,
@@ -65,12 +78,7 @@ WEIR_ALWAYS_INLINE uint64_t limit_try_take(const struct limit *limit, uint64_t *
         return limit->algorithm->try_take
                    ? limit->algorithm->try_take(limit->config, state, at, amount)
                    : limit_take_if_ready(limit, state, at, amount);
-    if (amount > limit->capacity)
-        return WEIR_NEVER;
-    if (*state > limit->capacity - amount)
-        return WEIR_BLOCKED;
-    *state += amount;
-    return at->now_ns;
+    return limit_try_count(limit, state, at, amount);
 }
 /* Releases units of a resource with an algorithm. */
 void limit_release(const struct limit *limit, uint64_t *state, const struct weir_instant *at,

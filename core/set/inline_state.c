@@ -16,7 +16,9 @@ enum inline_format inline_format_for(const struct limits *limits, bool use_dcas)
         return INLINE_NONE;
     if (limits->has_shadow || limits->revokes)
         return INLINE_NONE;
-    if (limit->type != WEIR_LIMIT_RESOURCE || !use_dcas)
+    if (!use_dcas)
+        return limit->algorithm ? INLINE_STATE : INLINE_COUNT;
+    if (limit->type != WEIR_LIMIT_RESOURCE)
         return INLINE_STATE;
     return !limit->algorithm && limit->capacity <= DCAS_USED_MAX ? INLINE_DCAS : INLINE_NONE;
 }

@@ -8,6 +8,7 @@
 #ifndef WEIR_CORE_SET_THREAD_CTX_H
 #define WEIR_CORE_SET_THREAD_CTX_H
 
+#include "base/compiler.h"
 #include "base/hash.h"
 #include "base/invariant.h"
 #include "shm/acq_record.h"
@@ -96,7 +97,7 @@ bool magazine_refill(struct thread_ctx *ctx, weir_set *set, struct magazine *mag
 void magazine_drain(const weir_set *set, struct magazine *magazine);
 
 /* Takes one reference to the instance from the credits, or returns one to them. */
-static inline void thread_ctx_hold_instance(struct thread_ctx *ctx)
+WEIR_ALWAYS_INLINE void thread_ctx_hold_instance(struct thread_ctx *ctx)
 {
     if (!ctx->credits)
         thread_ctx_get_credits(ctx);
@@ -104,7 +105,7 @@ static inline void thread_ctx_hold_instance(struct thread_ctx *ctx)
     ctx->credits--;
 }
 
-static inline void thread_ctx_drop_instance(struct thread_ctx *ctx)
+WEIR_ALWAYS_INLINE void thread_ctx_drop_instance(struct thread_ctx *ctx)
 {
     if (++ctx->credits > 2 * THREAD_CREDITS)
         thread_ctx_put_credits(ctx);

@@ -41,21 +41,33 @@ bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *
         return give_back_now(repr, shared, ctx, set, set_record(set, rel->record), rel);           \
     }
 
-TRY_NOW_INSTANCE(inline_private, REPR_INLINE, false)
-TRY_NOW_INSTANCE(inline_shared, REPR_INLINE, true)
+TRY_NOW_INSTANCE(word_private, REPR_WORD, false)
+TRY_NOW_INSTANCE(word_shared, REPR_WORD, true)
+TRY_NOW_INSTANCE(count_private, REPR_COUNT, false)
+TRY_NOW_INSTANCE(count_shared, REPR_COUNT, true)
 TRY_NOW_INSTANCE(block_private, REPR_BLOCK, false)
 TRY_NOW_INSTANCE(block_shared, REPR_BLOCK, true)
 TRY_NOW_INSTANCE(key_set_private, REPR_KEY_SET, false)
+
+WEIR_ALWAYS_INLINE enum try_result try_now_dispatch_inline(struct thread_ctx *ctx, weir_set *set,
+                                                           struct try_grant *grant)
+{
+    if (set->inline_format == INLINE_DCAS) {
+        try_now_prepare_dcas(ctx, set);
+        return try_now_count_shared(ctx, set, grant);
+    }
+    if (set->inline_format == INLINE_COUNT)
+        return try_now_count_private(ctx, set, grant);
+    return set->is_robust ? try_now_word_shared(ctx, set, grant)
+                          : try_now_word_private(ctx, set, grant);
+}
 
 WEIR_ALWAYS_INLINE enum try_result try_now_dispatch(struct thread_ctx *ctx, weir_set *set,
                                                     struct try_grant *grant)
 {
     WEIR_INVARIANT(thread_ctx_is_ready(ctx, set));
-    if (set->inline_format == INLINE_DCAS)
-        try_now_prepare_dcas(ctx, set);
     if (set->inline_format != INLINE_NONE)
-        return set->is_robust ? try_now_inline_shared(ctx, set, grant)
-                              : try_now_inline_private(ctx, set, grant);
+        return try_now_dispatch_inline(ctx, set, grant);
     grant->word = INFLATED_BIT;
     if (!try_now_fits_stack(set))
         return TRY_SLOW;
@@ -115,9 +127,12 @@ static enum try_result try_now_release_shared(struct thread_ctx *ctx, weir_set *
 {
     enum try_result r;
 
-    if (set->inline_format == INLINE_DCAS)
+    if (set->inline_format == INLINE_DCAS) {
         try_now_prepare_dcas(ctx, set);
-    r = give_back_inline_shared(ctx, set, rel);
+        r = give_back_count_shared(ctx, set, rel);
+    } else {
+        r = give_back_word_shared(ctx, set, rel);
+    }
     if (r == TRY_SLOW && !(rel->word & INFLATED_BIT) && !set_is_broken(set))
         set_inflate(ctx, set, rel->word);
     return r;
@@ -126,9 +141,12 @@ static enum try_result try_now_release_shared(struct thread_ctx *ctx, weir_set *
 enum try_result try_now_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
     WEIR_INVARIANT(thread_ctx_is_ready(ctx, set) && (rel->record_freed || rel->record));
-    if (set->inline_format != INLINE_NONE)
-        return set->is_robust ? try_now_release_shared(ctx, set, rel)
-                              : give_back_inline_private(ctx, set, rel);
+    if (set->inline_format != INLINE_NONE) {
+        if (set->is_robust)
+            return try_now_release_shared(ctx, set, rel);
+        return set->inline_format == INLINE_COUNT ? give_back_count_private(ctx, set, rel)
+                                                  : give_back_word_private(ctx, set, rel);
+    }
     if (!try_now_fits_stack(set))
         return TRY_SLOW;
     if (set_is_key_set(set))

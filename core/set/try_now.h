@@ -37,10 +37,17 @@ enum try_result {
 
 /* Where the state is. */
 enum state_repr {
-    REPR_INLINE, /* in the state word, while the set is inline (inline_state.h) */
+    REPR_WORD,   /* of an algorithm, in the state word while the set is inline (inline_state.h) */
+    REPR_COUNT,  /* of a counted resource, in the state word while the set is inline */
     REPR_BLOCK,  /* in a version block; the fast path works on a stack version */
     REPR_KEY_SET /* in a version block of a key set with the binding ctx->binding */
 };
+
+/* Returns true if the state is in the state word. */
+WEIR_ALWAYS_INLINE bool repr_is_inline(enum state_repr repr)
+{
+    return repr <= REPR_COUNT;
+}
 
 /* One grant. */
 struct try_grant {
@@ -50,8 +57,8 @@ struct try_grant {
     bool is_cached;  /* the record is a cached one, without amount and thread */
     bool is_dated;   /* its time matters, even if nothing is decided by it; not on the fast path */
     uint64_t now_ns; /* result: time of the decision */
-    /* Results of REPR_INLINE: the word that was read, INFLATED_BIT if it was inflated or invalid;
-     * and when a refused request would be granted. */
+    /* Results of an inline state: the word that was read, INFLATED_BIT if it was inflated or
+     * invalid; and when a refused request would be granted. */
     uint64_t word, ready;
 };
 
@@ -111,7 +118,7 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const
     struct weir_instant at = {0};
     uint64_t deflated_ns;
 
-    if (repr != REPR_INLINE || set->limits.items->algorithm || is_dated)
+    if (repr != REPR_COUNT || is_dated)
         return clock_instant(&set->w->clock, set->limits.clock_needs);
     at.now_ns = clock_now_coarse(&set->w->clock);
     deflated_ns = inline_deflated_ns(set);
@@ -126,7 +133,7 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr, bool 
 {
     struct weir_instant at;
 
-    if (repr == REPR_INLINE)
+    if (repr_is_inline(repr))
         return try_now_clock(repr, set, is_dated);
     if (!shared)
         contention_yield(region_block(set->region, set->head_unit));
@@ -148,7 +155,7 @@ WEIR_ALWAYS_INLINE bool try_now_is_valid(enum state_repr repr, const weir_set *s
         return true;
     if (participant_is_broken(set->participant) || !participant_has_slot(set->participant))
         return false;
-    if (repr == REPR_INLINE)
+    if (repr_is_inline(repr))
         return limit_check(set->limits.items, try_now_states(version)) == 0;
     return version->content[CONTENT_LAST_NS] <= CLOCK_MAX_NS &&
            limits_check(&set->limits, try_now_states(version)) == 0;
@@ -167,18 +174,28 @@ WEIR_ALWAYS_INLINE bool try_now_read_block(bool shared, const struct thread_ctx 
     return !(ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK));
 }
 
+/* Returns the format of the state word. */
+WEIR_ALWAYS_INLINE enum inline_format try_now_format(enum state_repr repr, bool shared)
+{
+    if (repr == REPR_COUNT)
+        return shared ? INLINE_DCAS : INLINE_COUNT;
+    return repr == REPR_WORD ? INLINE_STATE : INLINE_NONE;
+}
+
 /*
  * Reads the state word. False: the set is inflated, or shared and the word is 0. Such a word may be
  * what takes the place of a truncated segment, where a swap would succeed without effect on any
  * other process. The slow path inflates the set, or finds it broken.
  */
-WEIR_ALWAYS_INLINE bool try_now_read_word(bool shared, const weir_set *set,
+WEIR_ALWAYS_INLINE bool try_now_read_word(enum state_repr repr, bool shared, const weir_set *set,
                                           struct stack_version *ret)
 {
+    enum inline_format inline_format = try_now_format(repr, shared);
+
+    WEIR_INVARIANT(set->inline_format == inline_format);
     ret->head = region_block(set->region, set->head_unit);
     ret->state_word = shm_load_acquire(&ret->head->state_word);
-    *try_now_states(ret) =
-        shared ? inline_state_decode(set->inline_format, ret->state_word) : ret->state_word;
+    *try_now_states(ret) = inline_state_decode(inline_format, ret->state_word);
     return shared ? (int64_t)ret->state_word > 0 : !(ret->state_word & INFLATED_BIT);
 }
 
@@ -188,8 +205,8 @@ WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
                                      const struct thread_ctx *ctx, const weir_set *set,
                                      unsigned *turn, struct stack_version *ret)
 {
-    if (!(repr == REPR_INLINE ? try_now_read_word(shared, set, ret)
-                              : try_now_read_block(shared, ctx, set, turn, ret)))
+    if (!(repr_is_inline(repr) ? try_now_read_word(repr, shared, set, ret)
+                               : try_now_read_block(shared, ctx, set, turn, ret)))
         return false;
     if (repr == REPR_KEY_SET && !key_set_admits(ctx, set, ret->content))
         return false;
@@ -203,16 +220,18 @@ WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
 WEIR_ALWAYS_INLINE uint64_t try_now_last_ns(enum state_repr repr, const weir_set *set,
                                             const struct stack_version *version)
 {
-    return repr == REPR_INLINE ? inline_deflated_ns(set) : version->content[CONTENT_LAST_NS];
+    return repr_is_inline(repr) ? inline_deflated_ns(set) : version->content[CONTENT_LAST_NS];
 }
 
 /* Takes the amounts if they are available now. Otherwise `states` is clobbered. */
 WEIR_ALWAYS_INLINE bool try_now_take(enum state_repr repr, const weir_set *set, uint64_t *states,
                                      const struct weir_instant *at, struct try_grant *grant)
 {
-    if (repr != REPR_INLINE)
+    if (!repr_is_inline(repr))
         return limits_take_or_clobber(&set->limits, states, at, grant->amounts);
-    grant->ready = limit_try_take(set->limits.items, states, at, grant->amounts[0]);
+    grant->ready = repr == REPR_COUNT
+                       ? limit_try_count(set->limits.items, states, at, grant->amounts[0])
+                       : limit_try_take(set->limits.items, states, at, grant->amounts[0]);
     return grant->ready == at->now_ns;
 }
 
@@ -227,13 +246,14 @@ bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *
 
 /* Returns true if an algorithm seems to have granted without taking, against its contract: in a
  * state word always, in a block sometimes. The slow path finds out. */
-WEIR_ALWAYS_INLINE bool try_now_is_doubtful(enum state_repr repr, bool shared, const weir_set *set,
+WEIR_ALWAYS_INLINE bool try_now_is_doubtful(enum state_repr repr, const weir_set *set,
                                             const struct stack_version *version,
                                             const uint64_t *amounts)
 {
-    if (repr == REPR_INLINE)
-        return *try_now_states(version) == version->state_word &&
-               (!shared || set->inline_format != INLINE_DCAS);
+    if (repr == REPR_COUNT)
+        return false; /* no algorithm took */
+    if (repr == REPR_WORD)
+        return *try_now_states(version) == version->state_word;
     return !(version->state_word & (TRY_NOW_CHECK_EVERY - 1) << BLOCK_SLOT_BITS) &&
            !try_now_is_taken(set, version->state_word, try_now_states(version), amounts);
 }
@@ -287,9 +307,9 @@ WEIR_ALWAYS_INLINE bool try_now_encode(enum state_repr repr, bool shared,
     uint64_t *state = try_now_states(version);
     uint32_t slot, record = version->write.target >> 3;
 
-    if (repr != REPR_INLINE)
+    if (!repr_is_inline(repr))
         return true;
-    if (!shared || set->inline_format != INLINE_DCAS)
+    if (!shared || repr != REPR_COUNT)
         return !(*state & INFLATED_BIT);
     slot = thread_ctx_for_set(ctx, set->number)->dcas_slot;
     if (!dcas_is_slot(slot) || !record || *state > DCAS_USED_MAX)
@@ -304,7 +324,7 @@ WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
                                        const struct thread_ctx *ctx, const weir_set *set,
                                        unsigned turn, const struct stack_version *version)
 {
-    if (repr == REPR_INLINE)
+    if (repr_is_inline(repr))
         return shm_cas_seq_cst(&version->head->state_word, version->state_word,
                                *try_now_states(version));
     return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
@@ -315,7 +335,7 @@ WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
 WEIR_ALWAYS_INLINE void try_now_backoff(enum state_repr repr, bool shared,
                                         const struct stack_version *version, unsigned *turn)
 {
-    contention_backoff(shared || repr == REPR_INLINE, version->head, turn);
+    contention_backoff(shared || repr_is_inline(repr), version->head, turn);
 }
 
 /* Grants if the amounts are available now. TRY_REFUSED: they are not. Counts nothing. */
@@ -333,7 +353,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
-        if (repr == REPR_INLINE)
+        if (repr_is_inline(repr))
             grant->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
@@ -345,9 +365,9 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
         grant->now_ns = at.now_ns;
         if (!try_now_take(repr, set, content + CONTENT_STATES, &at, grant))
             return TRY_REFUSED;
-        if (try_now_is_doubtful(repr, shared, set, &version, grant->amounts))
+        if (try_now_is_doubtful(repr, set, &version, grant->amounts))
             return TRY_SLOW;
-        if (repr != REPR_INLINE)
+        if (!repr_is_inline(repr))
             content[CONTENT_LAST_NS] = at.now_ns;
         if (version.has_write) {
             r = set_record(set, grant->record);
@@ -362,7 +382,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
         r = set_record(set, grant->record);
         try_now_prepare_hold(ctx, set, grant, r, &version);
     }
-    if (r && (!shared || repr == REPR_INLINE))
+    if (r && (!shared || repr_is_inline(repr)))
         try_now_apply_write(set, r, &version.write);
     return TRY_DONE;
 }
@@ -374,10 +394,10 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
                                         uint64_t granted_ns, uint64_t *content)
 {
     uint64_t *states = content + CONTENT_STATES;
-    uint32_t n = repr == REPR_INLINE ? 1 : set->limits.n;
+    uint32_t n = repr_is_inline(repr) ? 1 : set->limits.n;
 
     WEIR_INVARIANT(set->is_robust || limits_hold(&set->limits, states, rel->args->amounts));
-    if (repr == REPR_INLINE && set->limits.has_resources && !set->limits.has_opaque_resources) {
+    if (repr == REPR_COUNT) {
         bool is_held = !shared || *states >= rel->args->amounts[0];
 
         if (!is_held)
@@ -386,12 +406,12 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
         return is_held;
     }
     if (rel->use_algorithm) {
-        if (repr != REPR_INLINE && at->now_ns < content[CONTENT_LAST_NS])
+        if (!repr_is_inline(repr) && at->now_ns < content[CONTENT_LAST_NS])
             at->now_ns = content[CONTENT_LAST_NS];
         for (uint32_t i = 0; i < n; i++)
             set_release_limit(set, i, states + set->limits.items[i].state_offset, at, rel->args,
                               granted_ns);
-        if (repr != REPR_INLINE)
+        if (!repr_is_inline(repr))
             content[CONTENT_LAST_NS] = at->now_ns;
         return true;
     }
@@ -407,14 +427,14 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
                                                  const struct thread_ctx *ctx, const weir_set *set,
                                                  struct acq_record *r, struct release_op *rel)
 {
-    bool changes = rel->use_algorithm || set->limits.has_resources;
+    bool changes = repr == REPR_COUNT || rel->use_algorithm || set->limits.has_resources;
     /* The record's word changes by the commit, or is announced. */
-    bool is_linked = shared && (repr == REPR_INLINE ? set->limits.has_resources : changes);
+    bool is_linked = shared && repr != REPR_WORD && changes;
     uint64_t content[STACK_VERSION_WORDS], granted_ns = 0;
     struct stack_version version = {.content = content, .has_write = is_linked};
     struct weir_instant at = {0};
 
-    if (repr != REPR_INLINE && shared && !(rel->is_owner && rel->record))
+    if (!repr_is_inline(repr) && shared && !(rel->is_owner && rel->record))
         return TRY_SLOW;
     try_now_set_write(&version, rel->record, rel->is_owner, rel->record_word, RECORD_FREE);
     if (rel->use_algorithm)
@@ -429,7 +449,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
         bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
 
-        if (shared && repr == REPR_INLINE)
+        if (shared && repr_is_inline(repr))
             rel->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
@@ -447,7 +467,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         if (try_now_commit(repr, shared, ctx, set, turn, &version))
             break;
     }
-    if (is_linked && repr == REPR_INLINE)
+    if (is_linked && repr_is_inline(repr))
         try_now_apply_write(set, r, &version.write);
     return TRY_DONE;
 }

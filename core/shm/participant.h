@@ -10,6 +10,7 @@
 #ifndef WEIR_CORE_SHM_PARTICIPANT_H
 #define WEIR_CORE_SHM_PARTICIPANT_H
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "shm/peer_watch.h"
 #include "shm/region.h"
@@ -163,7 +164,7 @@ static inline bool participant_is_broken(const struct participant *participant)
 
 /* Returns true if no peer has released the slot in the belief that this process is dead. Relaxed:
  * the answer may be outdated in any case, and no other data depends on it. */
-static inline bool participant_has_slot(const struct participant *participant)
+WEIR_ALWAYS_INLINE bool participant_has_slot(const struct participant *participant)
 {
     return atomic_load_explicit(participant->peer_id_at, memory_order_relaxed) ==
            participant->peer_id;

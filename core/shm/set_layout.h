@@ -108,7 +108,8 @@ static inline uint32_t block_content_n(uint64_t meta)
 /* Formats of a state word that is inline. */
 enum inline_format {
     INLINE_NONE,  /* never inline: the set is always inflated */
-    INLINE_STATE, /* the one word of the state */
+    INLINE_STATE, /* the one word of an algorithm's state */
+    INLINE_COUNT, /* units held of a counted resource */
     /* Units held, a mark that is always 1, and a toggle bit for each announcement slot: used:16 |
      * mark:1 | bits:46. So the word is never 0. */
     INLINE_DCAS
