@@ -16,8 +16,12 @@ static weir_acquisition *acquisition_alloc(struct thread_ctx *ctx, uint32_t limi
     weir_acquisition *acquisition = ctx->cache;
     uint32_t n = limits_n < ACQUISITION_LIMITS ? ACQUISITION_LIMITS : limits_n;
 
-    if (limits_n > ACQUISITION_LIMITS || !acquisition)
-        return os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
+    if (limits_n > ACQUISITION_LIMITS || !acquisition) {
+        acquisition = os_alloc(1, sizeof(*acquisition) + 2 * n * sizeof(uint64_t));
+        if (acquisition)
+            thread_ctx_hold_instance(ctx);
+        return acquisition;
+    }
     WEIR_INVARIANT(ctx->cache_n > 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
@@ -35,7 +39,6 @@ static inline weir_acquisition *acquisition_new_empty(struct thread_ctx *ctx, we
     if (!acquisition)
         return NULL;
     *acquisition = (weir_acquisition){.set = set, .fd = -1, .lost_fd = -1};
-    thread_ctx_hold_instance(ctx);
     return acquisition;
 }
 
@@ -98,8 +101,8 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
         ctx->cache_n++;
     } else {
         os_free(acquisition);
+        thread_ctx_drop_instance(ctx);
     }
-    thread_ctx_drop_instance(ctx);
 }
 
 void acquisition_publish_within(weir_acquisition *acquisition)

@@ -56,7 +56,6 @@ WEIR_ALWAYS_INLINE void acquisition_cache_push(struct thread_ctx *ctx,
     acquisition->next = ctx->cache;
     ctx->cache = acquisition;
     ctx->cache_n++;
-    thread_ctx_drop_instance(ctx);
 }
 
 bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
@@ -82,7 +81,6 @@ WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, bool stric
     WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
-    thread_ctx_hold_instance(ctx);
     acquisition->fast_ctx = ctx;
     /* Relaxed: no other thread knows of the acquisition yet. */
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);

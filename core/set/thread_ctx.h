@@ -45,8 +45,8 @@ struct thread_ctx {
     uint32_t unit;                    /* of its struct thread_head in the instance's region */
     uint32_t thread;                  /* kernel id */
     uint32_t cache_n;                 /* number of cached acquisitions */
-    weir_acquisition *cache;          /* first cached acquisition */
-    uint64_t credits;                 /* references to the instance, for acquisitions */
+    weir_acquisition *cache;          /* first cached acquisition; each has a reference */
+    uint64_t credits;                 /* references to the instance, for other acquisitions */
     uint64_t *content, *saved_states; /* private copies of versions */
 
     uint64_t nonce_state;      /* of splitmix64_next(): for claims in key tables */

@@ -20,6 +20,16 @@ static pthread_key_t thread_ctx_key;
 static pthread_once_t thread_ctx_key_once = PTHREAD_ONCE_INIT;
 static bool thread_ctx_key_ready;
 
+/* Takes the references of a context that is not used from now on: its credits, and those of the
+ * acquisitions that stay in its cache. Returns how many they are. */
+static uint64_t thread_ctx_take_references(struct thread_ctx *ctx)
+{
+    uint64_t references = ctx->credits + ctx->cache_n;
+
+    ctx->credits = 0;
+    return references;
+}
+
 static void thread_ctx_unbind(struct thread_ctx *ctx)
 {
     weir *w = ctx->w;
@@ -30,8 +40,7 @@ static void thread_ctx_unbind(struct thread_ctx *ctx)
         return;
     WEIR_INVARIANT(ctx != w->spare_ctx);
     lease_return_all(ctx);
-    references = ctx->credits + 1;
-    ctx->credits = 0;
+    references = thread_ctx_take_references(ctx) + 1;
     pthread_mutex_lock(&w->lock);
     ctx->idle_next = w->idle_ctxs;
     w->idle_ctxs = ctx;
@@ -135,7 +144,7 @@ static struct thread_ctx *thread_ctx_bind(weir *w)
     ctx->thread = os_thread_id();
     ctx->thread_next = thread_ctx_self;
     thread_ctx_self = ctx;
-    instance_ref(w, 1);
+    instance_ref(w, ctx->cache_n + 1);
     /* Any value but NULL makes the destructor run. */
     if (pthread_setspecific(thread_ctx_key, ctx) != 0) {
         thread_ctx_detach(w);
@@ -334,6 +343,8 @@ static struct thread_ctx *thread_ctx_begin_spare(weir_set *set)
     struct thread_ctx *spare = set->w->spare_ctx;
 
     spare->thread = os_thread_id();
+    if (spare->cache_n)
+        instance_ref(spare->w, spare->cache_n);
     if (thread_ctx_is_prepared(spare, set->number) && spare->set_ctxs[set->number].is_inherited) {
         /* Recovering may need the spare context again, and must not begin anew. */
         spare->set_ctxs[set->number].is_inherited = false;
@@ -385,8 +396,7 @@ void thread_ctx_return_slow(struct thread_ctx *ctx)
         return;
     }
     /* The spare context stays with the instance, so it must hold no reference. */
-    references = ctx->credits;
-    ctx->credits = 0;
+    references = thread_ctx_take_references(ctx);
     pthread_mutex_unlock(&w->spare_lock);
     if (references)
         instance_unref(w, references);
