@@ -303,7 +303,7 @@ WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
     weir_set *set = acquisition->set;
     const struct release_args args = {.amounts = acquisition->values, .used = acquisition->values};
     struct release_op rel = {.args = &args, .record = acquisition->record, .is_owner = true};
-    struct acq_record *r = set_record(set, acquisition->record);
+    struct acq_record *r = try_now_record(shared, set, acquisition->record);
     enum try_result result;
 
     rel.record_word = record_load(&r->word);

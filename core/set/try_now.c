@@ -38,7 +38,8 @@ bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *
     WEIR_NOINLINE enum try_result give_back_##name(const struct thread_ctx *ctx,                   \
                                                    const weir_set *set, struct release_op *rel)    \
     {                                                                                              \
-        return give_back_now(repr, shared, ctx, set, set_record(set, rel->record), rel);           \
+        return give_back_now(repr, shared, ctx, set, try_now_record(shared, set, rel->record),     \
+                             rel);                                                                 \
     }
 
 TRY_NOW_INSTANCE(word_private, REPR_WORD, false)

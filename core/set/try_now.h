@@ -258,6 +258,13 @@ WEIR_ALWAYS_INLINE bool try_now_is_doubtful(enum state_repr repr, const weir_set
            !try_now_is_taken(set, version->state_word, try_now_states(version), amounts);
 }
 
+/* Returns the record. Of a private set the number is one that this process has given out. */
+WEIR_ALWAYS_INLINE struct acq_record *try_now_record(bool shared, const weir_set *set,
+                                                     uint32_t record)
+{
+    return shared ? set_record(set, record) : region_record_unchecked(set->region, record);
+}
+
 /* Sets how the word of `record` changes from `expected` to `state`. */
 WEIR_ALWAYS_INLINE void try_now_set_write(struct stack_version *version, uint32_t record,
                                           bool is_owner, uint64_t expected, enum record_state state)
@@ -370,7 +377,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
         if (!repr_is_inline(repr))
             content[CONTENT_LAST_NS] = at.now_ns;
         if (version.has_write) {
-            r = set_record(set, grant->record);
+            r = try_now_record(shared, set, grant->record);
             try_now_prepare_hold(ctx, set, grant, r, &version);
         }
         if (!try_now_encode(repr, shared, ctx, set, &version))
@@ -379,10 +386,10 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
             break;
     }
     if (!shared && try_now_has_record(grant)) {
-        r = set_record(set, grant->record);
+        r = try_now_record(shared, set, grant->record);
         try_now_prepare_hold(ctx, set, grant, r, &version);
     }
-    if (r && (!shared || repr_is_inline(repr)))
+    if (try_now_has_record(grant) && (!shared || repr_is_inline(repr)))
         try_now_apply_write(set, r, &version.write);
     return TRY_DONE;
 }
