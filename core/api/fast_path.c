@@ -73,18 +73,15 @@ bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition
 }
 
 /* Takes the first acquisition, which is granted now, out of the cache. */
-WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, bool strict)
+WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    weir_acquisition *acquisition = ctx->cache;
-
-    WEIR_INVARIANT(acquisition && ctx->cache_n > 0);
+    WEIR_INVARIANT(acquisition == ctx->cache && ctx->cache_n > 0);
     WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
     acquisition->fast_ctx = ctx;
     /* Relaxed: no other thread knows of the acquisition yet. */
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
-    acquisition->strict = strict;
     acquisition->updated_limits = 0;
 }
 
@@ -244,11 +241,12 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr, const we
     return true;
 }
 
-/* Acquires. Refuses with MODE_TRY only: otherwise the slow path has to wait. */
+/* Acquires. Refuses with MODE_TRY only: otherwise the slow path has to wait. `mode` is looked at
+ * where it decides. */
 WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, weir_set *set,
-                                          const struct weir_request *request, enum wait_mode mode,
-                                          weir_acquisition **retacq, struct weir_refusal *retref,
-                                          int *ret)
+                                          const struct weir_request *request,
+                                          const enum wait_mode *mode, weir_acquisition **retacq,
+                                          struct weir_refusal *retref, int *ret)
 {
     struct thread_ctx *ctx = thread_ctx_self;
     weir_acquisition *acquisition = fast_path_cached(ctx, set);
@@ -260,16 +258,17 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
     request = request_validate_plain(request);
     if (!request || !fast_path_resolve_acquire(repr, set, acquisition, request))
         return false;
-    if (!repr_is_inline(repr) && mode != MODE_TRY && try_now_has_queue(set))
+    if (!repr_is_inline(repr) && *mode != MODE_TRY && try_now_has_queue(set))
         return false;
+    acquisition->strict = request->flags & WEIR_STRICT;
     grant.amounts = acquisition->values;
     grant.record = acquisition->record;
     r = try_now(repr, shared, ctx, set, &grant); /* commits here */
-    if (repr_is_inline(repr) && r == TRY_REFUSED && mode == MODE_TRY)
+    if (repr_is_inline(repr) && r == TRY_REFUSED && *mode == MODE_TRY)
         return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
     if (r != TRY_DONE)
         return false;
-    acquisition_cache_pop(ctx, request->flags & WEIR_STRICT);
+    acquisition_cache_pop(ctx, acquisition);
     fast_path_count_grant(repr, ctx, set, acquisition->values, false);
     *retacq = acquisition;
     *ret = 0;
@@ -370,7 +369,7 @@ struct slow_path {
     {                                                                                              \
         int r;                                                                                     \
                                                                                                    \
-        return fast_path_acquire(repr, shared, set, request, slow->mode, ret, retref, &r)          \
+        return fast_path_acquire(repr, shared, set, request, &slow->mode, ret, retref, &r)         \
                    ? r                                                                             \
                    : slow->call(pool, request, ret, retref);                                       \
     }                                                                                              \

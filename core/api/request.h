@@ -136,8 +136,7 @@ const char *request_explain(const struct weir_request *request, const char *key)
 bool request_resolve_simple(const weir_set *set, const struct weir_request *request,
                             enum purpose purpose, uint64_t *amounts);
 
-/* Resolves a valid request to a set of one limit. False: another set or request, which
- * request_resolve() has to look at. */
+/* Resolves a valid request to a set of one limit. False: request_resolve() has to look at it. */
 static inline bool request_resolve_one(const weir_set *set, const struct weir_request *request,
                                        enum purpose purpose, uint64_t *ret_amount)
 {
@@ -145,8 +144,7 @@ static inline bool request_resolve_one(const weir_set *set, const struct weir_re
     const struct limit *limit = set->limits.items;
     uint64_t amount = 1;
 
-    if (set->limits.n != 1)
-        return false;
+    WEIR_INVARIANT(set->limits.n == 1);
     if (request->amounts_n == 1 && asked->key && request_key_equal(limit->key, asked->key))
         amount = asked->amount;
     else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
