@@ -126,15 +126,25 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *
 
 /* ---- take ---- */
 
-WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                                         struct weir_refusal *retref, int *ret)
+/* Takes what a lease has not got. */
+WEIR_NOINLINE bool fast_path_refill_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                                          struct weir_refusal *retref, int *ret)
 {
     struct decision decision = {0};
 
-    *ret = lease_take(ctx, set, amount, &decision);
+    *ret = lease_refill(ctx, set, amount, &decision);
     if (*ret == -ESTALE)
         return false; /* the slow path finds the set that is to be asked */
     acquire_op_fill_refusal(retref, set, *ret, &decision);
+    return true;
+}
+
+WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                                         struct weir_refusal *retref, int *ret)
+{
+    if (!lease_take_rest(ctx, set, amount))
+        return fast_path_refill_lease(ctx, set, amount, retref, ret);
+    *ret = 0;
     return true;
 }
 

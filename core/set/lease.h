@@ -23,22 +23,29 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
 /* Returns true if a shared set is not broken and the lease can be what its thread stored. */
 bool lease_is_valid(const weir_set *set, uint64_t left);
 
-/* Takes `amount`, not 0, from the lease, or else from the set. Returns what set_acquire() returns
- * for MODE_TRY; `ret` is filled for refusals only. */
-static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                             struct decision *ret)
+/* Takes `amount`, not 0, from the lease. False: it is too small or invalid. */
+WEIR_ALWAYS_INLINE bool lease_take_rest(struct thread_ctx *ctx, const weir_set *set,
+                                        uint64_t amount)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
     struct limit_counters *limit = &counters->limits[0];
     uint64_t left = atomic_load_explicit(&limit->leased, memory_order_relaxed);
 
     if (amount > left || (set_is_shared(set) && !lease_is_valid(set, left)))
-        return lease_refill(ctx, set, amount, ret);
+        return false;
     atomic_store_explicit(&limit->leased, left - amount, memory_order_relaxed);
     counter_add(&limit->granted, amount);
     counter_add(&counters->granted, 1);
     counter_add(&counters->taken, 1);
-    return 0;
+    return true;
+}
+
+/* Takes `amount`, not 0, from the lease, or else from the set. Returns what set_acquire() returns
+ * for MODE_TRY; `ret` is filled for refusals only. */
+static inline int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
+                             struct decision *ret)
+{
+    return lease_take_rest(ctx, set, amount) ? 0 : lease_refill(ctx, set, amount, ret);
 }
 
 /* Returns all leases of a thread context to their sets. Called by its thread, before it ends. */
