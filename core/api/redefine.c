@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "config/config_ast.h"
 #include "config/fingerprint.h"
+#include "keyed/keyed.h"
 #include "os/os.h"
 #include "set/set_ops.h"
 #include "shm/definition_diff.h"
@@ -18,14 +19,16 @@
 
 /* ---- the successor of a shared set ---- */
 
-/* Returns what of a limit may not change while processes use it, or NULL. */
-static const char *redefine_limit_obstacle(const struct limit *from, const struct limit *to)
+/* Returns what of a limit may not change while processes use it, or NULL. A subject does not say by
+ * which algorithm something was taken of it. */
+static const char *redefine_limit_obstacle(const weir_set *before, const struct limit *from,
+                                           const struct limit *to)
 {
     if (strcmp(from->key, to->key) != 0)
         return "another key";
     if (from->type != to->type)
         return "another type";
-    if (from->type == WEIR_LIMIT_RESOURCE && !limit_can_carry(from, to))
+    if ((before->is_keyed || from->type == WEIR_LIMIT_RESOURCE) && !limit_can_carry(from, to))
         return from->algorithm == to->algorithm
                    ? "other settings, and its algorithm cannot take its state over"
                    : "another algorithm"; /* what is held is in a state that only that one knows */
@@ -44,8 +47,9 @@ static int redefine_check(const weir_set *before, const struct set_plan *plan,
 {
     const char *why = NULL;
 
-    if (before->is_keyed || plan->keyed.max_keys)
-        why = "it has a state for each subject";
+    if (before->is_keyed != (plan->keyed.max_keys != 0))
+        why = before->is_keyed ? "it has a state for each subject"
+                               : "it would have a state for each subject";
     else if (plan->backend != BACKEND_PROCESS)
         why = "it would have another backend";
     else if (plan->while_used != before->while_used)
@@ -58,7 +62,7 @@ static int redefine_check(const weir_set *before, const struct set_plan *plan,
         why = "its classes of requests would have other names, or be others";
     for (uint32_t i = 0; !why && i < plan->limits_n; i++) {
         const struct limit *limit = &before->limits.items[i];
-        const char *what = redefine_limit_obstacle(limit, &plan->limits[i]);
+        const char *what = redefine_limit_obstacle(before, limit, &plan->limits[i]);
 
         if (what)
             return error_set(reterr, -EOPNOTSUPP,
@@ -92,19 +96,14 @@ static int redefine_copy_config(const weir_set *from, struct set_plan *to)
     return 0;
 }
 
-/* Makes the successor of a shared set, which no other thread knows yet. What each process decides
- * for itself stays as it is. The instance's lock is held. */
-static int redefine_make(weir_set *before, struct set_plan *plan, weir_set **ret,
-                         struct weir_error *reterr)
+/* Lets each process decide for itself what it does, as `before` says. Returns 0 or -ENOMEM. */
+static int redefine_settle(const weir_set *before, struct set_plan *plan)
 {
     struct set_plan own = {0};
-    int r = redefine_check(before, plan, reterr);
 
-    if (r == 0)
-        r = redefine_copy_config(before, &own);
-    if (r < 0) {
+    if (redefine_copy_config(before, &own) < 0) {
         set_plan_free(&own);
-        return r;
+        return -ENOMEM;
     }
     set_plan_free(&(struct set_plan){.config = plan->config, .config_n = plan->config_n});
     plan->config = own.config;
@@ -116,7 +115,20 @@ static int redefine_make(weir_set *before, struct set_plan *plan, weir_set **ret
     for (uint32_t i = 0; i < plan->limits_n; i++)
         if (!plan->limits[i].algorithm)
             plan->limits[i].held_max = UINT64_MAX; /* it may have had a greater capacity */
-    r = set_new(before->w, before->number, plan, before->ops, before, ret, reterr);
+    return 0;
+}
+
+/* Makes the successor of a shared set, which no other thread knows yet. The instance's lock is
+ * held. */
+static int redefine_make(weir_set *before, struct set_plan *plan, weir_set **ret,
+                         struct weir_error *reterr)
+{
+    int r = redefine_check(before, plan, reterr);
+
+    if (r == 0)
+        r = redefine_settle(before, plan);
+    if (r == 0)
+        r = set_new(before->w, before->number, plan, before->ops, before, ret, reterr);
     if (r == 0)
         (*ret)->is_configured = before->is_configured;
     return r == -ENOMEM ? error_set(reterr, r, "out of memory") : r;
@@ -147,26 +159,38 @@ static int redefine_resolve(weir *w, const struct weir_options *options, struct 
 
 /* ---- following ---- */
 
-/* The text says what the hash means, if this process has the same plugins. */
-static int follow_make(weir_set *set, const struct definition_copy *copy, weir_set **ret,
-                       struct weir_error *reterr)
+/* Resolves a definition in a segment. The text says what the hash means, if this process has the
+ * same plugins. */
+static int follow_resolve(const weir_set *set, const struct definition_copy *copy,
+                          struct plan *ret_plan, struct set_plan **ret, struct weir_error *reterr)
 {
     const struct weir_options options = {.size = sizeof(options), .text = copy->text};
     struct fingerprint own = {0};
-    struct set_plan *found;
-    struct plan plan;
-    int r = redefine_resolve(set->w, &options, &plan, reterr);
+    int r = redefine_resolve(set->w, &options, ret_plan, reterr);
 
     if (r < 0)
         return r;
-    found = redefine_find(&plan, set_own_name(set));
-    r = found ? fingerprint_new(found, &own, reterr)
-              : error_set(reterr, -EUCLEAN, "its definition is damaged: it is of another set");
+    *ret = redefine_find(ret_plan, set_own_name(set));
+    r = *ret ? fingerprint_new(*ret, &own, reterr)
+             : error_set(reterr, -EUCLEAN, "its definition is damaged: it is of another set");
     if (r == 0 && own.hash != copy->hash)
         r = error_set(reterr, -EUCLEAN, "its algorithms are other versions here");
-    if (r == 0)
-        r = redefine_make(set, found, ret, reterr);
     fingerprint_free(&own);
+    if (r < 0)
+        plan_free(ret_plan);
+    return r;
+}
+
+static int follow_make(weir_set *set, const struct definition_copy *copy, weir_set **ret,
+                       struct weir_error *reterr)
+{
+    struct set_plan *found;
+    struct plan plan;
+    int r = follow_resolve(set, copy, &plan, &found, reterr);
+
+    if (r < 0)
+        return r;
+    r = redefine_make(set, found, ret, reterr);
     plan_free(&plan);
     return r;
 }
@@ -202,7 +226,7 @@ int set_follow(weir_set *set, bool must)
     struct weir_error error = {0};
     int r;
 
-    WEIR_INVARIANT(set_is_shared(set) && !set->is_keyed);
+    WEIR_INVARIANT(set_is_shared(set) && !set_is_key_set(set));
     pthread_mutex_lock(&set->w->lock);
     r = follow_locked(set, &error);
     pthread_mutex_unlock(&set->w->lock);
@@ -222,6 +246,95 @@ int set_follow(weir_set *set, bool must)
     atomic_store_explicit(&set->participant->is_outdated, true, memory_order_seq_cst);
     participant_mark_broken(set->participant);
     return -EUCLEAN;
+}
+
+/* ---- earlier definitions ---- */
+
+/* Makes definition `number` of a shared set; NULL `before`: the first one that this process knows.
+ */
+static int recall_make(weir_set *newest, uint32_t number, weir_set *before, weir_set **ret,
+                       struct weir_error *reterr)
+{
+    const struct segment *segment = newest->participant->segment;
+    struct definition_copy *copy = newest->participant->following;
+    struct set_plan *found;
+    struct plan plan;
+    int r = segment_definition_read(segment->fd, &segment->layout, number, copy);
+
+    if (r < 0)
+        return r;
+    r = follow_resolve(newest, copy, &plan, &found, reterr);
+    if (r < 0)
+        return r;
+    if (before) {
+        r = redefine_make(before, found, ret, reterr);
+    } else {
+        found->newest = newest;
+        found->definition = number;
+        r = found->keyed.max_keys ? redefine_settle(newest, found) : -EUCLEAN;
+        if (r == 0)
+            r = set_new(newest->w, newest->number, found, newest->ops, NULL, ret, reterr);
+    }
+    plan_free(&plan);
+    return r;
+}
+
+static int recall_error(const weir_set *newest, uint32_t number, int r,
+                        const struct weir_error *why, struct weir_error *reterr)
+{
+    const char *what = r == -EUCLEAN ? "it is damaged" : strerrordesc_np(-r);
+
+    return error_set(
+        reterr, follow_may_succeed_later(r) ? r : -EUCLEAN,
+        "set `%s` has subjects by its definition number %u, which cannot be used here: "
+        "%s",
+        set_own_name(newest), number, why->message[0] ? why->message : what);
+}
+
+/* Lets the newest definition succeed the one before it. */
+static int recall_connect(weir_set *before, weir_set *newest)
+{
+    const struct segment_layout *layout = &newest->participant->segment->layout;
+
+    newest->origin = set_origin_new(before, &newest->limits);
+    if (!newest->origin)
+        return -ENOMEM;
+    newest->origin->unopened_word =
+        segment_definition_unopened(layout, keyed_of(newest)->definition);
+    set_succeed(before, newest);
+    return 0;
+}
+
+int set_recall(weir_set **set, struct weir_error *reterr)
+{
+    weir_set *newest = *set, *first = NULL, *last = NULL, *made;
+    struct weir_error why = {0};
+    uint32_t number, end;
+    int r = 0;
+
+    if (!set_is_shared(newest) || !newest->is_keyed)
+        return 0;
+    end = keyed_of(newest)->definition;
+    for (number = keyed_oldest(keyed_of(newest)); r == 0 && number < end; number++) {
+        r = recall_make(newest, number, last, &made, &why);
+        if (r < 0)
+            r = recall_error(newest, number, r, &why, reterr);
+        else if (last)
+            atomic_store_explicit(&last->successor, made, memory_order_seq_cst);
+        else
+            first = made;
+        last = r == 0 ? made : last;
+    }
+    if (r == 0 && last)
+        r = recall_connect(last, newest);
+    if (r == 0 && first) {
+        first->has_joined = true;
+        newest->has_joined = false;
+        *set = first;
+    } else if (first) {
+        set_free(first);
+    }
+    return r;
 }
 
 /* ---- weir_segment_redefine ---- */
@@ -309,11 +422,18 @@ static int redefine_open(struct redefinition *redefinition)
         weir_set *set = instance_set(redefinition->w, i);
 
         if (set_is_shared(set) && strcmp(set_own_name(set), redefinition->name) == 0)
-            redefinition->set = set;
+            redefinition->set = set_newest(set);
     }
     return redefinition->set ? 0
                              : error_set(redefinition->reterr, -EUCLEAN,
                                          "the segment's definition is of another set");
+}
+
+/* Lets the subjects go over that the process left which made the change. */
+static void redefine_complete_subjects(weir_set *set)
+{
+    if (set->is_keyed && keyed_oldest(keyed_of(set)) < keyed_of(set)->definition)
+        keyed_take_over(set);
 }
 
 /* Completes what another process has begun: it may have been killed after the set had moved, and
@@ -329,8 +449,10 @@ static int redefine_complete(const struct redefinition *redefinition)
                          "set `%s` has got a definition that this process "
                          "cannot follow: %s",
                          error_text(redefinition->name).text, strerrordesc_np(-r));
-    if (!set_successor(redefinition->set))
+    if (!set_successor(redefinition->set)) {
+        redefine_complete_subjects(redefinition->set);
         return 0;
+    }
     ctx = thread_ctx_lock_spare(redefinition->set);
     set_grant_waiters(ctx, set_newest(redefinition->set));
     thread_ctx_return_slow(ctx);
@@ -405,6 +527,8 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     if (set_successor(before))
         set_grant_waiters(ctx, set_newest(before));
     thread_ctx_return_slow(ctx);
+    if (set_successor(before))
+        redefine_complete_subjects(set_newest(before));
     return r < 0 ? r : 1;
 }
 

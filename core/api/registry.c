@@ -59,9 +59,13 @@ int registry_add_unnamed(weir *w, struct set_plan *plan, const struct set_ops *o
         r = set_new(w, number, plan, ops, predecessor, &set, reterr);
     if (r < 0)
         return r;
-    r = set_is_shared(set) ? thread_ctx_prepare_spare(set) : 0;
+    r = predecessor ? 0 : set_recall(&set, reterr);
+    if (r == 0 && set_is_shared(set)) {
+        r = thread_ctx_prepare_spare(set);
+        if (r < 0)
+            error_set(reterr, r, "set `%s`: %s", set_own_name(set), strerrordesc_np(-r));
+    }
     if (r < 0) {
-        error_set(reterr, r, "set `%s`: %s", set_own_name(set), strerrordesc_np(-r));
         set_free(set);
         return r;
     }
@@ -255,7 +259,7 @@ int registry_add_plan(weir *w, struct plan *plan, bool is_configured, struct ins
     for (size_t i = 0; i < plan->sets_n && r == 0; i++) {
         r = registry_add_set(w, &plan->sets[i], set_ops_for(&plan->sets[i]), &set, reterr);
         if (r == 0)
-            set->is_configured = is_configured;
+            set->is_configured = set_newest(set)->is_configured = is_configured;
     }
     for (size_t i = 0; i < plan->pools_n && r == 0; i++) {
         r = registry_add_pool(w, &plan->pools[i], NULL, NULL, ret);

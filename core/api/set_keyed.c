@@ -21,7 +21,8 @@ static int set_keyed_open(weir_set *set, const struct set_plan *plan, struct wei
             set,
             &(struct set_storage_plan){.plan = plan,
                                        .keys_max = keyed_of(set)->capacity,
-                                       .key_sets_max = keyed_of(set)->key_sets_max},
+                                       .key_sets_max = keyed_of(set)->key_sets_max,
+                                       .block_class_min = keyed_block_class(keyed_of(set))},
             reterr);
     return r == 0 ? keyed_open(set, reterr) : r;
 }
@@ -30,7 +31,8 @@ static void set_keyed_close(weir_set *set)
 {
     if (set->is_keyed)
         keyed_free(keyed_of(set));
-    participant_close(set->participant);
+    if (set->has_joined)
+        participant_close(set->participant);
 }
 
 /* Cancels a wait in the key set that the record is of. */

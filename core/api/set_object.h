@@ -58,6 +58,13 @@ void stats_add_classes(const weir_set *set, struct weir_class_stats *ret);
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
                struct weir_set_view *ret);
 
+/* ---- redefine.c ---- */
+
+/* Makes the earlier definitions of a new shared set by which it may still have subjects. Then
+ * `*set` is the first of them, which owns them all. Returns 0, -ENOMEM or -EUCLEAN, with the
+ * reason. The instance's lock is held. */
+int set_recall(weir_set **set, struct weir_error *reterr);
+
 /* ---- reload.c ---- */
 
 /* Returns whether waiters would be of other classes in a set of this plan. */

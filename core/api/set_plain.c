@@ -15,14 +15,19 @@
 #include "wait/wait_timer.h"
 #include <errno.h>
 
+/* Of a shared set: the state of another algorithm fits, too. */
+#define REDEFINED_BLOCK_CLASS 10u
+
 static int set_plain_open(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
 {
-    return set_storage_make(set, &(struct set_storage_plan){.plan = plan}, reterr);
+    return set_storage_make(
+        set, &(struct set_storage_plan){.plan = plan, .block_class_min = REDEFINED_BLOCK_CLASS},
+        reterr);
 }
 
 static void set_plain_close(weir_set *set)
 {
-    if (!set->origin) /* else it is that of the first definition */
+    if (set->has_joined) /* else it is that of another definition */
         participant_close(set->participant);
 }
 

@@ -88,8 +88,11 @@ struct set_plan {
     char *engine;                    /* name of its backend; NULL: not BACKEND_REMOTE */
     struct limit_settings *settings; /* one for each limit, if it is */
     struct keyed_plan keyed;
-    bool boottime;   /* its clock goes on during a suspension */
-    bool while_used; /* the segment is removed with the last process that uses it */
+    weir_set
+        *newest; /* of an earlier definition of a shared set: the set of the newest; else NULL */
+    uint32_t definition; /* number of that earlier one */
+    bool boottime;       /* its clock goes on during a suspension */
+    bool while_used;     /* the segment is removed with the last process that uses it */
 };
 
 struct pool_plan {

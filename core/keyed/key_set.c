@@ -41,6 +41,7 @@ static void key_set_init(struct key_set *key_set, struct keyed *keyed, uint32_t 
     set->per_limit = template->per_limit;
     set->reorders = template->reorders;
     set->backend = template->backend;
+    set->is_later = template->is_later;
     if (!keyed->segment)
         return;
     set->participant = template->participant;
@@ -123,7 +124,8 @@ static int key_set_add(struct keyed *keyed, uint32_t number, struct key_set *bef
         return r;
     }
     atomic_fetch_add_explicit(&store->key_sets_made, 1, memory_order_relaxed);
-    if (before)
+    key_set->before = before;
+    if (before && !keyed->segment)
         keyed_owe(keyed, keyed->owed_n - 1);
     key_set->set.id = KEY_SET_ID_BIT | w->key_sets_n;
     *stable_array_at(&w->key_sets, w->key_sets_n++) = &key_set->set;
@@ -199,6 +201,16 @@ struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *s
     return key_set_by_number(keyed, number, storage);
 }
 
+/* The definition may be left before the key set is known by it; then there is a later one. */
+weir_set *key_set_newest(const weir_set *set)
+{
+    const struct key_set *key_set = (const struct key_set *)set;
+    struct key_set *newest =
+        key_set_by_number(keyed_of(set_newest(key_set->keyed->set)), key_set->number, NULL);
+
+    return newest ? &newest->set : set_newest(set);
+}
+
 /* ---- the set that a record names ---- */
 
 weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, struct key_set *storage)
@@ -216,11 +228,11 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r, stru
 static void key_set_free(struct key_set *key_set)
 {
     while (key_set) {
-        struct set_origin *origin = key_set->set.origin;
+        struct key_set *before = key_set->before;
 
+        os_free(key_set->set.origin);
         os_free(key_set);
-        key_set = origin && origin->predecessor ? key_set_of(origin->predecessor) : NULL;
-        os_free(origin);
+        key_set = before;
     }
 }
 

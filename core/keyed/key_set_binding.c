@@ -15,6 +15,8 @@ enum key_set_phase { PHASE_UNBOUND, PHASE_BINDING, PHASE_BOUND };
 
 #define PHASE_BITS 2u
 #define PHASE_MASK ((UINT64_C(1) << PHASE_BITS) - 1)
+/* Of the definition, which matters in a segment only: there are fewer than it has room for. */
+#define DEFINITION_SHIFT (BINDING_BITS + PHASE_BITS)
 
 static inline struct key_binding *key_set_words(const struct txn *txn)
 {
@@ -34,8 +36,11 @@ static uint64_t key_set_binding(const struct txn *txn)
 
 static void key_set_set_binding(const struct txn *txn, uint64_t binding, enum key_set_phase phase)
 {
+    uint64_t definition = key_set_of(txn->set)->keyed->definition;
+
     WEIR_INVARIANT((uint64_t)phase <= PHASE_MASK);
-    key_set_words(txn)->binding = (binding & BINDING_MASK) << PHASE_BITS | phase;
+    key_set_words(txn)->binding =
+        definition << DEFINITION_SHIFT | (binding & BINDING_MASK) << PHASE_BITS | phase;
 }
 
 /* Returns the word that names a binding of the key set. */
@@ -125,8 +130,69 @@ bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t 
         (*word & PHASE_MASK) == PHASE_UNBOUND)
         return false;
     WEIR_INVARIANT(ctx->binding <= BINDING_MASK);
-    *word = ctx->binding << PHASE_BITS | PHASE_BOUND;
+    *word = (*word & ~((UINT64_C(1) << DEFINITION_SHIFT) - 1)) | ctx->binding << PHASE_BITS |
+            PHASE_BOUND;
     return true;
+}
+
+/* ---- versions of earlier definitions, in a segment ---- */
+
+static const struct keyed *key_set_version_keyed(const weir_set *set, const uint64_t *content)
+{
+    const struct keyed *keyed = ((const struct key_set *)set)->keyed;
+    const uint64_t *words = content + CONTENT_STATES + set->limits.state_words - KEY_SET_WORDS;
+    uint64_t number = ((const struct key_binding *)words)->binding >> DEFINITION_SHIFT;
+
+    WEIR_INVARIANT(keyed->segment);
+    return number <= keyed->definition ? keyed_before(keyed, keyed->definition - (uint32_t)number)
+                                       : NULL;
+}
+
+const weir_set *key_set_version_definition(const weir_set *set, const uint64_t *content)
+{
+    const struct keyed *keyed = key_set_version_keyed(set, content);
+
+    return keyed ? keyed->set : NULL;
+}
+
+/* The first version by a definition also grants to the head, or arranges that it is looked at in
+ * time, as that of any successor. */
+bool key_set_renew(const struct txn *txn)
+{
+    const struct keyed *keyed = key_set_of(txn->set)->keyed, *of;
+    struct txn renewed;
+
+    if (set_is_broken(txn->set) || key_set_has_moved(txn) || !txn->version.content_n)
+        return false;
+    of = key_set_version_keyed(txn->set, txn->version.content);
+    if (of == keyed)
+        return false;
+    renewed = *txn;
+    renewed.within = renewed.wait_class = renewed.forecast_walks = 0;
+    if (key_set_words(txn)->binding & ((UINT64_C(1) << DEFINITION_SHIFT) - 1)) /* it was bound */
+        keyed_convert(txn->ctx, keyed, of, txn_states(txn), txn->version.content[CONTENT_LAST_NS],
+                      txn_states(&renewed));
+    key_set_set_binding(&renewed, key_set_binding(txn), key_set_phase_of(txn));
+    forecast_invalidate(&renewed);
+    txn_grant_waiters(&renewed, HEAD_WATCH_NONE);
+    if (txn_commit(&renewed) && renewed.grant_again)
+        set_grant_waiters(txn->ctx, txn->set);
+    set_end_if_faulty(txn->ctx, txn->set);
+    return true;
+}
+
+void key_set_take_over(struct thread_ctx *ctx, struct key_set *key_set)
+{
+    struct txn txn;
+
+    do {
+        txn_begin(&txn, ctx, &key_set->set);
+        if (set_is_broken(txn.set) || key_set_has_moved(&txn) || txn.version.content_n)
+            break;
+        key_set_set_binding(&txn, 0, PHASE_UNBOUND);
+    } while (!txn_commit(&txn));
+    if (waitq_length(&txn.version))
+        set_grant_waiters(ctx, &key_set->set);
 }
 
 /* ---- start and end of a binding ---- */
@@ -178,14 +244,13 @@ static void key_set_fill(struct txn *txn, const struct keyed_slot *slot)
     size_t n = txn->set->limits.state_words - KEY_SET_WORDS;
 
     WEIR_INVARIANT(CONTENT_STATES + txn->set->limits.state_words <= txn->ctx->content_capacity);
+    memset(states, 0, n * sizeof(*states));
     if (slot->is_claim) {
-        memset(states, 0, n * sizeof(*states));
         limits_init(&txn->set->limits, states, &txn->at);
     } else if (keyed_slot_is_foreign(slot)) {
         keyed_convert(txn->ctx, slot->keyed, keyed_definition_of(slot->keyed, slot->entry.id),
                       &slot->entry.word, 0, states);
     } else {
-        WEIR_INVARIANT(n == 1);
         *states = slot->entry.word;
     }
     key_set_words(txn)->key = *slot->key;
@@ -393,7 +458,7 @@ bool key_set_repair(struct keyed_slot *slot)
 
     WEIR_INVARIANT(keyed_slot_is_bound(slot));
     if (!key_set_read(&txn, slot->ctx, slot->keyed, slot->entry.word, &storage)) {
-        if (set_is_shared(set) && keyed_slot_is_same(slot))
+        if (set_is_shared(set) && keyed_slot_is_same(slot) && !keyed_is_outdated(slot->keyed))
             participant_mark_broken(set->participant); /* no correct process writes this */
     } else if (key_set_phase_of(&txn) == PHASE_UNBOUND &&
                !key_set_restore_entry(&txn, &slot->entry)) {

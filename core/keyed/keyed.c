@@ -8,6 +8,7 @@
 #include "keyed/keyed_internal.h"
 #include "os/os.h"
 #include "set/instance_base.h"
+#include "shm/segment_definition.h"
 #include <errno.h>
 
 _Static_assert(KEY_SET_WORDS == KEYED_STATE_WORDS, "the plan counts them");
@@ -19,10 +20,21 @@ static bool keyed_is_shared(const weir_set *set)
     return set->backend == BACKEND_PROCESS && !set->w->private_only;
 }
 
+uint32_t keyed_block_class(const struct keyed *keyed)
+{
+    const struct limits *limits = &keyed->set->limits;
+    uint32_t block_class = block_class_for(set_content_max(keyed->set)), least = BLOCK_CLASS_MIN;
+
+    for (uint32_t i = 0; keyed_is_shared(keyed->set) && i < limits->n; i++)
+        if (limits->items[i].algorithm && limit_fits_word(&limits->items[i]))
+            least = BLOCK_CLASS_MIN + 1; /* by other numbers it may not */
+    return block_class < least ? least : block_class;
+}
+
 /* Returns the approximate memory of one key set, in bytes. */
 static size_t key_set_size(const weir_set *set)
 {
-    size_t block_size = (size_t)1 << block_class_for(set_content_max(set));
+    size_t block_size = (size_t)1 << keyed_block_class(keyed_of(set));
 
     if (keyed_is_shared(set))
         return sizeof(struct segment_key_set) + block_size;
@@ -35,8 +47,7 @@ static int keyed_divide_memory(struct keyed *keyed)
 {
     size_t set_size = key_set_size(keyed->set);
     uint64_t keys = keyed->max_keys, rest = UINT64_MAX, sets_n;
-    uint32_t sets_max =
-        key_sets_room(block_class_for(set_content_max(keyed->set)), keyed_is_shared(keyed->set));
+    uint32_t sets_max = key_sets_room(keyed_block_class(keyed), keyed_is_shared(keyed->set));
 
     /* Without inline states every key needs a key set: keep room for one per key. In any case the
      * table takes at most three quarters. */
@@ -98,8 +109,8 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     int r;
 
     WEIR_INVARIANT(!set->is_keyed);
-    if (set->origin)
-        before = keyed_of(set->origin->predecessor);
+    if (set->origin || plan->newest)
+        before = keyed_of(set->origin ? set->origin->predecessor : plan->newest);
     if (keyed)
         keyed->store = before ? before->store : os_alloc(1, sizeof(*keyed->store));
     if (!keyed || !keyed->store) {
@@ -175,22 +186,45 @@ static int keyed_open_successor(struct keyed *keyed, struct keyed *before)
     return r;
 }
 
+/* The table and the number of key sets are those of the segment, by any definition. */
+static int keyed_open_shared(struct keyed *keyed, struct weir_error *reterr)
+{
+    const weir_set *set = keyed->set;
+    const struct segment_sizes *sizes;
+    int r;
+
+    keyed->segment = set->participant->segment;
+    sizes = &keyed->segment->layout.sizes;
+    if (keyed->capacity > sizes->keys_max)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "it would have room for %llu subjects, and its segment has room for %llu; "
+                         "end the processes that use the set, remove it with `weir rm`, and start "
+                         "them with the new definition",
+                         (unsigned long long)keyed->capacity, (unsigned long long)sizes->keys_max);
+    if (!segment_definition_of_unit(keyed->segment, set->head_unit, &keyed->definition))
+        WEIR_INVARIANT(false); /* it was found by its number */
+    keyed->shared_state = segment_keyed(keyed->segment);
+    keyed->secret = keyed->segment->secret;
+    keyed->capacity = sizes->keys_max;
+    keyed->memory_size = key_table_size(sizes->keys_max);
+    keyed->key_sets_max = (uint32_t)sizes->key_sets_max;
+    r = key_table_open(&keyed->table, segment_key_table(keyed->segment), sizes->keys_max);
+    key_table_set_tag(&keyed->table, keyed->definition);
+    return r < 0 ? keyed_error(set, r, reterr) : 0;
+}
+
 int keyed_open(weir_set *set, struct weir_error *reterr)
 {
     struct keyed *keyed = keyed_of(set);
     int r;
 
     WEIR_INVARIANT(keyed->capacity > 0);
-    if (set_is_shared(set)) {
-        keyed->segment = set->participant->segment;
-        keyed->shared_state = segment_keyed(keyed->segment);
-        keyed->secret = keyed->segment->secret;
-        r = key_table_open(&keyed->table, segment_key_table(keyed->segment), keyed->capacity);
-    } else if (set->origin) {
+    if (set_is_shared(set))
+        return keyed_open_shared(keyed, reterr);
+    if (set->origin)
         r = keyed_open_successor(keyed, keyed_of(set->origin->predecessor));
-    } else {
+    else
         r = keyed_open_private(keyed);
-    }
     return r < 0 ? keyed_error(set, r, reterr) : 0;
 }
 
@@ -228,7 +262,7 @@ bool keyed_is_of_subject(const struct acquire_op *op, uint32_t record)
     const weir_set *of = op->set; /* of the definition that has made the record */
     struct key_digest key;
 
-    if (of->origin)
+    if (of->origin && !set_is_shared(of))
         of = set_ancestor(of, record_set_number(record_at(of->region, record)));
     if (!of)
         return false;
@@ -266,7 +300,7 @@ int weir_set_subjects(weir_set *set, struct weir_subjects_stats *ret)
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    set = set_newest(set);
+    set = set_current(set);
     if (!set->is_keyed)
         return 0;
     keyed = keyed_of(set);

@@ -24,7 +24,7 @@ static inline bool key_word_is_key_set(uint64_t word)
     return (word & KEY_SET_BIT) != 0;
 }
 
-/* What all definitions of a keyed set have in common. */
+/* What all definitions of a keyed set have in common, in this process. */
 struct keyed_store {
     uint32_t users; /* definitions, under the instance's lock */
     struct stable_array
@@ -40,7 +40,8 @@ struct keyed {
     struct keyed_store *store;
     uint32_t definition;                /* number among those of its set: the tag of its words */
     struct weir_instant change_at;      /* when it succeeded the one before */
-    _Atomic uint32_t oldest;            /* no word has the tag of an earlier definition */
+    _Atomic uint32_t oldest;            /* private: no word has the tag of an earlier definition */
+    _Atomic bool is_opened;             /* shared: the template was seen to have its state */
     const struct segment *segment;      /* the shared segment; NULL: private */
     struct segment_keyed *shared_state; /* counters and list heads; in the segment, or owned */
     struct siphash_secret secret;
@@ -80,6 +81,9 @@ static inline struct keyed *keyed_of(const weir_set *set)
 /* Makes a set keyed after its limits are described, before its storage is sized by the number of
  * keys. Returns 0, -ENOMEM or -ENOTSUP, with the reason. The instance's lock is held. */
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+/* Returns the class of the blocks of key sets. In a segment it has room for limits that fit a word,
+ * and may not by a later definition. */
+uint32_t keyed_block_class(const struct keyed *keyed);
 /* Opens the key table once the set has its storage. Returns 0, -ENOMEM or -ENOTSUP, with the
  * reason. The instance's lock is held. */
 int keyed_open(weir_set *set, struct weir_error *reterr);
@@ -90,13 +94,19 @@ void keyed_free(struct keyed *keyed);
  *
  * A successor has the table and the key sets of its predecessor. Each word has the tag of the
  * definition by which it is to be read, and README.md says how a subject changes its definition.
+ * In a segment the versions of a key set say of which definition they are, and change in place.
  */
+
+/* Returns the number of the earliest definition of a shared set by which there may still be a
+ * subject. */
+uint32_t keyed_oldest(const struct keyed *keyed);
 
 /* Says that a successor is about to be published: its subjects change their definition as of now.
  * The instance's lock is held. */
 void keyed_begin_change(weir_set *set);
 /* Lets the subjects change that can be changed without a request. Those that wait change in any
- * case, if memory permits. Takes no time from other threads, and may be repeated. */
+ * case, if memory permits. Takes no time from other threads, and may be repeated. Of a shared set
+ * any process does so. */
 void keyed_take_over(weir_set *set);
 /* Returns whether the words of so many definitions are in use that there is no tag for another. */
 bool keyed_lacks_tags(const struct keyed *keyed);
@@ -155,6 +165,7 @@ struct key_set {
     weir_set set; /* first: see key_set_of(); settings are the template set's */
     struct keyed *keyed;
     uint32_t number;
+    struct key_set *before; /* of this number, by an earlier definition; owned */
     struct unbound_link own_unbound,
         *unbound; /* of a private key set: of the first of its number */
 };
@@ -182,7 +193,7 @@ weir_set *key_set_of_record(weir_set *template, const struct acq_record *r,
 /* What a version of a key set has behind its states; that of a template set has room for it. */
 struct key_binding {
     struct key_digest key;
-    uint64_t binding; /* number:39 | phase:2 */
+    uint64_t binding; /* definition:23 | number:39 | phase:2 */
     uint64_t binder;  /* thread that bound it: unit:32 | generation of its thread head:32 */
 };
 
@@ -203,7 +214,7 @@ static inline uint64_t key_word_binding(uint64_t word)
  * Returns the key set that a key's word names, of this definition: made as the successor of that of
  * an earlier definition, if need be. If this process has not met it yet and `storage` is not NULL,
  * `*storage` is initialized and returned; it is valid for one operation. Returns NULL if the word
- * names no key set (in a segment, damage), if it is of a later definition or, in a private set or
+ * names no key set (in a segment, damage), if there is a later definition or, in a private set or
  * without `storage`, if memory is short.
  */
 struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *storage);

@@ -34,6 +34,12 @@ static bool keyed_decide(struct keyed_acquire_op *acq, int result)
     return true;
 }
 
+/* Refuses since there is a later definition, or the set was removed. */
+static bool keyed_refuse_outdated(struct keyed_acquire_op *acq)
+{
+    return keyed_decide(acq, set_is_shared(acq->set) ? set_acquire_closed(acq->set) : -ESTALE);
+}
+
 /* Marks a record, and its proxy record in this process, as belonging to a key set or its template
  * set. In a segment the record names the key set by its number, which is valid in all processes.
  * Otherwise the record has the instance's id of the set. `thread`: kernel id stored with it. */
@@ -76,8 +82,8 @@ static bool keyed_refuse_room(struct keyed_acquire_op *acq, int code)
     weir_set *set = acq->set;
     uint64_t now_ns = clock_now_ns(&set->w->clock);
 
-    if (set_successor(set))
-        return keyed_decide(acq, -ESTALE);
+    if (keyed_is_outdated(acq->slot.keyed))
+        return keyed_refuse_outdated(acq);
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = now_ns};
     if ((code == -ENOBUFS || code == -ENOMEM) && set_is_shared(set) &&
         peer_reap_if_due(op->ctx, set, now_ns))
@@ -122,7 +128,7 @@ static bool keyed_acquire_key_set(struct keyed_acquire_op *acq)
         keyed_move_to(acq, acq->set);
     }
     if ((r == -ESTALE || r == -ESHUTDOWN) && keyed_is_outdated(acq->slot.keyed))
-        return keyed_decide(acq, -ESTALE);
+        return keyed_refuse_outdated(acq);
     if (r == -ESTALE && !key_set_repair(&acq->slot))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (r == -ESTALE)
@@ -224,6 +230,10 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
         uint64_t before, state, ready;
 
         keyed_reach_unbound(keyed, &at);
+        if (keyed->segment && keyed_is_outdated(keyed)) { /* after the clock, and what raises it */
+            keyed_slot_drop(slot);
+            return false;
+        }
         before = state = keyed_slot_state(slot, &at);
         if (!keyed_is_valid(keyed, state))
             return keyed_refuse_room(acq, -EUCLEAN);
@@ -261,8 +271,8 @@ static bool keyed_acquire_once(struct keyed_acquire_op *acq)
 {
     struct weir_instant at = clock_instant(&acq->set->w->clock, acq->set->limits.clock_needs);
 
-    if (set_successor(acq->set)) /* or it was removed */
-        return keyed_decide(acq, -ESTALE);
+    if (keyed_is_outdated(acq->slot.keyed)) /* or it was removed */
+        return keyed_refuse_outdated(acq);
     if (set_is_broken(acq->set) || keyed_is_faulty(acq->op->ctx, acq->set))
         return keyed_refuse_room(acq, -EUCLEAN);
     if (!keyed_slot_find_own(&acq->slot)) {
@@ -291,6 +301,7 @@ int keyed_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode, u
     unsigned turn = 0;
 
     WEIR_INVARIANT(acq.set->is_keyed && !set_is_key_set(acq.set));
+    keyed_open_template(op->ctx, keyed_of(op->set));
     for (; !keyed_acquire_once(&acq); acq.attempts++) {
         if (instance_is_closed(acq.set->w)) {
             keyed_refuse_room(&acq, -ESHUTDOWN);

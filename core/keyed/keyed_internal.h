@@ -124,15 +124,26 @@ enum key_use key_states_use(const weir_set *set, const uint64_t *states,
 
 /* ---- keyed_moved.c ---- */
 
-/* Returns whether a later definition has taken over. */
+/* Returns whether a later definition has taken over; of a shared set also one that this process has
+ * not met yet. Asked after the clock was read, no decision by this definition is of an instant
+ * after the change. */
 static inline bool keyed_is_outdated(const struct keyed *keyed)
 {
-    return set_successor(keyed->set) != NULL;
+    return set_successor(keyed->set) || (keyed->segment && set_is_moved(keyed->set));
 }
 
+/* Returns the definition of this many changes before, or NULL if this process knows none. */
+const struct keyed *keyed_before(const struct keyed *keyed, uint32_t changes);
 /* Returns the definition by which a word of the table is to be read: of this one or an earlier one.
- * NULL: it is of a later one. */
+ * NULL: it is of a later one, or in a segment of none that there is. */
 const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id);
+/* Returns whether a word of a segment that is of no definition up to this one may be of a later
+ * one. False: the set is broken. */
+bool keyed_may_be_later(const struct keyed *keyed);
+
+/* Gives the template of a shared set its state, which tells processes that attach that this is the
+ * definition. */
+void keyed_open_template(struct thread_ctx *ctx, struct keyed *keyed);
 
 /* Makes states by definition `to` of those by `from`, the last instant of which was `last_ns`.
  * Returns whether the key decides like a new one now: then the states are those of a new one. */
@@ -160,6 +171,10 @@ int key_set_bind(struct keyed_slot *slot);
 void key_set_push_unbound(struct keyed *keyed, uint32_t number);
 
 /* ---- key_set_binding.c: the steps of the protocol ---- */
+
+/* Gives a shared key set its definition, also if it was never used: then no process binds it by an
+ * earlier one. Grants to its waiters. */
+void key_set_take_over(struct thread_ctx *ctx, struct key_set *key_set);
 
 /* Binds the key set to the key of a slot: to its state, or for a claim to the initial states. Then
  * the key's word names it. Returns 1; 0 (the key set is not available); -ESTALE (the slot is not);

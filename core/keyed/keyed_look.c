@@ -35,8 +35,12 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
         const struct keyed *of = keyed_definition_of(slot.keyed, slot.entry.id);
         struct key_set storage, *key_set;
 
-        if (!of)
-            return false; /* a definition has come since this one was found to be the latest */
+        if (!of) { /* a definition has come since this one was found to be the latest */
+            (void)keyed_may_be_later(slot.keyed);
+            return false;
+        }
+        if (of != slot.keyed && !key_word_is_key_set(word) && !keyed_is_valid(of, word))
+            return false;
         if (of != slot.keyed && !key_word_is_key_set(word)) {
             keyed_convert(ctx, slot.keyed, of, &word, 0, ctx->content);
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
@@ -49,13 +53,13 @@ static bool keyed_look(struct keyed_look *look, weir_set *set, const struct key_
             return true;
         }
         key_set = key_set_at(slot.keyed, word, &storage);
-        if (!key_set && !set_is_shared(set))
-            return false; /* out of memory for this definition, or there is a later one */
+        if (keyed_is_outdated(slot.keyed) || (!key_set && !set_is_shared(set)))
+            return false; /* there is a later one, or no memory for this one */
         if (key_set)
             look->at_key_set(look, &key_set->set);
         /* A word that named a key set all the time: its states were the key's. */
         if (key_set && keyed_slot_is_same(&slot))
-            return true;
+            return !set_is_shared(set) || !keyed_is_outdated(slot.keyed);
         if (set_is_broken(set) || !key_set_repair(&slot))
             return false;
     }
@@ -108,7 +112,8 @@ static void keyed_forecast_moved(struct acquire_op *op, const weir_set *set, wei
     struct acquire_op moved = *op;
 
     moved.ctx = moved_borrow_ctx(op->ctx, newest);
-    successor_translate(newest, set, UINT32_MAX, moved.amounts);
+    if (!set_is_shared(set)) /* with the same limits */
+        successor_translate(newest, set, UINT32_MAX, moved.amounts);
     shadow_remove(newest, 0, moved.amounts);
     keyed_forecast_key(&moved, newest, key, walk);
     moved_return_ctx(op->ctx, moved.ctx);
@@ -123,13 +128,13 @@ void keyed_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk w
 
     memcpy(amounts, op->amounts, set->limits.n * sizeof(*amounts));
     do {
-        newest = set_newest(set);
+        newest = set_current(set);
         memcpy(op->amounts, amounts, set->limits.n * sizeof(*amounts)); /* less a grant in shadow */
         if (newest != set)
             keyed_forecast_moved(op, set, newest, &key, walk);
         else if (!set->limits.has_shadow || !shadow_forecast(op, record))
             keyed_forecast_key(op, set, &key, walk);
-    } while (set_newest(newest) != newest);
+    } while (set_current(newest) != newest);
 }
 
 /* ---- what remains ---- */
@@ -161,5 +166,5 @@ int keyed_remaining(struct acquire_op *op, struct weir_remaining *ret, uint32_t 
         return -EUCLEAN;
     if (is_found)
         return 0;
-    return set_newest(op->set) == op->set ? -ENOMEM : -ESTALE;
+    return set_current(op->set) == op->set ? -ENOMEM : -ESTALE;
 }

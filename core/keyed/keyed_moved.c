@@ -5,6 +5,8 @@
 #include "keyed/keyed_internal.h"
 #include "set/instance_base.h"
 #include "set/try_now.h"
+#include "shm/participant.h"
+#include "shm/segment_definition.h"
 #include <errno.h>
 #include <string.h>
 
@@ -18,15 +20,33 @@ void keyed_begin_change(weir_set *set)
     keyed_owe(keyed_of(set), key_sets_n(keyed_of(set)));
 }
 
+const struct keyed *keyed_before(const struct keyed *keyed, uint32_t changes)
+{
+    for (; changes && keyed->set->origin; changes--)
+        keyed = keyed_of(keyed->set->origin->predecessor);
+    return changes ? NULL : keyed;
+}
+
 const struct keyed *keyed_definition_of(const struct keyed *keyed, uint64_t id)
 {
     uint32_t age = key_table_age(&keyed->table, id);
 
-    if (age > keyed->definition || age >= KEY_TAGS / 2)
-        return NULL;
-    for (; age; age--)
-        keyed = keyed_of(keyed->set->origin->predecessor);
-    return keyed;
+    return age > keyed->definition || age >= KEY_TAGS / 2 ? NULL : keyed_before(keyed, age);
+}
+
+bool keyed_may_be_later(const struct keyed *keyed)
+{
+    if (keyed->segment && !keyed_is_outdated(keyed))
+        participant_mark_broken(keyed->set->participant); /* no correct process writes this */
+    return !set_is_broken(keyed->set);
+}
+
+uint32_t keyed_oldest(const struct keyed *keyed)
+{
+    uint64_t oldest = atomic_load_explicit(&keyed->shared_state->oldest, memory_order_seq_cst);
+
+    WEIR_INVARIANT(keyed->segment);
+    return oldest < keyed->definition ? (uint32_t)oldest : keyed->definition;
 }
 
 bool keyed_lacks_tags(const struct keyed *keyed)
@@ -49,7 +69,38 @@ void keyed_plan_owed(const struct keyed *keyed, uint32_t block_class,
     version_promise(promised, block_class, key_sets_n(keyed), 0);
 }
 
+void keyed_open_template(struct thread_ctx *ctx, struct keyed *keyed)
+{
+    struct txn txn;
+
+    if (!keyed->segment || atomic_load_explicit(&keyed->is_opened, memory_order_relaxed))
+        return;
+    txn_begin(&txn, ctx, keyed->set);
+    atomic_store_explicit(&keyed->is_opened, true, memory_order_relaxed);
+}
+
 /* ---- conversion ---- */
+
+/* Returns the instant at which a definition has succeeded the one before it. In a segment the first
+ * process that needs it decides: after the set has moved, so no earlier decision is later. */
+static struct weir_instant keyed_change_at(const struct keyed *keyed)
+{
+    weir_set *set = keyed->set;
+    struct weir_instant at;
+    uint64_t opened_ns;
+
+    if (!keyed->segment)
+        return keyed->change_at;
+    at = clock_instant(&set->w->clock, set->limits.clock_needs);
+    if (!segment_definition_opened_ns(keyed->segment, set->head_unit))
+        segment_definition_note_opened(keyed->segment, set->head_unit, at.now_ns ? at.now_ns : 1);
+    opened_ns = segment_definition_opened_ns(keyed->segment, set->head_unit);
+    if (opened_ns <= CLOCK_MAX_NS)
+        at.now_ns = opened_ns;
+    else
+        participant_mark_broken(set->participant);
+    return at;
+}
 
 /* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
  * with the change; one with a reservation ahead could not. */
@@ -62,7 +113,7 @@ bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const s
     WEIR_INVARIANT(from != to && thread_ctx_is_ready(ctx, to->set));
     for (uint32_t i = 0; from != to; i ^= 1) {
         const struct keyed *next = keyed_of(set_successor(from->set));
-        struct weir_instant at = next->change_at;
+        struct weir_instant at = keyed_change_at(next);
         uint64_t *converted = ctx->converted[i], instant;
         bool is_ahead = at.now_ns < last_ns;
 
@@ -102,6 +153,8 @@ static bool keyed_renew(struct thread_ctx *ctx, const struct keyed *keyed, const
 
     WEIR_INVARIANT(of != keyed);
     if (!key_word_is_key_set(word)) {
+        if (!keyed_is_valid(of, word))
+            return true;
         if (keyed_convert(ctx, keyed, of, &word, 0, states)) {
             if (key_entry_remove(entry))
                 atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
@@ -121,17 +174,23 @@ int keyed_slot_renew(struct keyed_slot *slot)
 
     WEIR_INVARIANT(!slot->is_claim);
     if (!of)
-        return -ESTALE;
-    return keyed_renew(slot->ctx, slot->keyed, of, &slot->entry) ? 1 : key_set_bind(slot);
+        return keyed_may_be_later(slot->keyed) ? -ESTALE : -EUCLEAN;
+    if (!keyed_renew(slot->ctx, slot->keyed, of, &slot->entry))
+        return key_set_bind(slot);
+    return set_is_broken(slot->keyed->set) ? -EUCLEAN : 1;
 }
 
 /* ---- changes without a request ---- */
 
 void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32_t number)
 {
-    struct key_set *key_set = key_set_known(keyed, number);
+    struct key_set storage, *key_set = key_set_known(keyed, number);
     struct thread_ctx *own;
 
+    if (keyed->segment) {
+        key_set_take_over(ctx, key_set_by_number(keyed, number, &storage));
+        return;
+    }
     /* One that has no state yet is about to take over the queue of that before it. */
     if (!key_set || (key_set->keyed != keyed && !try_now_has_queue(&key_set->set)))
         return;
@@ -143,14 +202,27 @@ void keyed_take_over_waiters(struct thread_ctx *ctx, struct keyed *keyed, uint32
     moved_return_ctx(ctx, own);
 }
 
-/* Withdraws a claim by an earlier definition, the tag of which is to come back. The thread that has
- * it was stopped, and begins again. */
-static void keyed_withdraw_claim(const struct keyed *keyed, const struct key_entry *entry)
+/* Gives what a slot has this definition. A claim by an earlier one, the tag of which is to come
+ * back, is withdrawn: the thread that has it was stopped, and begins again. Returns false, and the
+ * definition, if the entry keeps an earlier one: the subject is not known, so no key set can be
+ * bound to it. */
+static bool keyed_take_over_slot(struct thread_ctx *ctx, const struct keyed *keyed,
+                                 const struct key_table *table, uint64_t slot,
+                                 const struct keyed **ret)
 {
-    const struct keyed *of = entry->id ? keyed_definition_of(keyed, entry->id) : NULL;
+    struct key_entry entry;
 
-    if (of && of != keyed)
-        key_claim_drop(entry);
+    for (;;) { /* another thread may change it by the earlier definition */
+        bool is_used = key_table_at(table, slot, &entry);
+
+        *ret = entry.id ? keyed_definition_of(keyed, entry.id) : NULL;
+        if (!*ret || *ret == keyed || set_is_broken(keyed->set))
+            return true;
+        if (!is_used)
+            key_claim_drop(&entry);
+        else if (!keyed_renew(ctx, keyed, *ret, &entry))
+            return false;
+    }
 }
 
 /* The fence orders the store of the successor before the loads, as keyed_slot_claim() orders
@@ -160,25 +232,18 @@ void keyed_take_over(weir_set *set)
     struct keyed *keyed = keyed_of(set);
     struct thread_ctx *ctx = thread_ctx_borrow(set);
     uint32_t oldest = keyed->definition;
-    struct key_entry entry;
+    const struct keyed *of;
 
     atomic_thread_fence(memory_order_seq_cst);
-    for (uint32_t i = 0; i < key_sets_n(keyed); i++)
+    for (uint32_t i = 0; i < key_sets_n(keyed) && !set_is_broken(set); i++)
         keyed_take_over_waiters(ctx, keyed, i);
     for (const struct key_table *table = &keyed->table; table; table = table->more) {
-        for (uint64_t i = 0; i < key_table_slots(table); i++) {
-            const struct keyed *of;
-
-            if (!key_table_at(table, i, &entry)) {
-                keyed_withdraw_claim(keyed, &entry);
-                continue;
-            }
-            of = keyed_definition_of(keyed, entry.id);
-            if (of && of != keyed && !keyed_renew(ctx, keyed, of, &entry) &&
-                of->definition < oldest)
-                oldest = of->definition; /* the subject is not known, so no key set can be bound */
-        }
+        for (uint64_t i = 0; i < key_table_slots(table); i++)
+            if (!keyed_take_over_slot(ctx, keyed, table, i, &of) && of->definition < oldest)
+                oldest = of->definition;
     }
     atomic_store_explicit(&keyed->oldest, oldest, memory_order_relaxed);
+    if (keyed->segment && !keyed_is_outdated(keyed) && !set_is_broken(set))
+        shm_raise_seq_cst(&keyed->shared_state->oldest, oldest);
     thread_ctx_return(ctx);
 }

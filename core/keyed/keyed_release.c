@@ -94,10 +94,11 @@ static void keyed_release_translate(struct keyed_release_op *rel)
     rel->args.used = moved->used;
 }
 
-/* Returns whether the record is of another definition than the key, which knows nothing of it. */
+/* Returns whether the record is of another definition than the key, which knows nothing of it. A
+ * shared one changes with the state: all definitions have the same limits. */
 static bool keyed_release_is_foreign(const struct keyed_release_op *rel)
 {
-    return rel->slot.keyed->set != rel->set;
+    return rel->slot.keyed->set != rel->set && !set_is_shared(rel->set);
 }
 
 /* Releases to the state in the key's word. */
@@ -286,8 +287,18 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
     r = keyed_slot_renew(slot);
     if (r == 1 || r == -ESTALE)
         return RELEASE_AGAIN;
+    if (r == -EUCLEAN)
+        return RELEASE_DONE;
     return keyed_release_by(rel, keyed_definition_of(slot->keyed, slot->entry.id)->set,
                             keyed_release_found);
+}
+
+/* Returns the newest definition. A shared set that cannot be followed is broken. */
+static weir_set *keyed_release_follow(const struct keyed_release_op *rel)
+{
+    if (set_is_shared(rel->set))
+        (void)set_catch_up(rel->set, !rel->args.revoker);
+    return set_newest(rel->set);
 }
 
 /* Releases until the key does not change meanwhile. Returns RELEASE_DONE or RELEASE_LOST, with the
@@ -298,9 +309,11 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
     unsigned turn = 0;
 
     for (bool is_first = true;; is_first = false) {
-        weir_set *newest = set_newest(rel->set);
+        weir_set *newest = keyed_release_follow(rel);
 
-        if (newest != rel->set && !rel->granter)
+        if (rel->args.revoker && newest != rel->args.revoker)
+            return RELEASE_LOST; /* it may be held for longer by the newest definition */
+        if (newest != rel->set && !rel->granter && !set_is_shared(newest))
             keyed_release_note_grant(rel, is_first);
         result = newest == rel->set ? keyed_release_newest(rel)
                                     : keyed_release_by(rel, newest, keyed_release_newest);

@@ -115,12 +115,12 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
      * seen by all requests of that, which withdraw it before they claim. */
     atomic_thread_fence(memory_order_seq_cst);
+    if (slot->is_claim)
+        *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
     if (slot->is_claim && keyed_is_outdated(keyed)) {
         key_claim_drop(&slot->entry);
         slot->is_claim = false;
         return false;
     }
-    if (slot->is_claim)
-        *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
     return claim != KEY_FULL;
 }

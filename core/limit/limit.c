@@ -187,6 +187,7 @@ void limits_describe(struct limits *limits)
         WEIR_INVARIANT(limit->algorithm || limit->type == WEIR_LIMIT_RESOURCE);
         WEIR_INVARIANT(limit->algorithm || limit->state_words == 1);
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
+        limits->own_words = limit->state_offset + limit->state_words;
         if (limit->shadow)
             limits->has_shadow = true;
         if (limit->max_hold_ns)
@@ -335,15 +336,15 @@ uint64_t limits_try_take_many(const struct limits *limits, uint64_t *states,
                               const struct limit **ret_limiting)
 {
     uint64_t saved[UNDO_WORDS], ready;
-    bool can_undo = limits->state_words <= UNDO_WORDS;
+    bool can_undo = limits->own_words <= UNDO_WORDS;
 
     /* Each limit takes at once until one refuses; then the states are restored. */
-    for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
+    for (uint32_t i = 0; can_undo && i < limits->own_words; i++)
         saved[i] = states[i];
     if (can_undo && limits_take_or_clobber(limits, states, at, amounts) &&
         limits_are_taken(limits, saved, states, amounts))
         return at->now_ns;
-    for (uint32_t i = 0; can_undo && i < limits->state_words; i++)
+    for (uint32_t i = 0; can_undo && i < limits->own_words; i++)
         states[i] = saved[i];
     ready = limits_ready_at(limits, states, at, amounts, true, ret_limiting);
     for (uint32_t i = 0; i < limits->n && ready == at->now_ns; i++)

@@ -127,7 +127,8 @@ static inline bool limit_is_unfit(const struct limit *limit, uint64_t word)
 /* The limits of a set; the state of each begins at its state_offset in `states`. */
 struct limits {
     struct limit *items;
-    uint32_t state_words;
+    uint32_t state_words;          /* of a version */
+    uint32_t own_words;            /* those that the limits use, from the first */
     uint8_t n;                     /* at most WEIR_LIMITS_MAX */
     bool has_resources : 1;        /* any of type resource */
     bool has_waits : 1;            /* any rate or call: only their waits can be forecast */

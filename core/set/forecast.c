@@ -52,9 +52,9 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
 {
     uint64_t saved[UNDO_WORDS];
 
-    if (!limits->has_resources || limits->state_words > UNDO_WORDS)
+    if (!limits->has_resources || limits->own_words > UNDO_WORDS)
         return false;
-    for (uint32_t i = 0; i < limits->state_words; i++)
+    for (uint32_t i = 0; i < limits->own_words; i++)
         saved[i] = words[FORECAST_STATES + i];
     for (uint32_t i = 0; i < limits->n; i++) {
         const struct limit *limit = &limits->items[i];
@@ -64,7 +64,7 @@ static bool forecast_step_now(const struct limits *limits, const struct weir_ins
         if (limit_try_take(limit, words + FORECAST_STATES + limit->state_offset, at, amounts[i]) <=
             at->now_ns)
             continue;
-        for (uint32_t word = 0; word < limits->state_words; word++)
+        for (uint32_t word = 0; word < limits->own_words; word++)
             words[FORECAST_STATES + word] = saved[word];
         return false;
     }

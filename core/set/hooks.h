@@ -66,6 +66,16 @@ bool peer_recover_inherited(struct thread_ctx *ctx, weir_set *set);
 
 /* ---- keyed/ ---- */
 
+/* Returns the definition by which a version of a shared key set is to be read, with this content.
+ * NULL: a later one than that of the set, or none that there is. */
+const weir_set *key_set_version_definition(const weir_set *set, const uint64_t *content);
+/* Gives the version of a shared key set that was read the definition of the set, if it is of an
+ * earlier one. Returns whether it is to be read again. */
+bool key_set_renew(const struct txn *txn);
+/* Returns the key set of the same number by the latest definition that this process knows; the set
+ * itself if memory is short for it. */
+weir_set *key_set_newest(const weir_set *set);
+
 /* Returns whether the version of a key set with this content is of the binding that `ctx->binding`
  * names. Then `content` says that the binding is in use. */
 bool key_set_admits(const struct thread_ctx *ctx, const weir_set *set, uint64_t *content);

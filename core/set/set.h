@@ -47,6 +47,7 @@ struct weir_set {
     bool is_configured : 1;       /* defined by a configuration, and not by the program */
     bool is_later : 1;            /* shared, with a definition that came later than its segment */
     bool is_by_name : 1;          /* empty: there was no configuration when it was opened */
+    bool has_joined : 1;          /* it has opened its participant, and closes it */
     bool is_robust : 1;   /* its operations survive the death of another process at any step */
     unsigned backend : 2; /* enum backend */
     uint16_t config_n;    /* at most CONFIG_ENTRIES_MAX */
@@ -241,11 +242,19 @@ void successor_convert(const weir_set *set, const uint64_t *before, const struct
 /* Makes `after` the successor of a shared set. The lock of the instance is held. */
 void set_succeed(weir_set *before, weir_set *after);
 
+/* Returns whether a shared set has moved: there is a later definition, perhaps not known yet. Of
+ * a key set its owner says so: then it reads as moved, whatever definition its states are of. */
+bool set_is_moved(const weir_set *set);
+
 /* Makes the successors of a shared set that has moved, as its segment defines them, until there is
  * one that has not. Returns 0; -EUCLEAN, after the set was marked broken; or -ENOMEM (also if a
  * file cannot be read now), which is -EUCLEAN too with `must`. The lock of the instance is not
  * held. */
 int set_catch_up(const weir_set *set, bool must);
+
+/* Returns why a set grants nothing, once its successor is known: -ESTALE (go on there), -ESHUTDOWN,
+ * or an error of set_catch_up(). */
+int set_acquire_closed(const weir_set *set);
 
 /* Returns the newest set after it was caught up with, as far as that is possible now. */
 weir_set *set_current(const weir_set *set);

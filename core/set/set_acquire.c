@@ -268,8 +268,7 @@ static int set_acquire_check_circle(struct txn *txn, const uint64_t *amounts, st
     return -EDEADLK;
 }
 
-/* Returns why a set grants nothing, once its successor is known. */
-static int set_acquire_closed(weir_set *set)
+int set_acquire_closed(const weir_set *set)
 {
     int r = set_is_shared(set) ? set_catch_up(set, false) : 0;
 

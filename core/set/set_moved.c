@@ -189,7 +189,7 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
     memcpy(txn.version.content, ctx->saved_states, txn.version.content_n * sizeof(uint64_t));
     txn_read_clock(&txn);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
-    if (set_is_shared(set)) /* all that open it store the same time */
+    if (set_is_shared(set) && !set->is_keyed) /* all that open it note the same time */
         segment_definition_note_opened(set->participant->segment, set->head_unit,
                                        txn.version.content[CONTENT_LAST_NS]);
     txn_grant_waiters(&txn, HEAD_WATCH_NONE);
@@ -220,7 +220,7 @@ void set_fill_unopened(const weir_set *set, uint64_t *content)
 
 /* Returns whether the version of a shared set is final. A version of a block that another head has
  * by now is not taken for it. */
-static bool set_is_moved(const weir_set *set)
+bool set_is_moved(const weir_set *set)
 {
     uint64_t word = version_peek_word(set->region, set->head_unit);
     uint64_t count = version_peek_content(set->region, set->head_unit, CONTENT_COUNT);
@@ -232,20 +232,26 @@ static bool set_is_moved(const weir_set *set)
 
 int set_catch_up(const weir_set *set, bool must)
 {
-    weir_set *newest = set_newest(set);
+    weir_set *newest = set_newest(set_definition(set));
     int r = 0;
 
     WEIR_INVARIANT(set_is_shared(set));
-    if (set->is_keyed || set_is_key_set(set) || instance_is_forked(set->w))
+    if (instance_is_forked(set->w))
         return 0;
     for (; r == 0 && !set_is_broken(newest) && set_is_moved(newest); newest = set_newest(newest))
         r = set_follow(newest, must);
     return set_is_broken(newest) ? -EUCLEAN : r;
 }
 
+/* Returns the newest set that this process knows; of a key set that of its key. */
+static weir_set *moved_known(const weir_set *set)
+{
+    return set_is_shared(set) && set_is_key_set(set) ? key_set_newest(set) : set_newest(set);
+}
+
 weir_set *moved_newest(const weir_set *set)
 {
-    weir_set *newest = set_newest(set);
+    weir_set *newest = moved_known(set);
 
     if (newest == set && set_is_shared(set)) /* no process takes the flag back */
         participant_mark_broken(set->participant);
@@ -256,7 +262,7 @@ weir_set *set_current(const weir_set *set)
 {
     if (set_is_shared(set))
         (void)set_catch_up(set, false);
-    return set_newest(set);
+    return moved_known(set);
 }
 
 static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const weir_set *after,

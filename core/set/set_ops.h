@@ -185,6 +185,7 @@ struct set_storage_plan {
     const struct set_plan *plan; /* whole; NULL: private storage */
     uint64_t keys_max;           /* keys that the segment of a keyed set has room for; else 0 */
     uint32_t key_sets_max;       /* key sets that it has room for */
+    uint32_t block_class_min; /* of a segment: so that the state by another definition fits, too */
 };
 
 /* Makes the state of a new set, or attaches to it if the segment exists. The limits are described

@@ -35,6 +35,16 @@ static int set_storage_raise_held(weir_set *set)
     return 0;
 }
 
+/* Gives the versions of a shared set with subjects as many words of state as its blocks have room
+ * for, beside a forecast, by every definition: so the bindings of key sets have one place.
+ * Resources alone have states of one size. */
+static void set_storage_pad(weir_set *set)
+{
+    if (set->is_keyed && set->limits.has_waits)
+        set->limits.state_words =
+            ((uint32_t)block_capacity(set->block_class) - CONTENT_STATES - 2) / 2;
+}
+
 static int set_storage_attach(weir_set *set, const struct set_storage_plan *storage,
                               const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
@@ -66,9 +76,11 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     fingerprint_free(&signature);
     if (r < 0)
         return r;
+    set->has_joined = true;
     atomic_store_explicit(&set->w->has_shared_sets, true, memory_order_seq_cst);
     set->region = &set->participant->region;
     set->block_class = (uint8_t)set->participant->segment->layout.sizes.block_class;
+    set_storage_pad(set);
     set->head_unit =
         segment_definition_unit(set->participant->segment, set->participant->segment->definition);
     set->deflated_ns = &segment_header(set->participant->segment)->deflated_ns;
@@ -81,6 +93,10 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     return 0;
 }
 
+#define START_ANEW                                                                                 \
+    "end the processes that use the set, remove it with `weir rm`, and start them with the new "   \
+    "definition"
+
 /* Finds the place of a shared set's next definition in the segment. It is written when the set is
  * moved, and was before if that has happened. */
 static int set_storage_follow(weir_set *set, struct weir_error *reterr)
@@ -89,13 +105,18 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     const struct segment *segment = before->participant->segment;
     uint32_t number;
 
+    if (set->block_class <= before->block_class)
+        set->block_class = before->block_class;
+    set_storage_pad(set);
     if (set->block_class > before->block_class)
-        return error_set(
-            reterr, -EOPNOTSUPP,
-            "the state of the set would need %zu bytes, and its segment has room for %zu",
-            set_content_max(set) * sizeof(uint64_t),
-            block_capacity(before->block_class) * sizeof(uint64_t));
-    set->block_class = before->block_class;
+        return error_set(reterr, -EOPNOTSUPP,
+                         "the state of the set would need %zu bytes, and its segment has room for "
+                         "%zu; " START_ANEW,
+                         set_content_max(set) * sizeof(uint64_t),
+                         block_capacity(before->block_class) * sizeof(uint64_t));
+    if (set->is_keyed && set->limits.state_words != before->limits.state_words)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "the states of its subjects would have another size; " START_ANEW);
     /* What was announced by a detectable CAS is told by a word that only sets with it have. */
     WEIR_INVARIANT(set->record_units == before->record_units);
     if ((set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
@@ -114,9 +135,33 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     return 0;
 }
 
+/* Finds the place of an earlier definition of a shared set, of which this process knows the newest
+ * alone. */
+static int set_storage_recall(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
+{
+    const weir_set *newest = plan->newest;
+
+    if (set->block_class <= newest->block_class)
+        set->block_class = newest->block_class;
+    set_storage_pad(set);
+    if (set->block_class > newest->block_class ||
+        set->limits.state_words != newest->limits.state_words ||
+        set->record_units != newest->record_units)
+        return error_set(reterr, -EUCLEAN, "its state has another size");
+    set->is_later = plan->definition != 0;
+    set->participant = newest->participant;
+    set->region = newest->region;
+    set->head_unit = segment_definition_unit(set->participant->segment, plan->definition);
+    set->deflated_ns = newest->deflated_ns;
+    set->announce_slots = newest->announce_slots;
+    return 0;
+}
+
 static int set_storage_place(weir_set *set, const struct set_storage_plan *storage,
                              const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
+    if (storage->plan && storage->plan->newest)
+        return set_storage_recall(set, storage->plan, reterr);
     if (set->origin && set_is_shared(set->origin->predecessor))
         return set_storage_follow(set, reterr);
     if (set->backend == BACKEND_PROCESS && !set->w->private_only)
@@ -159,9 +204,6 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     return r;
 }
 
-/* Of a set that may get another definition: so that the state of another algorithm fits, too. */
-#define REDEFINED_BLOCK_CLASS 10
-
 int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
                      struct weir_error *reterr)
 {
@@ -175,8 +217,10 @@ int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
     set->block_class = (uint8_t)block_class_for(set_content_max(set));
     if (!set->block_class)
         return error_set(reterr, -ENOMEM, "out of memory");
-    if (set->is_robust && !storage->keys_max && set->block_class < REDEFINED_BLOCK_CLASS)
-        set->block_class = REDEFINED_BLOCK_CLASS;
+    if (set->is_robust && set->block_class < storage->block_class_min)
+        set->block_class = (uint8_t)storage->block_class_min;
+    if (set->is_robust)
+        set_storage_pad(set);
     WEIR_INVARIANT(block_capacity(set->block_class) >= set_content_max(set));
     WEIR_INVARIANT(set->inline_format == INLINE_NONE || set->limits.state_words == 1);
     return set_storage_init(set, storage, reterr);

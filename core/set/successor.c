@@ -98,17 +98,19 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
 weir_set *set_newest(const weir_set *set)
 {
     weir_set *next = set_successor(set), *newest, *known;
+    struct set_origin *origin;
 
     if (!next || next == set)
         return (weir_set *)(uintptr_t)set;
-    if (set_is_shared(set))
+    if (set_is_shared(set) && !set_is_key_set(set))
         return atomic_load_explicit(&set->participant->newest, memory_order_acquire);
-    known = atomic_load_explicit(&next->origin->newest, memory_order_acquire);
+    origin = next->origin; /* NULL: of a key set in a segment */
+    known = origin ? atomic_load_explicit(&origin->newest, memory_order_acquire) : NULL;
     newest = known ? known : next;
     while ((next = set_successor(newest)) && next != newest)
         newest = next;
-    if (newest != known)
-        atomic_store_explicit(&set_successor(set)->origin->newest, newest, memory_order_release);
+    if (origin && newest != known)
+        atomic_store_explicit(&origin->newest, newest, memory_order_release);
     return newest;
 }
 

@@ -262,8 +262,9 @@ static uint32_t thread_ctx_content(const weir_set *set)
 static int thread_ctx_reserve(struct thread_ctx *ctx, const weir_set *set)
 {
     struct magazine **magazine = &ctx->magazines[set->record_units];
-    uint32_t words = thread_ctx_content(set), copies = 2;
     const weir_set *before = set_definition(set); /* of a key set that is met first as well */
+    uint32_t words = thread_ctx_content(set),
+             copies = before->is_keyed && set_is_shared(set) ? 4 : 2;
 
     WEIR_INVARIANT(set->record_units > 0 && set->record_units <= RECORD_UNITS_MAX);
     /* States of a subject go through those of every definition before. */

@@ -34,21 +34,21 @@ static bool txn_is_unused(const struct txn *txn)
     return set_is_key_set(txn->set) && !txn->version.content_n && !txn->version.is_mismatch;
 }
 
-/* Returns true if the content has all words of the set, and no more than fit. */
-static bool txn_is_complete(const struct txn *txn)
+/* Returns true if the content has all words by definition `by`, and no more than fit. */
+static bool txn_is_complete(const struct txn *txn, const weir_set *by)
 {
-    uint32_t n = set_content_min(txn->set);
+    uint32_t n = set_content_min(by);
 
     if (version_flags(&txn->version) & CONTENT_FORECAST)
-        n += set_forecast_words(txn->set);
-    return txn->version.content_n >= n && n <= set_content_max(txn->set);
+        n += set_forecast_words(by);
+    return txn->version.content_n >= n && n <= set_content_max(by);
 }
 
-/* Returns true if the states of the limits and the classes can be, and those of the forecast if
- * there is one. */
-static bool txn_are_states_valid(const struct txn *txn)
+/* Returns true if the states of the limits and the classes can be by definition `by`, and those of
+ * the forecast if there is one. */
+static bool txn_are_states_valid(const struct txn *txn, const weir_set *by)
 {
-    const struct limits *limits = &txn->set->limits;
+    const struct limits *limits = &by->limits;
 
     if (limits_check(limits, txn_states(txn)) != 0)
         return false;
@@ -59,12 +59,13 @@ static bool txn_are_states_valid(const struct txn *txn)
     return limits_check(limits, txn_states(txn) + limits->state_words + 1) == 0;
 }
 
-/* Returns true if the content is valid, so that all code that reads it terminates. */
-static bool txn_is_valid(const struct txn *txn)
+/* Returns true if the content is valid, so that all code that reads it terminates. `by`: the
+ * definition that it is of, or NULL: its states are not to be read. */
+static bool txn_is_valid(const struct txn *txn, const weir_set *by)
 {
     if (txn_is_unused(txn))
         return true;
-    /* No process shuts a set down for others. A key set has no other definition. */
+    /* No process shuts a set down for others. Of a key set the template moves. */
     if (version_flags(&txn->version) & CONTENT_SHUT_DOWN)
         return false;
     if (version_flags(&txn->version) & CONTENT_CLOSED &&
@@ -72,10 +73,11 @@ static bool txn_is_valid(const struct txn *txn)
         return false;
     if (version_flags(&txn->version) > CONTENT_FLAGS_ALL)
         return false;
-    if (txn->version.is_mismatch || !txn_is_complete(txn))
+    if (txn->version.is_mismatch || txn->version.content_n < CONTENT_STATES)
         return false;
-    return txn->version.content[CONTENT_LAST_NS] <= CLOCK_MAX_NS && txn_is_queue_valid(txn) &&
-           txn_are_states_valid(txn);
+    if (txn->version.content[CONTENT_LAST_NS] > CLOCK_MAX_NS || !txn_is_queue_valid(txn))
+        return false;
+    return !by || (txn_is_complete(txn, by) && txn_are_states_valid(txn, by));
 }
 
 /* Returns true if the deferred write ended a wait; some versions to be notified have none. */
@@ -109,40 +111,71 @@ void notify_recheck_at(weir_set *set, uint32_t record, uint64_t word, uint64_t a
 }
 
 /* Repeats the notifications of a version: its publisher may have died or been stopped before it
- * sent them. Notifying a waiter twice is harmless. */
-static void txn_notify_again(const struct txn *txn)
+ * sent them. Notifying a waiter twice is harmless. A version of an earlier definition is about to
+ * be replaced by one that is notified to the next waiter. */
+static void txn_notify_again(const struct txn *txn, bool is_earlier)
 {
     struct deferred_write writes[DEFERRED_WRITES_MAX];
     weir_set *set = txn->set;
     uint32_t n = version_deferred_writes(set->region, set->head_unit, &txn->version, writes);
     uint64_t ready;
-    uint32_t next = txn_next(txn, &ready);
+    uint32_t next;
 
     for (uint32_t i = 0; i < n; i++)
         if (deferred_write_ends_wait(&writes[i]))
             notify_waiter(set, writes[i].target >> 3, writes[i].desired);
+    if (is_earlier)
+        return;
+    next = txn_next(txn, &ready);
     if (next)
         notify_recheck_at(set, next, set_record_word(set, next), txn->now_ns);
     version_set_notified(set->region, set->head_unit, &txn->version);
 }
 
-/* Checks what other processes may have written, or left undone. */
-static void txn_check_shared(struct txn *txn)
+/* Checks what other processes may have written, or left undone. `by`: the definition that the
+ * version is of; NULL: a later one. */
+static void txn_check_by(struct txn *txn, const weir_set *by, bool is_outdated)
 {
     struct participant *participant = txn->set->participant;
 
-    if (!participant_has_slot(participant) || !txn_is_valid(txn))
+    if (!participant_has_slot(participant) || !txn_is_valid(txn, by) || (!by && !is_outdated))
         participant_mark_broken(participant);
     if (participant_is_broken(participant)) {
         memset(txn->version.content, 0, set_content_max(txn->set) * sizeof(uint64_t));
         participant_report_broken(participant);
-    } else if (txn->version.needs_notify) {
-        txn_notify_again(txn);
+    } else if (txn->version.needs_notify && !is_outdated) {
+        txn_notify_again(txn, by != set_definition(txn->set));
     }
 }
 
-static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
-                                  bool needs_clock)
+/* A key set is read as one that has moved once its template has: after the clock was read, so that
+ * nothing is granted by an earlier definition as of a later instant than that of the change. Its
+ * states may be of any definition. */
+static void txn_check_key_set(struct txn *txn)
+{
+    const weir_set *set = txn->set;
+    bool is_outdated = set_is_moved(set_definition(set));
+    const weir_set *by = txn_is_unused(txn) ? set_definition(set)
+                                            : key_set_version_definition(set, txn->version.content);
+
+    txn_check_by(txn, by, is_outdated);
+    if (!is_outdated || set_is_broken(set))
+        return;
+    memset(txn_states(txn), 0, set->limits.state_words * sizeof(uint64_t));
+    version_set_flags(&txn->version,
+                      (version_flags(&txn->version) & ~(uint32_t)CONTENT_FORECAST) | CONTENT_MOVED);
+}
+
+static void txn_check_shared(struct txn *txn)
+{
+    if (set_is_key_set(txn->set))
+        txn_check_key_set(txn);
+    else
+        txn_check_by(txn, txn->set, false);
+}
+
+static inline void txn_read(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
+                            bool needs_clock)
 {
     txn_init(txn, ctx, set);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
@@ -164,6 +197,14 @@ static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_
     if (set_is_shared(set))
         txn_check_shared(txn);
     WEIR_INVARIANT(txn_is_consistent(txn));
+}
+
+static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
+                                  bool needs_clock)
+{
+    do
+        txn_read(txn, ctx, set, needs_clock);
+    while (set_is_shared(set) && set_is_key_set(set) && key_set_renew(txn));
 }
 
 void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)

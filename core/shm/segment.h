@@ -267,7 +267,8 @@ static inline bool segment_thread_of_unit(const struct segment *segment, uint32_
 }
 
 /* Returns the slot of version block `block`, at slot << block_class bytes. Block 0 is initially the
- * set's, followed by one per thread context and one per key set. Commits exchange them. */
+ * set's, followed by one per thread context, later definition and key set. Commits exchange them.
+ */
 static inline uint64_t segment_block_slot(const struct segment *segment, uint32_t block)
 {
     return (segment->layout.blocks_at >> segment->layout.sizes.block_class) + block;
@@ -276,7 +277,8 @@ static inline uint64_t segment_block_slot(const struct segment *segment, uint32_
 /* Returns the slot of a key set's initial version block. */
 static inline uint64_t segment_key_set_slot(const struct segment *segment, uint32_t i)
 {
-    return segment_block_slot(segment, segment->layout.sizes.threads_n + 1 + i);
+    return segment_block_slot(segment, segment->layout.sizes.threads_n + 1 + i) +
+           segment->layout.definitions_n;
 }
 
 /* Returns whether a slot read from the segment has a version block. */

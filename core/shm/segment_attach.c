@@ -48,15 +48,17 @@ static uint32_t segment_threads_for(size_t block_size)
     return n < SEGMENT_THREADS_MIN ? SEGMENT_THREADS_MIN : (uint32_t)n;
 }
 
-/* Each later definition has a block for ever, and takes no part in sets with subjects. */
+_Static_assert(SEGMENT_DEFINITIONS_KEYED < KEY_TAGS / 2,
+               "the order of tags is that of definitions");
+
+/* Each later definition has a block for ever. */
 static uint32_t segment_definitions_for(const struct segment_sizes *sizes, size_t block_size)
 {
     size_t n = SEGMENT_DEFINITION_BLOCKS / block_size;
+    size_t most = sizes->keys_max ? SEGMENT_DEFINITIONS_KEYED : SEGMENT_DEFINITIONS_MAX;
 
-    if (sizes->keys_max)
-        return 0;
-    if (n > SEGMENT_DEFINITIONS_MAX)
-        n = SEGMENT_DEFINITIONS_MAX;
+    if (n > most)
+        n = most;
     return n < SEGMENT_DEFINITIONS_MIN ? SEGMENT_DEFINITIONS_MIN : (uint32_t)n;
 }
 
@@ -228,7 +230,8 @@ static int segment_check_keyed(const struct segment *segment)
         return r;
     if ((size_t)r < sizeof(keyed) ||
         atomic_load_explicit(&keyed.key_sets_high, memory_order_seq_cst) > max ||
-        (uint32_t)atomic_load_explicit(&keyed.unbound_list, memory_order_seq_cst) > max)
+        (uint32_t)atomic_load_explicit(&keyed.unbound_list, memory_order_seq_cst) > max ||
+        atomic_load_explicit(&keyed.oldest, memory_order_seq_cst) > segment->layout.definitions_n)
         return -EUCLEAN;
     return 0;
 }
@@ -267,14 +270,19 @@ static int segment_replace_unused(struct segment_file *file, const struct segmen
 }
 
 /* Computes the layout of a usable segment for a process with this shape. An earlier definition may
- * have needed larger blocks. */
+ * have needed larger blocks, and the first one says for how many subjects there is room. */
 static int segment_layout_there(const struct segment_file *file, const struct segment_shape *shape,
                                 struct segment_layout *ret)
 {
+    const struct segment_sizes *sizes = &file->header.identity.sizes;
     struct segment_shape there = *shape;
 
-    if (file->header.identity.sizes.block_class > shape->sizes.block_class)
-        there.sizes.block_class = file->header.identity.sizes.block_class;
+    if (sizes->block_class > shape->sizes.block_class)
+        there.sizes.block_class = sizes->block_class;
+    if (shape->sizes.keys_max && sizes->keys_max) {
+        there.sizes.keys_max = sizes->keys_max;
+        there.sizes.key_sets_max = sizes->key_sets_max;
+    }
     return segment_layout_compute(&there, ret) < 0 ? segment_layout_compute(shape, ret) : 0;
 }
 

@@ -22,6 +22,19 @@ static int definition_pread(int fd, size_t at, void *ret, size_t n)
     return r < 0 ? r : (size_t)r < n ? -EUCLEAN : 0;
 }
 
+/* The identity was checked when the process attached, with the text. */
+static int definition_read_first(int fd, struct definition_copy *ret)
+{
+    int r = definition_pread(fd, offsetof(struct segment_identity, definition_hash), &ret->hash,
+                             sizeof(ret->hash));
+
+    ret->number = 0;
+    if (r == 0)
+        r = definition_pread(fd, SEGMENT_DEFINITION_AT, ret->text, sizeof(ret->text));
+    ret->text[sizeof(ret->text) - 1] = '\0';
+    return r;
+}
+
 int segment_definition_read(int fd, const struct segment_layout *layout, uint64_t number,
                             struct definition_copy *ret)
 {
@@ -29,7 +42,9 @@ int segment_definition_read(int fd, const struct segment_layout *layout, uint64_
     size_t at;
     int r;
 
-    if (number == 0 || number > layout->definitions_n)
+    if (number == 0)
+        return definition_read_first(fd, ret);
+    if (number > layout->definitions_n)
         return -EUCLEAN;
     at = segment_definition_at(layout, (uint32_t)number);
     r = definition_pread(fd, at, &definition, sizeof(definition));

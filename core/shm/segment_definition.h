@@ -17,8 +17,8 @@
 
 #include "shm/segment.h"
 
-/* Reads the later definition `number`, any number. Returns 0; -EUCLEAN (there is none, or it is not
- * whole); or an error of the system. */
+/* Reads definition `number`, any number; of the first one the text is not checked. Returns 0;
+ * -EUCLEAN (there is none, or it is not whole); or an error of the system. */
 int segment_definition_read(int fd, const struct segment_layout *layout, uint64_t number,
                             struct definition_copy *ret);
 
@@ -93,15 +93,14 @@ static inline bool segment_definition_of_unit(const struct segment *segment, uin
 }
 
 /* Says from which time on limits take by the definition with its head at this unit. If a limit
- * begins anew there, all that was taken of it before is older. */
+ * begins anew there, all that was taken of it before is older. The first call decides. */
 static inline void segment_definition_note_opened(const struct segment *segment, uint32_t unit,
                                                   uint64_t opened_ns)
 {
     uint32_t number;
 
     if (segment_definition_of_unit(segment, unit, &number) && number)
-        atomic_store_explicit(&segment_definition(segment, number)->opened_ns, opened_ns,
-                              memory_order_release);
+        shm_cas_seq_cst(&segment_definition(segment, number)->opened_ns, 0, opened_ns);
 }
 
 /* Returns what segment_definition_note_opened() said; 0: nothing yet, or it is the first one. */

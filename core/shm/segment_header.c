@@ -45,6 +45,7 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct segment_keyed, forgotten),
         offsetof(struct segment_keyed, evicted),
         offsetof(struct segment_keyed, refused),
+        offsetof(struct segment_keyed, oldest),
         sizeof(struct segment_key_set),
         offsetof(struct segment_key_set, unbound.next),
         offsetof(struct segment_key_set, unbound.is_listed),
@@ -273,6 +274,9 @@ int segment_file_check_match(struct segment_file *file, const struct segment_sha
     if (file->newest.hash != shape->definition_hash || identity->while_used != shape->while_used)
         return segment_error_differs(file, file->newest.text, shape->definition);
     file->segment->definition = file->newest.number;
+    if (!file->newest.number && (layout->sizes.keys_max != shape->sizes.keys_max ||
+                                 layout->sizes.key_sets_max != shape->sizes.key_sets_max))
+        return segment_error_damaged(file, "its sizes do not match its definition");
     return segment_check_layout(file, layout);
 }
 

@@ -25,7 +25,9 @@
 /* Version blocks of set and threads, bytes; exceeded for SEGMENT_THREADS_MIN. */
 #define SEGMENT_BLOCKS_SIZE_MAX ((size_t)1 << 30)
 /* Later definitions of the set: as many as there are numbers for, unless their blocks take more. */
-#define SEGMENT_DEFINITIONS_MAX   16384u
+#define SEGMENT_DEFINITIONS_MAX 16384u
+#define SEGMENT_DEFINITIONS_KEYED                                                                  \
+    2047u /* of a set with subjects: no tag comes back (key_table.h) */
 #define SEGMENT_DEFINITIONS_MIN   16u
 #define SEGMENT_DEFINITION_BLOCKS ((size_t)1 << 28)
 #define SEGMENT_RUNS_MAX          65536u /* run 0 is unused: record 0 means none */
@@ -122,6 +124,7 @@ struct segment_keyed {
 
     _Alignas(64) _Atomic uint64_t forgotten, evicted; /* keys */
     _Atomic uint64_t refused;                         /* requests, for lack of room */
+    _Atomic uint64_t oldest; /* no word, and no state of a key set, is of an earlier definition */
 };
 
 /* Link of a key set in the list of unbound ones. */
@@ -143,7 +146,7 @@ struct segment_key_set {
  */
 static inline uint32_t key_sets_room(uint32_t block_class, bool in_segment)
 {
-    const uint64_t block = UINT64_C(1) << block_class, segment_rest = UINT64_C(1) << 33;
+    const uint64_t block = UINT64_C(1) << block_class, segment_rest = UINT64_C(1) << 34;
     uint64_t end = block_slots_end(block_class), n;
 
     if (in_segment) {

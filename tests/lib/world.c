@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
+#include <weir/segment.h>
 
 #define PATIENCE           (20 * SECOND)
 #define TWINS_MAX          4
@@ -168,6 +169,15 @@ void world_twin_close(struct twin *twin)
     weir_pool_close(twin->pool);
     weir_close(twin->w);
     *twin = (struct twin){0};
+}
+
+int world_redefine(const char *text, const char *name, uint32_t flags, struct weir_error *reterr)
+{
+    const struct weir_options options = options_by_hand(world_text);
+
+    assert_true(backend->is_shared);
+    backend_write(text, world_text, sizeof(world_text));
+    return weir_segment_redefine(&options, name, flags, NULL, NULL, reterr);
 }
 
 void world_limits(const char *limits)

@@ -62,6 +62,12 @@ struct twin {
 struct twin world_twin(const char *name);
 void world_twin_close(struct twin *twin);
 
+struct weir_error;
+
+/* Gives the shared set `name` the definition of this configuration text, as a process beside it
+ * does. Returns as weir_segment_redefine(). */
+int world_redefine(const char *text, const char *name, uint32_t flags, struct weir_error *reterr);
+
 /* An instance of this configuration text is refused, in words that include these. */
 void world_refused(const char *text, const char *why);
 

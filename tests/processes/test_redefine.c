@@ -11,6 +11,8 @@
  *   - Waiters are woken: no blocked request is left behind.
  *
  * The second test kills the processes that use the set and those that change it, wherever they are.
+ * Both are made again with a set that has subjects, where each has all of that for itself; but a
+ * rate keeps its algorithm.
  *
  * WEIR_ROUNDS is the number of changes.
  */
@@ -28,18 +30,19 @@
 #include <weir/segment.h>
 #include <weir/weir.h>
 
-enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000 };
+enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000, SUBJECTS = 3 };
 
 /* What outlives the processes. */
 struct ledger {
-    _Atomic int held;
-    _Atomic uint64_t granted;
+    _Atomic int held[SUBJECTS];
+    _Atomic uint64_t granted[SUBJECTS];
     _Atomic uint64_t bound; /* epoch << 8 | what may be held */
     _Atomic bool is_over;
 };
 
 static struct ledger *ledger;
 static char directory[TMPDIR_SIZE];
+static unsigned subjects_n; /* 0: the set has none */
 
 static const char *definition_text(unsigned slots, unsigned calls, char ret[512])
 {
@@ -47,12 +50,13 @@ static const char *definition_text(unsigned slots, unsigned calls, char ret[512]
                                              "leaky_bucket"};
 
     snprintf(ret, 512,
-             "version: 1\nsets: { jobs: { backend: process, limits: ["
+             "version: 1\nsets: { jobs: { backend: process, %slimits: ["
              " { type: resource, key: slots, capacity: %u },"
              " { type: call, key: calls, algorithm: fixed_window, capacity: %u, window: 365d,"
              " refund: false },"
              " { type: call, key: pace, algorithm: %s, capacity: %u, window: 1s } ] } }\n",
-             slots, calls, algorithms[calls % 4], calls % 2 ? 999983 : 1000000);
+             subjects_n ? "subjects: { max: 16, evict: none }, " : "", slots, calls,
+             algorithms[subjects_n ? 0 : calls % 4], calls % 2 ? 999983 : 1000000);
     return ret;
 }
 
@@ -94,9 +98,21 @@ static weir *open_newest(weir_pool **ret)
     return w;
 }
 
+/* A request of a subject, if there are any. */
+static struct weir_request ask(unsigned subject)
+{
+    static const char *const names[SUBJECTS] = {"one", "two", "three"};
+
+    return (struct weir_request){.size = sizeof(struct weir_request),
+                                 .timeout_ns = WEIR_FOREVER,
+                                 .subject = names[subject],
+                                 .subject_size = subjects_n ? strlen(names[subject]) : 0};
+}
+
 static void use_once(weir_pool *pool, uint64_t *random)
 {
-    const struct weir_request request = {.size = sizeof(request), .timeout_ns = WEIR_FOREVER};
+    unsigned subject = subjects_n ? (unsigned)(random_next(random) % subjects_n) : 0;
+    const struct weir_request request = ask(subject);
     uint64_t before = atomic_load(&ledger->bound), choice = random_next(random) % 4;
     weir_acquisition *acquisition = NULL;
     int r = choice ? weir_acquire(pool, &request, &acquisition, NULL)
@@ -108,14 +124,14 @@ static void use_once(weir_pool *pool, uint64_t *random)
     if (r != 0)
         printf("a request ended with %d: %s\n", r, strerror(-r));
     require(r == 0);
-    atomic_fetch_add(&ledger->granted, 1);
-    held = atomic_fetch_add(&ledger->held, 1) + 1;
+    atomic_fetch_add(&ledger->granted[subject], 1);
+    held = atomic_fetch_add(&ledger->held[subject], 1) + 1;
     require(held <= SLOTS_MAX);
     if (atomic_load(&ledger->bound) == before)
         require(held <= (int)(before & 0xff));
     if (choice == 2)
         usleep(50);
-    atomic_fetch_sub(&ledger->held, 1);
+    atomic_fetch_sub(&ledger->held[subject], 1);
     require(weir_release(&acquisition) == 0);
 }
 
@@ -204,27 +220,48 @@ static weir *begin(weir_pool **ret)
     return w;
 }
 
-/* Checks what is left once no process uses the set: all of it, and nothing twice. */
+static uint64_t all_granted(void)
+{
+    uint64_t all = 0;
+
+    for (unsigned i = 0; i < SUBJECTS; i++)
+        all += atomic_load(&ledger->granted[i]);
+    return all;
+}
+
+/* Checks what is left of a subject: all of it, and nothing twice. */
+static void check_rest(weir_pool *pool, unsigned subject, unsigned slots, unsigned calls,
+                       unsigned kills)
+{
+    const struct weir_request request = ask(subject);
+    uint64_t used, granted = atomic_load(&ledger->granted[subject]);
+    weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
+    struct weir_remaining remaining[3];
+
+    require(weir_set_remaining(weir_pool_set(pool, 0), &request, remaining, 3) == 3);
+    require(remaining[0].available == slots);
+    used = calls - remaining[1].available;
+    if (kills == 0)
+        require(atomic_load(&ledger->held[subject]) == 0);
+    require(used >= granted && used <= granted + kills * THREADS);
+    for (unsigned i = 0; i < slots; i++)
+        require(weir_try_acquire(pool, &request, &acquisitions[i], NULL) == 0);
+    require(weir_try_acquire(pool, &request, &acquisitions[slots], NULL) == -EAGAIN);
+    for (unsigned i = 0; i < slots; i++)
+        require(weir_release(&acquisitions[i]) == 0);
+}
+
+/* Checks what is left once no process uses the set. */
 static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsigned kills)
 {
-    weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
     struct weir_limit_stats limits[3];
     struct weir_set_stats stats = {.size = sizeof(stats)};
-    uint64_t used;
 
     require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
     require(limits[0].capacity == slots && limits[1].capacity == calls);
-    used = calls - limits[1].available;
-    if (kills == 0)
-        require(atomic_load(&ledger->held) == 0);
-    require(used >= atomic_load(&ledger->granted));
-    require(used <= atomic_load(&ledger->granted) + kills * THREADS);
     require(stats.waiting == 0);
-    for (unsigned i = 0; i < slots; i++)
-        require(weir_try_acquire(pool, NULL, &acquisitions[i], NULL) == 0);
-    require(weir_try_acquire(pool, NULL, &acquisitions[slots], NULL) == -EAGAIN);
-    for (unsigned i = 0; i < slots; i++)
-        require(weir_release(&acquisitions[i]) == 0);
+    for (unsigned i = 0; i < (subjects_n ? subjects_n : 1); i++)
+        check_rest(pool, i, slots, calls, kills);
     weir_pool_close(pool);
     weir_close(w);
     require(tmpdir_remove(directory));
@@ -268,7 +305,7 @@ static void test_storm(uint64_t rounds)
     for (int i = 0; i < WORKERS; i++)
         require(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
     end(w, pool, slots, calls, 0);
-    printf("%" PRIu64 " changes, %" PRIu64 " grants\n", rounds, atomic_load(&ledger->granted));
+    printf("%" PRIu64 " changes, %" PRIu64 " grants\n", rounds, all_granted());
 }
 
 /* Changes the definition in a process of its own, which is killed at some time. */
@@ -305,7 +342,8 @@ static void test_kills(uint64_t rounds)
         kill(workers[i], SIGKILL);
         require(waitpid(workers[i], NULL, 0) == workers[i]);
         /* What it held stays counted outside of the set. */
-        atomic_fetch_sub(&ledger->held, SLOTS_MAX);
+        for (unsigned subject = 0; subject < SUBJECTS; subject++)
+            atomic_fetch_sub(&ledger->held[subject], SLOTS_MAX);
         kills++;
         workers[i] = start_worker();
     }
@@ -315,7 +353,7 @@ static void test_kills(uint64_t rounds)
         require(waitpid(workers[i], &status, 0) == workers[i] && status == 0);
     end(w, pool, 3, CALLS_MAX, kills);
     printf("%" PRIu64 " changes, %u users killed, %" PRIu64 " grants\n", rounds, kills,
-           atomic_load(&ledger->granted));
+           all_granted());
 }
 
 int main(void)
@@ -327,6 +365,9 @@ int main(void)
     ledger = mmap(NULL, sizeof(*ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     require(ledger != MAP_FAILED);
     test_storm(rounds);
+    test_kills(rounds / 4 + 1);
+    subjects_n = SUBJECTS;
+    test_storm(rounds / 2 + 1);
     test_kills(rounds / 4 + 1);
     return 0;
 }

@@ -5,16 +5,17 @@
  * each grant, the order of each wait queue and the sums of all counters are the same. The keyed set
  * has little room, so keys are forgotten all the time, which must not show; a request for which
  * there is no room is left out. What counts from the creation of a limit is not among the limits
- * here: a key is created when it is first asked for. Of threads, both sides are reloaded now and
- * then, to other limits. A subject that is as good as new begins anew with that: its own set is
- * exchanged for another one then. WEIR_SEED and WEIR_OPERATIONS override the
- * seed and how many there are. An engine has room for all, and the ordinary sets as well: it counts
- * in its own units.
+ * here: a key is created when it is first asked for. Both sides get other limits now and then: a
+ * set of threads by a reload, one that processes share by a change of its definition, to other
+ * numbers. A subject that is as good as new begins anew with that: its own set is exchanged for
+ * another one then. WEIR_SEED and WEIR_OPERATIONS override the seed and how many there are. An
+ * engine has room for all, and the ordinary sets as well: it counts in its own units.
  */
 #include "api/instance.h"
 #include "lib/require.h"
 #include "lib/world.h"
 #include "wait/wait_timer.h"
+#include <weir/segment.h>
 
 #define SUBJECTS           12u
 #define ASKERS             40u
@@ -55,7 +56,7 @@ struct asker {
 
 static struct {
     uint64_t random, operation;
-    const char *doing, *limits;
+    const char *doing, *limits, *kind;
     bool shared;      /* the keyed set is one that processes share; then it is asked by turns of */
     struct twin twin; /* chance in the world and in another instance */
     weir_pool *own[SUBJECTS];
@@ -98,17 +99,40 @@ static const char *own_name(unsigned subject)
     return name;
 }
 
-static void write_config(char *text, size_t size)
+/* Replaces the capacities by others. */
+static const char *other_numbers(const char *limits)
+{
+    static const char before[] = "capacity: ";
+    static char ret[1024];
+    size_t n = 0;
+
+    for (const char *at = limits; *at; at++) {
+        ret[n++] = *at;
+        ret[n] = '\0';
+        if (n < sizeof(before) - 1 || strcmp(ret + n - (sizeof(before) - 1), before) != 0)
+            continue;
+        n += (size_t)snprintf(ret + n, sizeof(ret) - n, "%u", 2 + (unsigned)below(9));
+        while (at[1] >= '0' && at[1] <= '9')
+            at++;
+    }
+    return ret;
+}
+
+/* Of a set that exists and is shared only the numbers are others. */
+static void write_config(char *text, size_t size, bool is_change)
 {
     char fields[1024];
     size_t n;
 
-    run.limits = limits_of[below(KINDS)];
+    if (is_change && run.shared)
+        run.limits = other_numbers(run.kind);
+    else
+        run.limits = run.kind = limits_of[below(KINDS)];
     snprintf(fields, sizeof(fields), "max_waiters: %u, fair: %s, limits: [ %s ]",
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
     n = (size_t)snprintf(text, size,
                          "version: 1\nsets:\n  main: { %ssubjects: { max: %u%s%s }, %s }\n",
-                         run.shared ? backend->fields : "", chance(2) ? 4 : 1,
+                         run.shared ? backend->fields : "", chance(2) && !is_change ? 4 : 1,
                          backend->is_remote ? "" : ", evict: none",
                          chance(3) && !backend->is_remote ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
@@ -132,7 +156,7 @@ static void open_sets(void)
     char text[16384];
 
     run.shared = backend->is_shared && !backend->is_remote;
-    write_config(text, sizeof(text));
+    write_config(text, sizeof(text), false);
     world_open(text, "main");
     if (run.shared)
         run.twin = world_twin("main");
@@ -320,6 +344,9 @@ static void do_take(void)
     r = weir_take(keyed_pool(), &both.request, &keyed);
     if (was_turned_away(r))
         return;
+    /* A wrong request is told by the definition that the instance knows. */
+    if (r == -EINVAL && run.shared && run.reloads)
+        return;
     SAME(r, weir_take(run.own[both.number], &both.request, &own));
     same_refusal(&keyed, &own);
 }
@@ -352,7 +379,7 @@ static void do_ask(void)
     r = how == 0   ? weir_try_acquire(pool, &both.request, &asker->keyed, &keyed)
         : how == 1 ? weir_reserve(pool, &both.request, &asker->keyed, &keyed_at, &keyed)
                    : weir_submit(pool, &both.request, &asker->keyed, &keyed);
-    if (was_turned_away(r))
+    if (was_turned_away(r) || (r == -EINVAL && run.shared && run.reloads))
         return;
     SAME(r, how == 0 ? weir_try_acquire(run.own[both.number], &both.request, &asker->own, &own)
             : how == 1
@@ -462,11 +489,16 @@ static void do_reload(void)
     struct weir_error error = {0};
     bool is_new[SUBJECTS];
     char text[16384];
+    uint64_t random;
     const struct weir_options options = {.size = sizeof(options), .text = text};
 
     run.doing = "reload";
-    if (backend->is_shared || backend->is_remote || !chance(8))
+    if (backend->is_remote || !chance(8))
         return;
+    random = run.random;
+    write_config(text, sizeof(text), true);
+    if (run.shared && world_redefine(text, "main", WEIR_REDEFINE_CHECK, &error) < 0)
+        return; /* the state would be larger */
     /* What a set granted is released before: a late refund finds no such set, but maybe the
      * subject. A charge may make it another one than a new one. */
     for (unsigned i = 0; i < SUBJECTS; i++) {
@@ -477,8 +509,10 @@ static void do_reload(void)
         if (is_new[i])
             part_with(i);
     }
-    write_config(text, sizeof(text));
-    if (weir_reload(world.w, &options, &error) < 0)
+    run.random = random; /* the same numbers, with the new names of sets */
+    write_config(text, sizeof(text), true);
+    if ((run.shared && world_redefine(text, "main", 0, &error) < 0) ||
+        weir_reload(world.w, &options, &error) < 0)
         fail_msg("WEIR_SEED=%" PRIu64 ", operation %" PRIu64 ": %s", test_seed, run.operation,
                  error.message);
     world.set = weir_pool_set(world.pool, 0);

@@ -8,6 +8,7 @@
 #include "shm/doorbell.h"
 #include "shm/key_table.h"
 #include "shm/segment.h"
+#include "shm/segment_definition.h"
 #include "state/version.h"
 #include <errno.h>
 #include <poll.h>
@@ -108,8 +109,10 @@ static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
             assert_int_equal(segment_layout_compute(&shape, &layout), 0);
             assert_int_equal(layout.sizes.keys_max, shape.sizes.keys_max);
             assert_int_equal(layout.sizes.key_sets_max, shape.sizes.key_sets_max);
-            assert_int_equal(layout.blocks_n,
-                             layout.sizes.threads_n + 1 + shape.sizes.key_sets_max);
+            assert_int_equal(layout.blocks_n, layout.sizes.threads_n + 1 + layout.definitions_n +
+                                                  shape.sizes.key_sets_max);
+            assert_in_range(layout.definitions_n, SEGMENT_DEFINITIONS_MIN,
+                            SEGMENT_DEFINITIONS_KEYED);
             assert_true(layout.records_at - layout.blocks_at >= (size_t)layout.blocks_n << class);
             assert_int_equal(layout.keyed_at,
                              layout.records_at + layout.sizes.runs_n * SEGMENT_RUN_SIZE);
@@ -124,7 +127,7 @@ static void parts_of_keyed_sets_are_apart_and_aligned(void **state)
         }
         shape.sizes.keys_max = shape.sizes.key_sets_max = 0;
         assert_int_equal(segment_layout_compute(&shape, &other), 0);
-        assert_int_equal(layout.definitions_n, 0); /* with subjects */
+        assert_true(layout.definitions_n <= other.definitions_n);
         assert_int_equal(other.definitions_at, layout.definitions_at);
         assert_int_equal(other.sizes.threads_n, layout.sizes.threads_n);
     }
@@ -152,7 +155,8 @@ static void numbers_have_their_bounds(void **state)
         uint64_t by_slots, by_units, before_key_sets, key_sets;
 
         assert_int_equal(compute(class, 1, 0, &layout), 0);
-        by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.sizes.threads_n;
+        by_slots = BLOCK_SLOT_MASK - (layout.blocks_at >> class) - layout.sizes.threads_n -
+                   layout.definitions_n;
         before_key_sets = layout.key_sets_at; /* of none */
         by_units = ((UINT64_C(1) << 32) * REGION_UNIT_SIZE - before_key_sets) /
                    ((UINT64_C(1) << class) + sizeof(struct segment_key_set));
@@ -288,7 +292,10 @@ static void numbers_of_key_sets_are_checked(void **state)
     assert_false(segment_key_set_of_unit(
         segment, segment_key_set_unit(segment, layout->sizes.key_sets_max), &i));
     assert_int_equal(segment_key_set_slot(segment, 0),
-                     segment_block_slot(segment, layout->sizes.threads_n) + 1);
+                     segment_block_slot(segment, layout->sizes.threads_n) + layout->definitions_n +
+                         1);
+    assert_int_equal(segment_key_set_slot(segment, 0),
+                     segment_definition_slot(layout, (uint32_t)layout->definitions_n) + 1);
     assert_true(
         segment_has_block(segment, segment_key_set_slot(segment, layout->sizes.key_sets_max - 1)));
     assert_false(
