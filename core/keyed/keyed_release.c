@@ -311,7 +311,7 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
     for (bool is_first = true;; is_first = false) {
         weir_set *newest = keyed_release_follow(rel);
 
-        if (rel->args.revoker && newest != rel->args.revoker)
+        if (rel->args.revoker && !rel->record_freed && newest != rel->args.revoker)
             return RELEASE_LOST; /* it may be held for longer by the newest definition */
         if (newest != rel->set && !rel->granter && !set_is_shared(newest))
             keyed_release_note_grant(rel, is_first);

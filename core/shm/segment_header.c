@@ -39,7 +39,6 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct peer_slot, doorbells),
         sizeof(struct segment_thread),
         offsetof(struct segment_thread, peer_key),
-        sizeof(struct segment_keyed),
         offsetof(struct segment_keyed, unbound_ns),
         offsetof(struct segment_keyed, unbound_list),
         offsetof(struct segment_keyed, forgotten),

@@ -105,8 +105,9 @@ enum {
  * another algorithm begins anew, as it does by settings that its algorithm cannot carry over: what
  * it granted before gives nothing back. What stays as it is: the number, keys and types of limits,
  * algorithms of resources, leases, shadow, enforce, max_hold_action, classes of requests, lifetime
- * and clock. A set with subjects has no other definition.
- * What each process decides for itself (timeout, max_wait, strict, config) is not touched.
+ * and clock; and whether there are subjects. A set with subjects keeps the algorithms of all
+ * limits, and has no more room for subjects than before. What each process decides for itself
+ * (timeout, max_wait, strict, config) is not touched.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
  * argument lives as long as the call, which may call it again if another process has changed the
@@ -120,10 +121,10 @@ enum {
  * set); -ECANCELED (`differs` returned another value); -EOPNOTSUPP (something would change that has
  * to stay as it is); -EEXIST (its plugins are of other versions here); -EBUSY (other processes keep
  * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
- * definition, of which it has at most 16384, or the file system has none); -EINVAL, -ENOEXEC,
- * -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of struct weir_segment
- * (it is not usable); then `reterr`, if not NULL, says why.
- * [any thread, changes]
+ * definition, of which it has at most 16384, with subjects 2047, or the file system has none);
+ * -EINVAL, -ENOEXEC, -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of
+ * struct weir_segment (it is not usable); then `reterr`, if not NULL, says why. [any thread,
+ * changes]
  */
 WEIR_PUBLIC int
 weir_segment_redefine(const struct weir_options *options, const char *name, uint32_t flags,

@@ -34,8 +34,18 @@
 
 /* ---- the set ---- */
 
-/* With a second limit the set is never inline. */
-static bool is_inline;
+/* With a second limit the set is never inline. With subjects all of it is for each of them, and
+ * this is about one. */
+static enum { INFLATED, INLINE, WITH_SUBJECTS, VARIANTS } variant;
+
+static const struct weir_request *ask(struct shared_request *memory, uint64_t n,
+                                      uint64_t timeout_ns)
+{
+    (void)shared_ask(memory, "slot", n, timeout_ns);
+    memory->request.subject = "one";
+    memory->request.subject_size = variant == WITH_SUBJECTS ? 3 : 0;
+    return &memory->request;
+}
 
 /* In place of the resource, a rate that gets another algorithm. */
 static bool is_rate;
@@ -55,12 +65,12 @@ static const char *text_of(unsigned capacity)
         return texts[turn];
     }
     snprintf(texts[turn], sizeof(texts[0]),
-             "version: 1\nsets: { s: { backend: process, limits: ["
+             "version: 1\nsets: { s: { backend: process, %slimits: ["
              " { type: resource, key: slot, capacity: %u }%s ] } }\n",
-             capacity,
-             is_inline ? ""
-                       : ", { type: call, key: calls, algorithm: gcra, capacity: 1000000, "
-                         "window: 1s }");
+             variant == WITH_SUBJECTS ? "subjects: { max: 8, evict: none }, " : "", capacity,
+             variant == INLINE ? ""
+                               : ", { type: call, key: calls, algorithm: gcra, capacity: 1000000, "
+                                 "window: 1s }");
     return texts[turn];
 }
 
@@ -82,7 +92,7 @@ static int try_one(weir_pool *pool, weir_acquisition **ret)
 {
     struct shared_request memory;
 
-    return weir_try_acquire(pool, shared_ask(&memory, "slot", 1, 0), ret, NULL);
+    return weir_try_acquire(pool, ask(&memory, 1, 0), ret, NULL);
 }
 
 /* What the dead had may come back a little later. */
@@ -204,10 +214,8 @@ static struct user user_begin(void)
     shared_begin();
     user.w = shared_open(text_of(BEFORE));
     user.pool = shared_pool(user.w, "s");
-    require(weir_try_acquire(user.pool, shared_ask(&memory, "slot", BEFORE - 1, 0), &user.held,
-                             NULL) == 0);
-    require(weir_submit(user.pool, shared_ask(&memory, "slot", 2, WEIR_FOREVER), &user.waiting,
-                        NULL) == 1);
+    require(weir_try_acquire(user.pool, ask(&memory, BEFORE - 1, 0), &user.held, NULL) == 0);
+    require(weir_submit(user.pool, ask(&memory, 2, WEIR_FOREVER), &user.waiting, NULL) == 1);
     user.fd.fd = weir_acquisition_fd(user.waiting);
     return user;
 }
@@ -236,13 +244,14 @@ static void each_step(const char *what, int signal,
 {
     uint64_t stride = effort_from("WEIR_STRIDE", 1);
 
-    for (int i = 0; i < 2; i++) {
+    for (variant = INFLATED; variant < VARIANTS; variant++) {
+        static const char *const names[] = {"inflated", "inline", "with subjects"};
         struct stepped stepped = {
             .n = 1, .signal = signal, .deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
 
-        for (is_inline = i; round(&stepped); stepped.n += stride)
+        for (; round(&stepped); stepped.n += stride)
             assert_true(stepped.n < STEPS_MAX);
-        print_message("%s, %s: %lu steps\n", what, i ? "inline" : "inflated", stepped.n - 1);
+        print_message("%s, %s: %lu steps\n", what, names[variant], stepped.n - 1);
         assert_true(stepped.n > 2);
         shared_pipe_close(&stepped.ready);
         shared_pipe_close(&stepped.go);
@@ -332,7 +341,7 @@ static weir_acquisition *take_rate(weir_pool *pool, uint64_t n)
     struct shared_request memory;
     weir_acquisition *acquisition = NULL;
 
-    if (weir_try_acquire(pool, shared_ask(&memory, "slot", n, 0), &acquisition, NULL) < 0)
+    if (weir_try_acquire(pool, ask(&memory, n, 0), &acquisition, NULL) < 0)
         return NULL;
     return acquisition;
 }
@@ -400,6 +409,7 @@ static void grants_of_another_algorithm_are_told(void **state)
         .n = 1, .signal = SIGSTOP, .ready = shared_pipe(), .go = shared_pipe()};
 
     (void)state;
+    variant = INFLATED;
     for (is_rate = true; stop_a_swap(&stepped); stepped.n++)
         assert_true(stepped.n < STEPS_MAX);
     is_rate = false;
@@ -450,16 +460,16 @@ static uint64_t half_done_step(void)
 
 static bool die_at_half_done(struct stepped *stepped)
 {
-    static uint64_t steps[2];
+    static uint64_t steps[VARIANTS];
     struct stepped changing = {.signal = SIGKILL};
     weir_pool *pool;
     bool sent;
     pid_t pid;
     weir *w;
 
-    if (!steps[is_inline])
-        steps[is_inline] = half_done_step();
-    changing.n = steps[is_inline];
+    if (!steps[variant])
+        steps[variant] = half_done_step();
+    changing.n = steps[variant];
     shared_begin();
     w = shared_open(text_of(BEFORE));
     pool = shared_pool(w, "s");
@@ -490,8 +500,7 @@ static void do_submit(weir_pool *pool, weir_acquisition **held)
     weir_acquisition *waiting = NULL;
 
     (void)held;
-    require(weir_submit(pool, shared_ask(&memory, "slot", AFTER, WEIR_FOREVER), &waiting, NULL) ==
-            1);
+    require(weir_submit(pool, ask(&memory, AFTER, WEIR_FOREVER), &waiting, NULL) == 1);
     require(weir_release(&waiting) == 0);
 }
 
