@@ -123,8 +123,8 @@ enum {
  * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
  * definition, of which it has at most 16384, with subjects 2047, or the file system has none);
  * -EINVAL, -ENOEXEC, -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of
- * struct weir_segment (it is not usable); then `reterr`, if not NULL, says why. [any thread,
- * changes]
+ * struct weir_segment (it is not usable); then `reterr`, if not NULL, says why.
+ * [any thread, changes]
  */
 WEIR_PUBLIC int
 weir_segment_redefine(const struct weir_options *options, const char *name, uint32_t flags,

@@ -85,6 +85,33 @@ class Redefine(unittest.TestCase):
             self.assertLess(time.monotonic(), end, sets)
             time.sleep(0.01)
 
+    def test_each_subject_goes_on(self):
+        text = """version: 1
+sets:
+  clients:
+    backend: process
+    subjects: { max: %d }
+    limits: [{ type: resource, key: slots, capacity: %d }]
+"""
+        path = self.write(text % (100, 1))
+        waiting = [subprocess.Popen([COMMAND, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "sleep", "1000"],
+                                    env=self.env()) for _ in range(3)]
+        self.children += waiting
+        self.until("clients", 1, 2)
+        path = self.write(text % (100, 2))
+        line = "clients: `capacity` of limit 1 (`slots`): 1 -> 2\n"
+        self.assertEqual(self.expect(0, "apply", "--dry-run", path)[0], line)
+        self.until("clients", 1, 2)
+        self.assertEqual(self.expect(0, "apply", path)[0], line)
+        self.until("clients", 2, 1)
+        self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "b", "--", "true")
+        self.expect(0, "set", "clients", "slots=3")
+        self.until("clients", 3, 0)
+        self.assertEqual(self.limits("clients")["slots"]["capacity"], 3)
+        said = self.expect(1, "apply", "--dry-run", self.write(text % (101, 3)))[1]
+        self.assertIn("its segment has room for 100", said)
+        self.assertIn("weir rm", said)
+
     def test_waiters_go_on(self):
         path = self.make(slots=1)
         for i in range(3):
