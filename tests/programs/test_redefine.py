@@ -94,6 +94,7 @@ sets:
     limits: [{ type: resource, key: slots, capacity: %d }]
 """
         path = self.write(text % (100, 1))
+        self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "b", "--", "true")
         waiting = [subprocess.Popen([COMMAND, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "sleep", "1000"],
                                     env=self.env()) for _ in range(3)]
         self.children += waiting
