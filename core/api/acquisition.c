@@ -82,6 +82,14 @@ weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const u
     return acquisition;
 }
 
+/* The spare context and those of a closed instance keep none: their uses may nest, and the inner
+ * one ends before the outer one gives its references back. */
+static bool acquisition_has_cache(const struct thread_ctx *ctx, const weir_set *set)
+{
+    return set->limits.n <= ACQUISITION_LIMITS && ctx->cache_n < ACQUISITION_CACHE_MAX &&
+           !thread_ctx_ends_with_use(ctx);
+}
+
 void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     weir_set *set = acquisition->set;
@@ -94,7 +102,7 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition)
         waiter_free(set, acquisition->waiter);
     if (acquisition->record)
         record_pool_put(ctx, set, acquisition->record);
-    if (set->limits.n <= ACQUISITION_LIMITS && ctx->cache_n < ACQUISITION_CACHE_MAX) {
+    if (acquisition_has_cache(ctx, set)) {
         acquisition->set = NULL;
         acquisition->next = ctx->cache;
         ctx->cache = acquisition;

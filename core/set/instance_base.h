@@ -142,10 +142,17 @@ static inline struct thread_ctx *thread_ctx_borrow(weir_set *set)
     return ctx ? ctx : thread_ctx_lock_spare(set);
 }
 
+/* Returns true if the end of a use gives back what the context has: it is the spare one, or the
+ * instance is closed. */
+static inline bool thread_ctx_ends_with_use(const struct thread_ctx *ctx)
+{
+    return ctx == ctx->w->spare_ctx || instance_is_closed(ctx->w);
+}
+
 static inline void thread_ctx_return(struct thread_ctx *ctx)
 {
     WEIR_INVARIANT(thread_ctx_is_usable(ctx));
-    if (ctx == ctx->w->spare_ctx || instance_is_closed(ctx->w))
+    if (thread_ctx_ends_with_use(ctx))
         thread_ctx_return_slow(ctx);
 }
 

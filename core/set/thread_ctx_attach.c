@@ -343,9 +343,8 @@ static struct thread_ctx *thread_ctx_begin_spare(weir_set *set)
 {
     struct thread_ctx *spare = set->w->spare_ctx;
 
+    WEIR_INVARIANT(!spare->cache_n);
     spare->thread = os_thread_id();
-    if (spare->cache_n)
-        instance_ref(spare->w, spare->cache_n);
     if (thread_ctx_is_prepared(spare, set->number) && spare->set_ctxs[set->number].is_inherited) {
         /* Recovering may need the spare context again, and must not begin anew. */
         spare->set_ctxs[set->number].is_inherited = false;

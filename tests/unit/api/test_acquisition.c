@@ -819,6 +819,41 @@ static void without_memory_a_refusal_is_untouched(void **state)
     world_close();
 }
 
+/* As the log does while a call uses the spare context, for want of memory for one of its own. */
+static void *release_within_a_use_of_the_spare_context(void *acquisition)
+{
+    weir_acquisition *a = acquisition;
+    struct thread_ctx *spare = thread_ctx_lock_spare(world.set);
+
+    fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
+    assert_int_equal(weir_release(&a), 0);
+    fake_os_fail_at(0);
+    thread_ctx_return(spare);
+    return NULL;
+}
+
+/* Each acquisition has one reference to the instance, which is given back once. */
+static void uses_of_the_spare_context_nest(void **state)
+{
+    weir_acquisition *held[2];
+    uint64_t references;
+    pthread_t thread;
+
+    (void)state;
+    world_limits("{ type: resource, key: r, capacity: 2 }");
+    for (int i = 0; i < 2; i++)
+        held[i] = granted(NULL);
+    references = atomic_load_explicit(&world.w->references, memory_order_relaxed);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            pthread_create(&thread, NULL, release_within_a_use_of_the_spare_context, held[i]), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(atomic_load_explicit(&world.w->references, memory_order_relaxed),
+                         references - (uint64_t)i - 1);
+    }
+    world_close();
+}
+
 static struct weir_request *of_subject(struct weir_request *request, const char *subject)
 {
     request->subject = subject;
@@ -913,6 +948,7 @@ int main(void)
         leak_checked_test(what_need_not_wait_allocates_nothing_and_makes_no_system_call),
         leak_checked_test(a_resource_does_not_go_by_the_clock_but_a_rate_does),
         leak_checked_test(without_memory_a_refusal_is_untouched),
+        leak_checked_test(uses_of_the_spare_context_nest),
         leak_checked_test(of_a_damaged_set_a_refusal_is_untouched),
         leak_checked_test(of_a_closed_instance_a_refusal_is_untouched),
         leak_checked_test(without_room_for_a_subject_a_refusal_says_so),
