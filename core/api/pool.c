@@ -38,14 +38,14 @@ static bool pool_has_set(const struct instance_pool *pool, const weir_set *newes
     return false;
 }
 
-/* A reload may have changed the pool since the set was found: of a handle that a program has. A
- * member stays one of its definition. */
+/* A reload may have changed the pool since the set was found; and a nested request goes to the set
+ * of the outer one, which the pool may have lost. */
 const char *pool_class(const weir_pool *pool, const weir_set *set)
 {
     const struct instance_pool *at = pool_definition(pool);
     const weir_set *newest = set_newest(set);
 
-    while (pool->link && at->before && !pool_has_set(at, newest))
+    while (at->before && !pool_has_set(at, newest))
         at = at->before;
     return at->plan.wait_class;
 }

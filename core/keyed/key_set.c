@@ -86,14 +86,15 @@ static int key_set_make_state(struct key_set *key_set, struct key_set *before)
     return r;
 }
 
-/* Returns why no key set can be made of this definition, or 0. */
+/* Returns why no key set can be made of this definition, or 0. One of a segment has its state
+ * there: what waits for it has to end at the end of the instance, too. */
 static int key_set_obstacle(const struct keyed *keyed)
 {
     const weir *w = keyed->set->w;
 
-    if (instance_is_closed(keyed->set->w))
+    if (!keyed->segment && instance_is_closed(keyed->set->w))
         return -ESHUTDOWN;
-    if (keyed_is_outdated(keyed))
+    if (set_successor(keyed->set))
         return -ESTALE;
     return w->key_sets_n < KEY_SET_ID_BIT ? 0 : -ENOMEM;
 }
@@ -205,9 +206,13 @@ struct key_set *key_set_at(struct keyed *keyed, uint64_t word, struct key_set *s
 weir_set *key_set_newest(const weir_set *set)
 {
     const struct key_set *key_set = (const struct key_set *)set;
-    struct key_set *newest =
-        key_set_by_number(keyed_of(set_newest(key_set->keyed->set)), key_set->number, NULL);
+    struct key_set *newest;
+    weir_set *template;
 
+    do {
+        template = set_newest(key_set->keyed->set);
+        newest = key_set_by_number(keyed_of(template), key_set->number, NULL);
+    } while (!newest && set_newest(template) != template);
     return newest ? &newest->set : set_newest(set);
 }
 

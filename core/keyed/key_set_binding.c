@@ -169,9 +169,8 @@ bool key_set_renew(const struct txn *txn)
         return false;
     renewed = *txn;
     renewed.within = renewed.wait_class = renewed.forecast_walks = 0;
-    if (key_set_words(txn)->binding & ((UINT64_C(1) << DEFINITION_SHIFT) - 1)) /* it was bound */
-        keyed_convert(txn->ctx, keyed, of, txn_states(txn), txn->version.content[CONTENT_LAST_NS],
-                      txn_states(&renewed));
+    keyed_convert(txn->ctx, keyed, of, txn_states(txn), txn->version.content[CONTENT_LAST_NS],
+                  txn_states(&renewed));
     key_set_set_binding(&renewed, key_set_binding(txn), key_set_phase_of(txn));
     forecast_invalidate(&renewed);
     txn_grant_waiters(&renewed, HEAD_WATCH_NONE);
@@ -189,6 +188,7 @@ void key_set_take_over(struct thread_ctx *ctx, struct key_set *key_set)
         txn_begin(&txn, ctx, &key_set->set);
         if (set_is_broken(txn.set) || key_set_has_moved(&txn) || txn.version.content_n)
             break;
+        limits_init(&txn.set->limits, txn_states(&txn), &txn.at); /* zeros may be no valid state */
         key_set_set_binding(&txn, 0, PHASE_UNBOUND);
     } while (!txn_commit(&txn));
     if (waitq_length(&txn.version))

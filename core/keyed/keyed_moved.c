@@ -91,7 +91,8 @@ static struct weir_instant keyed_change_at(const struct keyed *keyed)
 
     if (!keyed->segment)
         return keyed->change_at;
-    at = clock_instant(&set->w->clock, set->limits.clock_needs);
+    at = clock_instant(&set->w->clock,
+                       set->limits.clock_needs | set->origin->predecessor->limits.clock_needs);
     if (!segment_definition_opened_ns(keyed->segment, set->head_unit))
         segment_definition_note_opened(keyed->segment, set->head_unit, at.now_ns ? at.now_ns : 1);
     opened_ns = segment_definition_opened_ns(keyed->segment, set->head_unit);

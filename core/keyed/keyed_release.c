@@ -267,6 +267,13 @@ static enum release_result keyed_release_found(struct keyed_release_op *rel)
     return keyed_release_word(rel);
 }
 
+/* Returns whether a later definition is to be released by. */
+static bool keyed_release_goes_on(const struct keyed *keyed)
+{
+    return set_newest(keyed->set) != keyed->set ||
+           (keyed->segment && set_is_moved(keyed->set) && !set_is_broken(keyed->set));
+}
+
 /* Makes one attempt, by the latest definition. */
 static enum release_result keyed_release_newest(struct keyed_release_op *rel)
 {
@@ -274,13 +281,15 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
     int r;
 
     if (!keyed_release_find(rel)) {
-        if (set_newest(slot->keyed->set) != slot->keyed->set)
-            return RELEASE_AGAIN; /* it may be in a table of the successor */
+        if (keyed_release_goes_on(slot->keyed))
+            return RELEASE_AGAIN; /* it may be in a table of the successor, or its claim came late
+                                   */
         return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
     }
     if (slot->is_claim && !slot->keyed->fits_inline) {
         r = key_set_bind(slot);
-        return r == 1 || r == -ESTALE ? RELEASE_AGAIN : RELEASE_DONE;
+        return r == 1 || r == -ESTALE || keyed_release_goes_on(slot->keyed) ? RELEASE_AGAIN
+                                                                            : RELEASE_DONE;
     }
     if (!keyed_slot_is_foreign(slot))
         return keyed_release_found(rel);
@@ -293,11 +302,13 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
                             keyed_release_found);
 }
 
-/* Returns the newest definition. A shared set that cannot be followed is broken. */
+/* Returns the newest definition. A shared set that cannot be followed is broken; NULL: a revocation
+ * does not break it, and is decided again. */
 static weir_set *keyed_release_follow(const struct keyed_release_op *rel)
 {
-    if (set_is_shared(rel->set))
-        (void)set_catch_up(rel->set, !rel->args.revoker);
+    if (set_is_shared(rel->set) && set_catch_up(rel->set, !rel->args.revoker) < 0 &&
+        rel->args.revoker && !rel->record_freed)
+        return NULL;
     return set_newest(rel->set);
 }
 
@@ -311,7 +322,7 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
     for (bool is_first = true;; is_first = false) {
         weir_set *newest = keyed_release_follow(rel);
 
-        if (rel->args.revoker && !rel->record_freed && newest != rel->args.revoker)
+        if (!newest || (rel->args.revoker && !rel->record_freed && newest != rel->args.revoker))
             return RELEASE_LOST; /* it may be held for longer by the newest definition */
         if (newest != rel->set && !rel->granter && !set_is_shared(newest))
             keyed_release_note_grant(rel, is_first);

@@ -124,7 +124,8 @@ static bool successor_begins_anew(const weir_set *set)
 static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, struct thread_ctx *to)
 {
     weir_set *before = set->origin->predecessor;
-    struct weir_instant at = clock_instant(&set->w->clock, set->limits.clock_needs);
+    struct weir_instant at =
+        clock_instant(&set->w->clock, set->limits.clock_needs | before->limits.clock_needs);
     uint64_t *content = to->saved_states;
     struct txn txn;
 
@@ -189,9 +190,10 @@ void set_open(struct thread_ctx *ctx, weir_set *set)
     memcpy(txn.version.content, ctx->saved_states, txn.version.content_n * sizeof(uint64_t));
     txn_read_clock(&txn);
     version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
-    if (set_is_shared(set) && !set->is_keyed) /* all that open it note the same time */
+    if (set_is_shared(set)) /* subjects: the first one; else all that open it note the same */
         segment_definition_note_opened(set->participant->segment, set->head_unit,
-                                       txn.version.content[CONTENT_LAST_NS]);
+                                       set->is_keyed ? txn.at.now_ns
+                                                     : txn.version.content[CONTENT_LAST_NS]);
     txn_grant_waiters(&txn, HEAD_WATCH_NONE);
     if (txn_commit(&txn) && txn.grant_again)
         set_grant_waiters(ctx, set);
@@ -253,8 +255,13 @@ weir_set *moved_newest(const weir_set *set)
 {
     weir_set *newest = moved_known(set);
 
-    if (newest == set && set_is_shared(set)) /* no process takes the flag back */
-        participant_mark_broken(set->participant);
+    if (newest != set || !set_is_shared(set))
+        return newest;
+    /* No process takes the flag back. Of a key set it may be memory that is short; then others
+     * return what this process holds, after its end. */
+    if (set_is_key_set(set))
+        atomic_store_explicit(&set->participant->is_outdated, true, memory_order_seq_cst);
+    participant_mark_broken(set->participant);
     return newest;
 }
 

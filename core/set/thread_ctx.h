@@ -132,4 +132,9 @@ static inline struct counters *thread_ctx_counters(const struct thread_ctx *ctx,
     return ctx->set_ctxs[set_number].counters;
 }
 
+/* Returns how many waits the context has ended in a set, and in its newest definition: waiters of
+ * the set are there. */
+uint64_t thread_ctx_decided(const struct thread_ctx *ctx, const weir_set *of,
+                            const weir_set *newest);
+
 #endif

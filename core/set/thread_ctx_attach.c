@@ -402,6 +402,16 @@ void thread_ctx_return_slow(struct thread_ctx *ctx)
         instance_unref(w, references);
 }
 
+uint64_t thread_ctx_decided(const struct thread_ctx *ctx, const weir_set *of,
+                            const weir_set *newest)
+{
+    uint64_t decided = counters_decided(thread_ctx_counters(ctx, of->number));
+
+    if (newest->number != of->number && thread_ctx_is_prepared(ctx, newest->number))
+        decided += counters_decided(thread_ctx_counters(ctx, newest->number));
+    return decided;
+}
+
 void thread_ctx_get_credits(struct thread_ctx *ctx)
 {
     WEIR_INVARIANT(!ctx->credits);

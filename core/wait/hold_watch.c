@@ -189,18 +189,6 @@ static void hold_notice_tell(const weir_set *set, struct hold_notice *notice, co
         event_tell(set, &notice->event, &notice->tag);
 }
 
-/* Returns how many waits the context has ended in the set of a holder, and in its newest
- * definition: there are the waiters. */
-static uint64_t hold_decided(const struct thread_ctx *ctx, const weir_set *of,
-                             const weir_set *newest)
-{
-    uint64_t decided = counters_decided(thread_ctx_counters(ctx, of->number));
-
-    if (newest->number != of->number && thread_ctx_is_prepared(ctx, newest->number))
-        decided += counters_decided(thread_ctx_counters(ctx, newest->number));
-    return decided;
-}
-
 /* Tells and revokes what is due of a HELD record. `of`: its definition, as for max_hold_revoke().
  */
 static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
@@ -208,7 +196,7 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
 {
     bool is_revoked = false, is_first;
     struct thread_ctx *ctx = thread_ctx_borrow(of);
-    uint64_t decided = hold_decided(ctx, of, set);
+    uint64_t decided = thread_ctx_decided(ctx, of, set);
     struct hold_notice notice;
 
     hold_notice_read(set, of, record, now_ns - hold->granted_ns, &notice);
@@ -217,7 +205,7 @@ static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, u
         counter_add(&thread_ctx_counters(ctx, of->number)->overheld, 1);
     if (hold->revoked_ns <= now_ns)
         is_revoked = max_hold_revoke(ctx, set, of, record, word);
-    look->decided += (int)(hold_decided(ctx, of, set) - decided);
+    look->decided += (int)(thread_ctx_decided(ctx, of, set) - decided);
     thread_ctx_return(ctx);
     if (is_revoked)
         hold_notice_tell(set, &notice, hold->revoking->key, true);
@@ -308,6 +296,8 @@ static int hold_look_run(weir *w)
     struct hold_look look = {.w = w, .next_ns = WEIR_FOREVER};
     uint64_t rest_ns = 0;
 
+    /* A grant that does not see that a look is due any more is seen by this one. */
+    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&iw->holds_private, memory_order_seq_cst))
         hold_look_private(&look);
     for (uint32_t i = 0, n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst); i < n; i++) {

@@ -269,11 +269,11 @@ static void timer_recheck(struct thread_ctx *ctx, const struct due_waiter *due)
 int timer_look_at_head(weir_set *set)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(set);
-    const struct counters *counters = thread_ctx_counters(ctx, set->number);
-    uint64_t before = counters_decided(counters), decided;
+    const weir_set *newest = set_newest(set_definition(set));
+    uint64_t before = thread_ctx_decided(ctx, set, newest), decided;
 
     set->ops->grant_waiters(ctx, set);
-    decided = counters_decided(counters) - before;
+    decided = thread_ctx_decided(ctx, set, newest) - before;
     thread_ctx_return(ctx);
     return (int)decided;
 }
@@ -282,8 +282,8 @@ int timer_look_at_head(weir_set *set)
 static int timer_handle_due(weir *w, const struct due_waiter *due)
 {
     struct thread_ctx *ctx = thread_ctx_borrow(due->set);
-    const struct counters *counters = thread_ctx_counters(ctx, due->set->number);
-    uint64_t before = counters_decided(counters), decided;
+    const weir_set *newest = set_newest(set_definition(due->set));
+    uint64_t before = thread_ctx_decided(ctx, due->set, newest), decided;
 
     WEIR_INVARIANT(due->set->w == w);
     if (due->is_expired && due->set->ops->cancel_wait(ctx, due->set, waiter_record(w, due->record),
@@ -292,7 +292,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
     /* In a damaged segment the record may wait regardless: a recheck finds that out. */
     if (!due->is_expired || set_is_shared(due->set))
         timer_recheck(ctx, due);
-    decided = counters_decided(counters) - before;
+    decided = thread_ctx_decided(ctx, due->set, newest) - before;
     thread_ctx_return(ctx);
     return (int)decided;
 }

@@ -185,10 +185,13 @@ static void a_pool_that_is_the_same_is_left_alone(void **state)
     world_close();
 }
 
+#define HIGH_LOW                                                                                   \
+    "{ shares: { high: 3, low: 1 }, limits: [ { type: resource, key: k, capacity: 1 } ] }"
+#define FIRST_LAST                                                                                 \
+    "{ shares: { first: 1, last: 1 }, limits: [ { type: resource, key: k, capacity: 1 } ] }"
 #define CLASSED(sets, name)                                                                        \
-    "version: 1\nsets: { a: { shares: { high: 3, low: 1 }, limits: [ { type: resource, key: k, "   \
-    "capacity: 1 } ] }, b: { shares: { first: 1, last: 1 }, limits: [ { type: resource, key: k, "  \
-    "capacity: 1 } ] } }\npools: { p: { sets: [" sets "], class: " name " } }\n"
+    "version: 1\nsets: { a: " HIGH_LOW ", a2: " HIGH_LOW ", b: " FIRST_LAST ", b2: " FIRST_LAST    \
+    " }\npools: { p: { sets: [" sets "], class: " name " } }\n"
 
 static void the_class_of_its_requests_changes(void **state)
 {
@@ -219,6 +222,14 @@ static void the_class_of_its_requests_changes(void **state)
     assert_int_equal(reload(CLASSED("b", "last")), 0);
     release(granted(NULL));   /* `b` has no class high */
     release(granted(nested)); /* and `a` no class last */
+    release(held);
+    world_close();
+    world_open(CLASSED("a, a2", "high"), "p");
+    held = granted(NULL);
+    nested->within = held;
+    assert_int_equal(reload(CLASSED("b, b2", "last")), 0);
+    release(granted(NULL));
+    release(granted(nested));
     release(held);
     world_close();
 }

@@ -748,6 +748,26 @@ static void wrong_arguments_are_refused(void **state)
     world_close();
 }
 
+/* Also one that ends by its timeout, by the definition that it was asked of. */
+static void a_tick_tells_how_many_it_decided_after_a_reload(void **state)
+{
+    struct weir_request *request = ASK({"slots", 1}, {"rate", 0});
+    weir_acquisition *held, *waits;
+
+    (void)state;
+    world_limits(SLOTS("1") "," RATE("gcra", "8"));
+    held = granted(request);
+    request->timeout_ns = 5 * SECOND;
+    waits = pending(request);
+    reload_limits(SLOTS("1") "," RATE("gcra", "9"));
+    assert_int_equal(advance(5 * SECOND - 1), 0);
+    assert_int_equal(advance(1), 1);
+    assert_int_equal(weir_acquisition_result(waits), -ETIMEDOUT);
+    release(waits);
+    release(held);
+    world_close();
+}
+
 /* A search for the newest definition does not pass all of them again: a program may reload once a
  * minute for years. */
 static void the_newest_definition_is_near(void **state)
@@ -858,6 +878,7 @@ int main(void)
         leak_checked_test(a_waiter_hears_of_the_wall_clock),
         leak_checked_test(what_is_odd_is_told),
         leak_checked_test(the_newest_definition_is_near),
+        leak_checked_test(a_tick_tells_how_many_it_decided_after_a_reload),
         leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
         leak_checked_test(another_algorithm_or_type_starts_anew),

@@ -110,6 +110,27 @@ static uint64_t oldest(void)
     return atomic_load(&segment_keyed(segment())->oldest);
 }
 
+#define ADAPTIVE(n) "{ type: resource, key: slots, algorithm: aimd, capacity: " n " }"
+
+/* It was being bound to a key when the set changed. Zeros are no state of its algorithm. */
+static void a_key_set_that_was_never_bound_changes(void **state)
+{
+    struct keyed *keyed;
+
+    (void)state;
+    open_two("max: 10", ADAPTIVE("8"));
+    keyed = keyed_of(world.set);
+    assert_int_equal(segment_alloc_key_set(keyed->segment, 0), 0);
+    assert_int_equal(key_sets_n(keyed), 1);
+    for (int i = 0; i < 2; i++) {
+        redefine("max: 10", i ? ADAPTIVE("9") : ADAPTIVE("7"));
+        assert_int_equal(stats().waiting, 0);
+        release(granted(SLOT(1, "a")));
+        change_sides();
+    }
+    close_two();
+}
+
 /* ---- states ---- */
 
 /* A state that is a word by each definition, by the first one alone, by the last one alone, and by
@@ -364,6 +385,28 @@ static void waiters_go_on_in_their_order(void **state)
     assert_int_equal(limit_stats(0).held, 0);
     assert_int_equal(stats().waiting, 0);
     close_two();
+}
+
+/* An instance that has not met the change ends, and what waits there. */
+static void a_wait_ends_with_an_instance_that_is_behind(void **state)
+{
+    weir_acquisition *held, *waits;
+
+    (void)state;
+    open_two("max: 10", SLOTS("2"));
+    held = granted(SLOT(2, "a"));
+    change_sides();
+    waits = pending(SLOT(2, "a"));
+    change_sides();
+    redefine("max: 10", SLOTS("3"));
+    world_twin_close(&twin);
+    assert_int_equal(weir_acquisition_result(waits), -ESHUTDOWN);
+    assert_int_equal(weir_release(&waits), 0);
+    assert_int_equal(world.logged, 0);
+    assert_int_equal(stats().waiting, 0);
+    release(held);
+    release(granted(SLOT(3, "a")));
+    world_close();
 }
 
 /* Those of both definitions are in one queue, which those leave that are canceled. */
@@ -788,6 +831,8 @@ int main(int argc, char **argv)
         place_test(what_was_taken_comes_back),
         place_test(waiters_go_on_in_their_order),
         place_test(waiters_of_two_definitions_are_one_queue),
+        place_test(a_wait_ends_with_an_instance_that_is_behind),
+        place_test(a_key_set_that_was_never_bound_changes),
         place_test(waiters_end_by_time_and_by_the_new_rate),
         place_test(what_can_never_be_granted_ends),
         place_test(what_cannot_be_right_is_refused),

@@ -165,8 +165,10 @@ static void test_try_take_few(void **state)
     struct plan few = {0};
     (void)state;
     assert_int_equal(plan_from_text(text, sizeof(text) - 1, plugins, &few, &complaints), 0);
-    limits = (struct limits){
-        .items = few.sets[0].limits, .n = 3, .state_words = few.sets[0].state_words};
+    limits = (struct limits){.items = few.sets[0].limits,
+                             .n = 3,
+                             .state_words = few.sets[0].state_words,
+                             .own_words = few.sets[0].state_words};
     assert_in_range(limits.state_words, 3, 16);
     memset(states, 0, sizeof(states));
     limits_init(&limits, states, &at);
