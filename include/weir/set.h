@@ -244,7 +244,8 @@ struct weir_set_stats {
 
 /*
  * A class of requests, of a set with `priorities` or `shares`. What is counted has been counted
- * since the set was made, with the counters of the set: the classes together have as many grants.
+ * since the set was made, with the counters of the set: the classes together have as many grants,
+ * but for one of each thread of a shared set that was killed.
  */
 struct weir_class_stats {
     char name[WEIR_CLASS_NAME_MAX + 1]; /* of a priority its number: "0" is the most urgent */

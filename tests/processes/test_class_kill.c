@@ -280,11 +280,29 @@ static uint32_t check_log(void)
  * undone, and counts. A thread that is killed leaves out one change at most, of the set, of its
  * class, or both.
  */
-static void check_counts(uint64_t killed_n)
+/* Returns whether the classes together have what the set has. A thread counts one after the other:
+ * the timer thread may still be in between. */
+static bool counts_agree(uint64_t killed_n, struct weir_class_stats *ret)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
+    uint64_t granted = 0, waited = 0, wait_ns = 0;
+
+    require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 1);
+    require(weir_set_classes(weir_pool_set(pool, 0), ret, CLASSES) == CLASSES);
+    for (unsigned c = 0; c < CLASSES; c++) {
+        granted += ret[c].granted;
+        waited += ret[c].granted_waited;
+        wait_ns += ret[c].wait_ns_sum;
+    }
+    return granted <= stats.granted + killed_n && stats.granted <= granted + killed_n &&
+           waited <= stats.granted_waited + killed_n && stats.granted_waited <= waited + killed_n &&
+           (killed_n || wait_ns == stats.wait_ns_sum);
+}
+
+static void check_counts(uint64_t killed_n)
+{
     struct weir_class_stats classes[CLASSES];
-    uint64_t asked[CLASSES] = {0}, seen[CLASSES] = {0}, granted = 0, waited = 0, wait_ns = 0;
+    uint64_t asked[CLASSES] = {0}, seen[CLASSES] = {0};
 
     for (uint32_t i = 0; i < log_length(); i++) {
         const struct entry *entry = &entries_log->entries[i];
@@ -292,18 +310,14 @@ static void check_counts(uint64_t killed_n)
         asked[entry->wait_class] += entry->asked != 0;
         seen[entry->wait_class] += entry->granted != 0;
     }
-    require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 1);
-    require(weir_set_classes(weir_pool_set(pool, 0), classes, CLASSES) == CLASSES);
+    for (unsigned tries = 0; !counts_agree(killed_n, classes); tries++) {
+        require(tries < 10000);
+        pause_ns(MS);
+    }
     for (unsigned c = 0; c < CLASSES; c++) {
         require(classes[c].granted + killed_n >= seen[c] && classes[c].granted <= asked[c]);
         require(classes[c].refused == 0 && classes[c].timed_out == 0);
-        granted += classes[c].granted;
-        waited += classes[c].granted_waited;
-        wait_ns += classes[c].wait_ns_sum;
     }
-    require(granted <= stats.granted + killed_n && stats.granted <= granted + killed_n);
-    require(waited <= stats.granted_waited + killed_n && stats.granted_waited <= waited + killed_n);
-    require(killed_n || wait_ns == stats.wait_ns_sum);
 }
 
 /* All that there is can be had, so nothing was lost. */
