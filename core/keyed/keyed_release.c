@@ -306,8 +306,9 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
  * does not break it, and is decided again. */
 static weir_set *keyed_release_follow(const struct keyed_release_op *rel)
 {
-    if (set_is_shared(rel->set) && set_catch_up(rel->set, !rel->args.revoker) < 0 &&
-        rel->args.revoker && !rel->record_freed)
+    bool must = !rel->args.revoker || rel->record_freed;
+
+    if (set_is_shared(rel->set) && set_catch_up(rel->set, must) < 0 && !must)
         return NULL;
     return set_newest(rel->set);
 }

@@ -124,8 +124,9 @@ static bool successor_begins_anew(const weir_set *set)
 static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, struct thread_ctx *to)
 {
     weir_set *before = set->origin->predecessor;
-    struct weir_instant at =
-        clock_instant(&set->w->clock, set->limits.clock_needs | before->limits.clock_needs);
+    /* By the clock of the new definition, and with the calendar by which the former one is read. */
+    uint32_t needs = set->limits.clock_needs | (before->limits.clock_needs & CLOCK_NEEDS_WALL);
+    struct weir_instant at = clock_instant(&set->w->clock, needs);
     uint64_t *content = to->saved_states;
     struct txn txn;
 
@@ -259,7 +260,7 @@ weir_set *moved_newest(const weir_set *set)
         return newest;
     /* No process takes the flag back. Of a key set it may be memory that is short; then others
      * return what this process holds, after its end. */
-    if (set_is_key_set(set))
+    if (set_is_key_set(set) && !set_is_broken(set))
         atomic_store_explicit(&set->participant->is_outdated, true, memory_order_seq_cst);
     participant_mark_broken(set->participant);
     return newest;

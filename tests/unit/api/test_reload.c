@@ -768,6 +768,24 @@ static void a_tick_tells_how_many_it_decided_after_a_reload(void **state)
     world_close();
 }
 
+/* Nothing is left that needs the time that passes in suspension, so the set goes by the other
+ * clock, which is behind. */
+static void the_clock_of_a_set_changes_back(void **state)
+{
+    weir_acquisition *held;
+
+    (void)state;
+    fake_clock_set(1000 * SECOND);
+    world_real("clock: boottime, limits: [ " SLOTS("1") "," RATE("gcra", "9") " ]");
+    held = granted(ASK({"slots", 1}, {"rate", 0}));
+    reload_main("clock: boottime, limits: [ " SLOTS("2") " ]");
+    for (int i = 0; i < 3; i++)
+        release(granted(NULL));
+    release(held);
+    world_close();
+    fake_os_reset();
+}
+
 /* A search for the newest definition does not pass all of them again: a program may reload once a
  * minute for years. */
 static void the_newest_definition_is_near(void **state)
@@ -878,6 +896,7 @@ int main(void)
         leak_checked_test(a_waiter_hears_of_the_wall_clock),
         leak_checked_test(what_is_odd_is_told),
         leak_checked_test(the_newest_definition_is_near),
+        leak_checked_test(the_clock_of_a_set_changes_back),
         leak_checked_test(a_tick_tells_how_many_it_decided_after_a_reload),
         leak_checked_test(a_name_opened_without_a_definition_is_no_pool),
         leak_checked_test(a_window_keeps_its_count),
