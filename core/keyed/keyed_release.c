@@ -282,8 +282,7 @@ static enum release_result keyed_release_newest(struct keyed_release_op *rel)
 
     if (!keyed_release_find(rel)) {
         if (keyed_release_goes_on(slot->keyed))
-            return RELEASE_AGAIN; /* it may be in a table of the successor, or its claim came late
-                                   */
+            return RELEASE_AGAIN; /* the successor may know it, or be where it has to pay */
         return rel->record_freed ? RELEASE_DONE : RELEASE_LOST;
     }
     if (slot->is_claim && !slot->keyed->fits_inline) {
