@@ -759,7 +759,6 @@ static void other_numbers_are_checked(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        uint64_t before = world_start;
         int r;
 
         open_two("max: 10", RATE("gcra", "10"));
@@ -772,7 +771,6 @@ static void other_numbers_are_checked(void **state)
         atomic_store(&segment_keyed(segment())->oldest, numbers[i]);
         r = try_redefine(text_of("max: 10", RATE("gcra", "3")));
         assert_true(r == 1 || r == -EUCLEAN);
-        (void)before;
         world.logged = 0;
         close_two();
     }
