@@ -155,6 +155,13 @@ void cq_update_wake_fd(weir_queue *queue)
         wake_fd_clear(wake_fd);
 }
 
+void cq_watch(weir_queue *queue)
+{
+    WEIR_INVARIANT(timer_is_locked(&queue->timer));
+    wake_fd_watch(&queue->timer.wake_fd);
+    cq_update_wake_fd(queue);
+}
+
 bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
 {
     struct acq_record *r = cq_record(queue, record);
@@ -357,7 +364,14 @@ int weir_queue_fd(weir_queue *queue)
 {
     if (!queue)
         return -EINVAL;
-    return instance_is_forked(queue->timer.w) ? -ECHILD : wake_fd_pollable(&queue->timer.wake_fd);
+    if (instance_is_forked(queue->timer.w))
+        return -ECHILD;
+    if (!wake_fd_is_watched(&queue->timer.wake_fd)) {
+        pthread_mutex_lock(&queue->timer.lock);
+        cq_watch(queue);
+        pthread_mutex_unlock(&queue->timer.lock);
+    }
+    return wake_fd_pollable(&queue->timer.wake_fd);
 }
 
 /* Returns a submission that waits, or 0. Completes those that were decided, without a signal. */

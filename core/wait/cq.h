@@ -124,6 +124,8 @@ struct cq_list *cq_completions(weir_queue *queue, const struct acq_record *r);
 void cq_hand_out(weir_acquisition *acquisition, int result);
 /* Signals the wake fd if there are completions to reap, and clears it if there are none. */
 void cq_update_wake_fd(weir_queue *queue);
+/* Signals the wake fd from now on: a thread may wait for it. */
+void cq_watch(weir_queue *queue);
 
 /* A submission as it was found under the lock. */
 struct cq_snapshot {

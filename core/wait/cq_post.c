@@ -220,7 +220,7 @@ static int cq_ring_switch(weir_queue *queue, struct cq_ring *ring)
     cq_ring_collect(queue);
     if (queue->to_post.first)
         cq_ring_continue(queue);
-    cq_update_wake_fd(queue);
+    cq_watch(queue); /* by the timer thread */
     return 0;
 }
 

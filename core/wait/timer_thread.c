@@ -165,6 +165,7 @@ static int timer_thread_start_locked(struct instance_wait *iw)
     r = wake_fd_open(&iw->timer.wake_fd, true);
     if (r < 0)
         return r;
+    wake_fd_watch(&iw->timer.wake_fd);
     r = os_thread_start(&iw->timer_thread, timer_thread_main, &iw->base, "weir-timer");
     if (r < 0)
         wake_fd_close(&iw->timer.wake_fd);

@@ -12,6 +12,7 @@ void wake_fd_init(struct wake_fd *wake_fd)
 
     wake_fd->timer_fd = wake_fd->event_fd = wake_fd->epoll_fd = -1;
     wake_fd->signaled = wake_fd->maybe_readable = wake_fd->reader_active = wake_fd->failing = false;
+    atomic_store_explicit(&wake_fd->watched, false, memory_order_relaxed);
     wake_fd->at_ns = WEIR_FOREVER;
     wake_fd->set_ahead_ns = 0;
     os_timer_lead(&wake_fd->lead_ns, &unused);
@@ -102,7 +103,7 @@ void wake_fd_await_users(struct wake_fd *wake_fd)
 
 bool wake_fd_claim(struct wake_fd *wake_fd)
 {
-    if (wake_fd->reader_active || wake_fd->signaled)
+    if (wake_fd->reader_active || wake_fd->signaled || !wake_fd_is_watched(wake_fd))
         return false;
     wake_fd->signaled = wake_fd->maybe_readable = true;
     atomic_fetch_add_explicit(&wake_fd->users, 1, memory_order_seq_cst);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A descriptor that becomes readable when a time has come, or when any thread signals it. It stays
- * readable until its reader clears it.
+ * readable until its reader clears it. Signals begin with wake_fd_watch(): a program that only asks
+ * pays for none.
  *
  * Some kernels let a process expire a timerfd (TFD_IOC_SET_TICKS, in kernels that can checkpoint
  * processes, as those of the distributions). There one timerfd is all, and a reader is woken
@@ -26,6 +27,7 @@ struct wake_fd {
     bool signaled;          /* since the last clear: readable, or about to be */
     bool maybe_readable;    /* perhaps readable by a signal, even if cleared */
     bool reader_active;     /* a thread is about to read the state: no signal needed */
+    _Atomic bool watched;   /* a thread may wait for it; set under the lock */
     bool failing;           /* the expiry could not be set */
     uint64_t at_ns;         /* expiry, ns; WEIR_FOREVER: none */
     int epoll_fd;           /* over all descriptors; -1: not needed */
@@ -42,6 +44,18 @@ void wake_fd_init(struct wake_fd *wake_fd);
 int wake_fd_open(struct wake_fd *wake_fd, bool gathers);
 void wake_fd_close(struct wake_fd *wake_fd);
 
+/* Signals from now on. The caller looks for what was due before. */
+static inline void wake_fd_watch(struct wake_fd *wake_fd)
+{
+    atomic_store_explicit(&wake_fd->watched, true, memory_order_release);
+}
+
+/* No lock: once it is true it stays so while the descriptor is open. */
+static inline bool wake_fd_is_watched(const struct wake_fd *wake_fd)
+{
+    return atomic_load_explicit(&wake_fd->watched, memory_order_acquire);
+}
+
 static inline bool wake_fd_is_open(const struct wake_fd *wake_fd)
 {
     return wake_fd->timer_fd >= 0;
@@ -53,7 +67,7 @@ static inline int wake_fd_pollable(const struct wake_fd *wake_fd)
     return wake_fd->epoll_fd >= 0 ? wake_fd->epoll_fd : wake_fd->timer_fd;
 }
 
-/* Makes the descriptor readable, unless it is signaled already. */
+/* Makes the descriptor readable, unless it is signaled already or not watched. */
 void wake_fd_signal(struct wake_fd *wake_fd);
 
 /*

@@ -114,7 +114,7 @@ WEIR_PUBLIC int weir_queue_cancel(weir_queue *queue, uint64_t user_data);
  * be waited for and nothing else, and fit for any poll, select, epoll (level- or edge-triggered) or
  * io_uring poll. It belongs to the completion queue and must not be closed. It becomes readable up
  * to 8 µs before a deadline, less if the program is quick to reap; a reap that comes early waits
- * for the rest.
+ * for the rest. Completions make no system calls for it before the first call of this function.
  *
  * There is one event per change from empty to not empty. A spurious event finds nothing to reap. It
  * can follow a completion that was withdrawn or reaped while it was being signaled, a deadline

@@ -8,8 +8,6 @@
 
 #define FINISHED_MAX 256
 #define NONE         UINT32_MAX
-/* A look at a wait queue is made for one waiter in as many as this part of it. */
-#define WAITERS_PER_LOOK 16
 
 /* A request that waits or holds something. */
 struct slot {
@@ -361,8 +359,8 @@ static int find_binding(const struct engine *engine, uint32_t set,
 }
 
 /* Counts what a new waiter waits for, unless that is the first of several sets. A look takes the
- * longer the more there are that wait, so a long wait queue is looked at for one in some waiters,
- * and the others count with it. */
+ * longer the more there are that wait. So a wait queue is looked at once for each length of it,
+ * and the other waiters count with the look. */
 static void count_binding(struct engine *engine, const struct slot *slot,
                           const struct weir_request *request)
 {
@@ -374,7 +372,7 @@ static void count_binding(struct engine *engine, const struct slot *slot,
     if (engine->candidate->sets_n > 1)
         set = find_set(engine, weir_acquisition_set(slot->acquisition));
     binding = &engine->bindings[set];
-    if (*binding < 0 || engine->unlooked_n++ >= engine->waiting_n / WAITERS_PER_LOOK) {
+    if (*binding < 0 || engine->unlooked_n++ >= engine->waiting_n) {
         *binding = find_binding(engine, set, request);
         engine->unlooked_n = 0;
     }

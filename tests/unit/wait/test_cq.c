@@ -905,6 +905,7 @@ static void one_write_per_change_from_empty_to_not_empty(void **state)
 
     (void)state;
     queue_world("{ type: resource, key: r, capacity: 50 }");
+    assert_false(is_readable(queue));
     drains = fake_os_counts().drain;
     for (unsigned round = 1; round <= 3; round++) {
         signals = fake_os_counts().signal;
@@ -918,6 +919,31 @@ static void one_write_per_change_from_empty_to_not_empty(void **state)
         for (unsigned i = 0; i < 50; i++)
             release(done[i].acquisition);
     }
+    nothing();
+    queue_world_close();
+}
+
+/* A program that reaps without waiting for the descriptor pays no system calls for it. */
+static void no_write_before_the_descriptor_is_asked_for(void **state)
+{
+    uint64_t signals, drains;
+
+    (void)state;
+    queue_world("{ type: resource, key: r, capacity: 50 }");
+    signals = fake_os_counts().signal;
+    drains = fake_os_counts().drain;
+    for (unsigned round = 0; round < 3; round++) {
+        put(ASK({"r", 1}), round);
+        assert_int_equal(weir_queue_reap(queue, done, 1), 1);
+        release(done[0].acquisition);
+    }
+    put(ASK({"r", 1}), 3);
+    assert_int_equal(fake_os_counts().signal, signals);
+    assert_int_equal(fake_os_counts().drain, drains);
+    assert_true(is_readable(queue)); /* for what was decided before */
+    assert_int_equal(fake_os_counts().signal, signals + 1);
+    assert_int_equal(weir_queue_reap(queue, done, 1), 1);
+    release(done[0].acquisition);
     nothing();
     queue_world_close();
 }
@@ -1446,6 +1472,7 @@ int main(void)
         leak_checked_test(reaping_in_pieces),
         leak_checked_test(reaping_none_moves_time_and_hands_out_nothing),
         leak_checked_test(one_write_per_change_from_empty_to_not_empty),
+        leak_checked_test(no_write_before_the_descriptor_is_asked_for),
         leak_checked_test(a_refusal_behind_a_long_wait_queue_is_still_a_lower_bound),
         leak_checked_test(weir_close_ends_all_waiters_and_they_can_still_be_reaped),
         leak_checked_test(a_grant_may_be_canceled_after_weir_close),

@@ -522,11 +522,11 @@ static void a_call_that_cannot_be_repeated_is_noticed(void **state)
     world_real("limits: [ " B " ]");
     own = &instance_wait(world.w)->timer;
     queue = open_queue();
+    fd.fd = weir_queue_fd(queue);
     put(queue, ASK({"b", 1}), 1);
     pthread_mutex_lock(&queue->timer.lock);
     wake_fd_clear(&queue->timer.wake_fd);
     pthread_mutex_unlock(&queue->timer.lock);
-    fd.fd = weir_queue_fd(queue);
     assert_int_equal(poll(&fd, 1, 0), 0);
     assert_int_equal(timer_thread_start(world.w), 0);
     while (fake_os_counts().epoll_wait == waits)

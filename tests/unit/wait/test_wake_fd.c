@@ -39,6 +39,7 @@ static void make(enum form form)
         fake_os_fail_kind_at(1, FAKE_EVENT, -ENOTTY);
     assert_int_equal(wake_fd_open(&alarm_, form == GATHERING), 0);
     assert_true(wake_fd_is_open(&alarm_));
+    wake_fd_watch(&alarm_);
 }
 
 static void unmake(void)
@@ -90,6 +91,29 @@ static void it_is_readable_from_a_signal_until_cleared(void **state)
 {
     (void)state;
     each_form(ring_and_silence);
+}
+
+static void unwatched(void)
+{
+    uint64_t signals, drains;
+
+    wake_fd_close(&alarm_);
+    assert_int_equal(wake_fd_open(&alarm_, false), 0);
+    signals = fake_os_counts().signal; /* the probe rings */
+    drains = fake_os_counts().drain;
+    wake_fd_signal(&alarm_);
+    assert_false(readable());
+    wake_fd_clear(&alarm_);
+    assert_int_equal(fake_os_counts().signal, signals);
+    assert_int_equal(fake_os_counts().drain, drains);
+    wake_fd_watch(&alarm_);
+    ring_and_silence();
+}
+
+static void none_is_signaled_that_nothing_waits_for(void **state)
+{
+    (void)state;
+    each_form(unwatched);
 }
 
 static void instants(void)
@@ -339,6 +363,7 @@ static void opening_succeeds_or_leaves_nothing(void **state)
             wake_fd_init(&alarm_);
             fake_os_fail_kind_at(n, FAKE_DESCRIPTOR | FAKE_EVENT, -EMFILE);
             r = wake_fd_open(&alarm_, gathers);
+            wake_fd_watch(&alarm_);
             if (!fake_os_has_failed())
                 break;
             fake_os_fail_kind_at(0, 0, 0);
@@ -402,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(it_is_readable_from_a_signal_until_cleared),
+        leak_checked_test(none_is_signaled_that_nothing_waits_for),
         leak_checked_test(it_is_readable_from_its_instant_until_another_is_set),
         leak_checked_test(neither_a_signal_nor_an_instant_takes_the_other_back),
         leak_checked_test(a_signal_that_comes_late_is_noticed_and_cleared),
