@@ -42,7 +42,8 @@ static void instance_free_ctxs(weir *w)
 }
 
 /* With `inherits`, a thread that has a lock gets the priority of those that wait for it, if the
- * kernel can do that. Error-checking: thread_ctx_lock_spare() relies on EDEADLK. */
+ * kernel can do that. The spare lock is recursive: a callback of the program may run while its
+ * thread has it. */
 static void instance_init_locks(weir *w, bool inherits)
 {
     pthread_mutexattr_t attributes;
@@ -53,7 +54,7 @@ static void instance_init_locks(weir *w, bool inherits)
         pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_NONE);
         pthread_mutex_init(&w->lock, &attributes);
     }
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&w->spare_lock, &attributes);
     pthread_mutexattr_destroy(&attributes);
 }
@@ -99,23 +100,16 @@ void instance_unref(weir *w, uint64_t n)
         instance_free(w);
 }
 
-/* A callback of the program may run while its thread has the spare context. */
 void instance_lock(weir *w)
 {
-    bool had_spare = pthread_mutex_lock(&w->spare_lock) == EDEADLK;
-
+    thread_ctx_spare_lock(w);
     pthread_mutex_lock(&w->lock);
-    w->keeps_spare_lock = had_spare;
 }
 
 void instance_unlock(weir *w)
 {
-    bool keeps_spare_lock = w->keeps_spare_lock;
-
-    w->keeps_spare_lock = false;
     pthread_mutex_unlock(&w->lock);
-    if (!keeps_spare_lock)
-        pthread_mutex_unlock(&w->spare_lock);
+    thread_ctx_spare_unlock(w);
 }
 
 /* ---- weir_open ---- */

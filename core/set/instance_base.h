@@ -76,8 +76,8 @@ struct weir {
     struct remote_engine *engines; /* that keep sets (remote/) */
 
     struct thread_ctx *spare_ctx; /* for calls that must not fail; prepared for every set in use */
-    pthread_mutex_t spare_lock;   /* error-checking; taken before `lock` */
-    bool keeps_spare_lock;        /* had before instance_lock(), by its thread */
+    pthread_mutex_t spare_lock;   /* recursive; taken before `lock` */
+    uint32_t spare_depth;         /* how often its thread has taken it */
 };
 
 static inline bool instance_is_forked(const weir *w)

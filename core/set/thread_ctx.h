@@ -72,6 +72,11 @@ struct thread_ctx *thread_ctx_find(weir_set *set);
 struct thread_ctx *thread_ctx_lock_spare(weir_set *set);
 void thread_ctx_return_slow(struct thread_ctx *ctx);
 
+/* Lock the spare context. The lock nests: a callback of the program may run while its thread has
+ * it. What is given back last may be the last reference to the instance. */
+void thread_ctx_spare_lock(weir *w);
+void thread_ctx_spare_unlock(weir *w);
+
 /* Makes a context. The caller holds the instance's lock or is its only user. */
 struct thread_ctx *thread_ctx_new(weir *w);
 /* Prepares a context for a set. Takes no lock. Returns 0, -ENOMEM, or as

@@ -308,7 +308,7 @@ int thread_ctx_prepare_spare(weir_set *set)
     int r = 0;
 
     if (!thread_ctx_is_prepared(spare, set->number)) /* a caller of this thread may be using it */
-        r = set->w->keeps_spare_lock ? -ENOMEM : thread_ctx_prepare(spare, set);
+        r = set->w->spare_depth > 1 ? -ENOMEM : thread_ctx_prepare(spare, set);
     if (r == 0)
         atomic_store_explicit(&set->spare_prepared, true, memory_order_seq_cst);
     return r;
@@ -322,9 +322,8 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
     weir *w = set->w;
     int r = 0;
 
-    /* Deadlock: a callback of a call that uses the spare context makes a request. */
-    if (is_first && pthread_mutex_lock(&w->spare_lock) == EDEADLK)
-        return -ENOMEM;
+    if (is_first)
+        thread_ctx_spare_lock(w);
     /* The lock protects the region, and readers of counters. */
     pthread_mutex_lock(&w->lock);
     if (is_first)
@@ -333,8 +332,27 @@ static int thread_ctx_prepare_locked(struct thread_ctx *ctx, weir_set *set)
         r = thread_ctx_prepare(ctx, set);
     pthread_mutex_unlock(&w->lock);
     if (is_first)
-        pthread_mutex_unlock(&w->spare_lock);
+        thread_ctx_spare_unlock(w);
     return r;
+}
+
+void thread_ctx_spare_lock(weir *w)
+{
+    pthread_mutex_lock(&w->spare_lock);
+    w->spare_depth++;
+}
+
+/* The spare context stays with the instance, so it must hold no reference when it is unused. */
+void thread_ctx_spare_unlock(weir *w)
+{
+    uint64_t references = 0;
+
+    WEIR_INVARIANT(w->spare_depth > 0);
+    if (--w->spare_depth == 0)
+        references = thread_ctx_take_references(w->spare_ctx);
+    pthread_mutex_unlock(&w->spare_lock);
+    if (references)
+        instance_unref(w, references);
 }
 
 /* Returns the spare context, the lock of which is held, for use. Before its first use it recovers
@@ -358,12 +376,16 @@ static struct thread_ctx *thread_ctx_begin_spare(weir_set *set)
 static bool thread_ctx_make_room(weir_set *set)
 {
     weir *w = set->w;
+    bool makes_room;
 
-    if (!set_is_shared(set) || pthread_mutex_lock(&w->spare_lock) == EDEADLK)
+    if (!set_is_shared(set))
         return false;
-    peer_make_room(thread_ctx_begin_spare(set), set);
-    thread_ctx_return_slow(w->spare_ctx);
-    return true;
+    thread_ctx_spare_lock(w);
+    makes_room = w->spare_depth == 1;
+    if (makes_room)
+        peer_make_room(thread_ctx_begin_spare(set), set);
+    thread_ctx_spare_unlock(w);
+    return makes_room;
 }
 
 struct thread_ctx *thread_ctx_find(weir_set *set)
@@ -381,25 +403,18 @@ struct thread_ctx *thread_ctx_find(weir_set *set)
 
 struct thread_ctx *thread_ctx_lock_spare(weir_set *set)
 {
-    pthread_mutex_lock(&set->w->spare_lock);
+    thread_ctx_spare_lock(set->w);
     return thread_ctx_begin_spare(set);
 }
 
 void thread_ctx_return_slow(struct thread_ctx *ctx)
 {
     weir *w = ctx->w;
-    uint64_t references;
 
-    if (ctx != w->spare_ctx) {
-        if (instance_is_closed(w))
-            thread_ctx_detach(w);
-        return;
-    }
-    /* The spare context stays with the instance, so it must hold no reference. */
-    references = thread_ctx_take_references(ctx);
-    pthread_mutex_unlock(&w->spare_lock);
-    if (references)
-        instance_unref(w, references);
+    if (ctx == w->spare_ctx)
+        thread_ctx_spare_unlock(w);
+    else if (instance_is_closed(w))
+        thread_ctx_detach(w);
 }
 
 uint64_t thread_ctx_decided(const struct thread_ctx *ctx, const weir_set *of,

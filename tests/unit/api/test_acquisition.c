@@ -819,15 +819,26 @@ static void without_memory_a_refusal_is_untouched(void **state)
     world_close();
 }
 
+static void *try_spare_lock(void *unused)
+{
+    (void)unused;
+    return pthread_mutex_trylock(&world.w->spare_lock) == 0 ? &world : NULL;
+}
+
 /* As the log does while a call uses the spare context, for want of memory for one of its own. */
 static void *release_within_a_use_of_the_spare_context(void *acquisition)
 {
     weir_acquisition *a = acquisition;
     struct thread_ctx *spare = thread_ctx_lock_spare(world.set);
+    pthread_t other;
+    void *has_got_it;
 
     fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
     assert_int_equal(weir_release(&a), 0);
     fake_os_fail_at(0);
+    assert_int_equal(pthread_create(&other, NULL, try_spare_lock, NULL), 0);
+    assert_int_equal(pthread_join(other, &has_got_it), 0);
+    assert_null(has_got_it);
     thread_ctx_return(spare);
     return NULL;
 }
