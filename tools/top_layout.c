@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The screen of `weir top`: a list of all sets; of the selected one the limits, holders and
- * waiters. */
+/* The screen of `weir top`: a list of all sets; of the selected one the limits, classes, holders
+ * and waiters. */
 #include "top_layout.h"
 #include "limit_type.h"
 #include "time_text.h"
@@ -347,6 +347,55 @@ static void put_limit(struct pen *pen, const struct snapshot_limit *limit, bool 
     end_line(pen, left == 0 ? TOP_EXHAUSTED : TOP_PLAIN);
 }
 
+/* `old` is the same class in the snapshot before, or NULL. */
+static void put_class(struct pen *pen, const struct weir_class_stats *class,
+                      const struct weir_class_stats *old, uint64_t ns)
+{
+    uint64_t refused_now = class->refused + class->timed_out;
+    uint64_t refused_old = old ? old->refused + old->timed_out : 0;
+    char text[TIME_TEXT_MAX];
+
+    put_text(pen, "  ");
+    put_within(pen, class->name, 25);
+    put_blanks(pen, 26);
+    if (class->weight != 0)
+        put_format(pen, "%6" PRIu64, class->weight);
+    else
+        put_format(pen, "%6s", "-");
+    put_format(pen, "%6" PRIu64 "%6" PRIu64, class->held, class->waiting);
+    put_rate(pen, 9, class->granted, old ? &old->granted : NULL, ns);
+    put_rate(pen, 9, refused_now, old ? &refused_old : NULL, ns);
+    put_format(pen, "%8s",
+               class->granted_waited != 0
+                   ? time_text_age(class->wait_ns_sum / class->granted_waited, text)
+                   : "-");
+    end_line(pen, TOP_PLAIN);
+}
+
+/* Writes the classes of a set, in at most half of the room that is left. */
+static void put_classes(struct pen *pen, const struct snapshot_set *set,
+                        const struct snapshot_set *old, uint64_t ns)
+{
+    size_t room = (size_t)(pen->end - pen->line) / 2, n = set->classes_n;
+
+    if (n == 0 || room < 2)
+        return;
+    put_text(pen, "  CLASS");
+    put_blanks(pen, 26);
+    put_text(pen, "WEIGHT  HELD  WAIT  GRANT/s REFUSE/s  WAITED");
+    end_line(pen, TOP_HEADING);
+    room--;
+    if (n > room)
+        n = room - 1;
+    for (size_t i = 0; i < n; i++)
+        put_class(pen, &set->classes[i],
+                  old && old->classes_n == set->classes_n ? &old->classes[i] : NULL, ns);
+    if (n == set->classes_n)
+        return;
+    put_format(pen, "  and %zu more", set->classes_n - n);
+    end_line(pen, TOP_PLAIN);
+}
+
 /* Writes the amounts of a holder, "slots=1 calls=7". */
 static void put_amounts(struct pen *pen, const struct snapshot_set *set,
                         const struct snapshot_holder *holder)
@@ -455,6 +504,7 @@ static void put_details(struct pen *pen, const struct snapshot *now, const struc
     for (size_t i = 0; i < set->limits_n && has_room(pen, 1); i++)
         put_limit(pen, &set->limits[i], !set->is_unknown, granted_before(old, i),
                   since(now, before));
+    put_classes(pen, set, old, since(now, before));
     put_holders_and_waiters(pen, set);
 }
 

@@ -436,6 +436,60 @@ static void rates_come_from_two_looks(void **state)
     assert_has(screen[2].text, "        -        -");
 }
 
+/* Two of a set with shares, and one with priorities only. */
+static void add_classes(struct snapshot_set *set, size_t n)
+{
+    static const char *const class_names[] = {"gold", "silver", "2", "3", "4", "5", "6", "7"};
+
+    for (size_t i = 0; i < n; i++) {
+        struct weir_class_stats *class = &set->classes[i];
+
+        *class =
+            (struct weir_class_stats){.weight = i < 2 ? 5 - i : 0, .held = i, .waiting = 10 * i};
+        snprintf(class->name, sizeof(class->name), "%s", class_names[i]);
+    }
+    set->classes_n = n;
+}
+
+static void classes_stand_below_the_limits(void **state)
+{
+    struct snapshot before = make(1, 1, 0), now;
+    struct snapshot_set old[1];
+
+    (void)state;
+    add_classes(&sets[0], 3);
+    memcpy(old, sets, sizeof(old));
+    before.sets = old;
+    before.at_ns = 98 * SECOND;
+    now = make(1, 1, 0);
+    add_classes(&sets[0], 3);
+    sets[0].classes[1].granted = 25;
+    sets[0].classes[1].granted_waited = 5;
+    sets[0].classes[1].wait_ns_sum = 10 * SECOND;
+    sets[0].classes[1].refused = 3;
+    sets[0].classes[1].timed_out = 1;
+    lay_out(&now, &before, 24, 80, 0);
+    assert_string_equal(screen[7].text,
+                        "  CLASS                   WEIGHT  HELD  WAIT  GRANT/s REFUSE/s  WAITED");
+    assert_int_equal(screen[7].style, TOP_HEADING);
+    assert_string_equal(screen[8].text,
+                        "  gold                         5     0     0      0.0      0.0       -");
+    assert_string_equal(screen[9].text,
+                        "  silver                       4     1    10     12.5      2.0    2.0s");
+    assert_string_equal(screen[10].text,
+                        "  2                            -     2    20      0.0      0.0       -");
+    assert_has(screen[11].text, " HOLD");
+    lay_out(&now, NULL, 24, 80, 0);
+    assert_has(screen[9].text, "    10        -        -    2.0s");
+    add_classes(&sets[0], 8);
+    lay_out(&now, NULL, 17, 80, 0); /* half of ten lines */
+    assert_has(screen[10].text, "  2 ");
+    assert_string_equal(screen[11].text, "  and 5 more");
+    assert_has(screen[12].text, " HOLD");
+    lay_out(&now, NULL, 9, 80, 0); /* one line of two is too few */
+    assert_int_equal(line_of(9, "  CLASS"), -1);
+}
+
 static void what_does_not_fit_is_counted(void **state)
 {
     struct snapshot now = make(1, 40, 60);
@@ -683,6 +737,7 @@ int main(void)
         cmocka_unit_test(a_screen),
         cmocka_unit_test(large_amounts),
         cmocka_unit_test(rates_come_from_two_looks),
+        cmocka_unit_test(classes_stand_below_the_limits),
         cmocka_unit_test(what_does_not_fit_is_counted),
         cmocka_unit_test(the_selected_set_is_in_sight),
         cmocka_unit_test(the_title_says_what_is_shown),
