@@ -42,7 +42,8 @@ struct stepper {
 
 static _Thread_local struct stepper *self;
 
-/* Of the threads that are not stopped there is one, so a lock that is held is its own. */
+/* Of the threads that are not stopped there is one, so a lock that is held is its own. The spare
+ * lock nests: its depth tells. */
 static bool holds(pthread_mutex_t *lock)
 {
     if (pthread_mutex_trylock(lock) != 0)
@@ -57,7 +58,7 @@ void sched_point(void)
 
     if (!stepper || !stepper->left || (stepper->after_publish && !set_successor(first)))
         return;
-    if (holds(&w->lock) || holds(&w->spare_lock) || --stepper->left)
+    if (holds(&w->lock) || w->spare_depth || --stepper->left)
         return;
     sem_post(&stepper->stopped);
     sem_wait(&stepper->go);
