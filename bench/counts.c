@@ -316,6 +316,28 @@ static void reap_both(struct scene *scene)
     reap_second(scene);
 }
 
+/* Submits two requests that wait, the second of which can be told apart. */
+static void wait_in_queue_apart(struct scene *scene)
+{
+    wait_in_queue(scene);
+    require(weir_queue_submit(scene->queue, scene->one, NULL, 2, NULL, NULL) == 0);
+}
+
+static void cancel_second(struct scene *scene)
+{
+    require(weir_queue_cancel(scene->queue, 2) == 1);
+}
+
+static void reap_canceled(struct scene *scene)
+{
+    struct weir_completion completion;
+
+    require(weir_queue_reap(scene->queue, &completion, 1) == 1);
+    require(completion.user_data == 2 && completion.result == -ECANCELED);
+    release_holder(scene);
+    reap(scene);
+}
+
 static void wait_for_descriptor(struct scene *scene)
 {
     require(weir_submit(scene->one, NULL, &scene->pending, NULL) == 1);
@@ -355,6 +377,7 @@ static const struct operation operations[] = {
     {"submit behind a waiter: resource", wait_in_queue, wait_in_queue, reap_both},
     {"release to the first of two waiters", release_holder, wait_in_queue_twice, reap_second},
     {"release to a waiter: completion queue", release_holder, wait_in_queue, reap},
+    {"cancel of the last of two waiters", cancel_second, wait_in_queue_apart, reap_canceled},
     {"release to a waiter: descriptor", release_holder, wait_for_descriptor, take_over},
 };
 

@@ -3,6 +3,7 @@
 #include "set/waiter.h"
 #include "wait/cq.h"
 
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "set/set_ops.h"
 #include <errno.h>
@@ -18,19 +19,32 @@ static bool cq_is_cancelable(const struct acq_record *r, uint64_t word)
            (record_state(word) != RECORD_FREE && !(record_prev_flags(r) & RECORD_DELIVERED));
 }
 
-/* Returns the first submission with this user_data that can be canceled, and its word; or 0. */
-static uint32_t cq_find(const weir_queue *queue, uint64_t user_data, uint64_t *ret_word)
+/* Returns the first submission with this user_data that can be canceled, from `record` on in its
+ * bucket, and its word; or 0. */
+static uint32_t cq_find(const weir_queue *queue, uint32_t record, uint64_t user_data,
+                        uint64_t *ret_word)
 {
-    uint32_t record = cq_bucket_first(cq_bucket(queue, user_data));
+    const struct acq_record *r;
 
     WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    for (; record; record = cq_record(queue, record)->bucket_next) {
+    for (; record; record = r->bucket_next) {
+        r = cq_record(queue, record);
+        if (cq_user_data(r) != user_data)
+            continue;
         *ret_word = cq_word(queue, record);
-        if (cq_user_data(cq_record(queue, record)) == user_data &&
-            cq_is_cancelable(cq_record(queue, record), *ret_word))
+        if (cq_is_cancelable(r, *ret_word))
             break;
     }
     return record;
+}
+
+/* Prefetches what the end of a wait writes besides the record: its neighbors in the wait queue and
+ * in the bucket, and the heap. Of many waiters, each of these is a cache miss; now they overlap. */
+static void cq_prefetch_end(const weir_queue *queue, const struct acq_record *r)
+{
+    prefetch_write(cq_record(queue, record_link_target(record_load(&r->next))));
+    prefetch_write(cq_record(queue, record_link_target(record_load(&r->prev))));
+    cq_prefetch_delivery(queue, r);
 }
 
 static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
@@ -45,15 +59,22 @@ static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
         timer_signal(&queue->timer);
 }
 
-static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapshot *ret)
+/* Finds a submission to cancel. `ret_is_only`: there is no other one. */
+static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapshot *ret,
+                        bool *ret_is_only)
 {
     const weir *w = queue->timer.w;
+    const _Atomic uint32_t *bucket = cq_bucket(queue, user_data);
 
+    prefetch_write((const void *)(uintptr_t)bucket);
     pthread_mutex_lock(&queue->timer.lock);
-    ret->record = cq_find(queue, user_data, &ret->word);
+    ret->record = cq_find(queue, cq_bucket_first(bucket), user_data, &ret->word);
     if (ret->record) {
         const struct acq_record *r = cq_record(queue, ret->record);
+        uint64_t unused;
 
+        cq_prefetch_end(queue, r);
+        *ret_is_only = !cq_find(queue, r->bucket_next, user_data, &unused);
         ret->set = waiter_set(w, ret->record);
         ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !cq_acquisition(r);
         if (ret->is_exclusive)
@@ -92,14 +113,18 @@ static bool cq_cancel_one(weir_queue *queue, const struct cq_snapshot *snapshot)
 int weir_queue_cancel(weir_queue *queue, uint64_t user_data)
 {
     struct cq_snapshot snapshot;
+    bool is_only = false, canceled = false;
     int n = 0;
 
     if (!queue)
         return -EINVAL;
     if (instance_is_forked(queue->timer.w))
         return -ECHILD;
-    while (cq_find_one(queue, user_data, &snapshot))
-        n += cq_cancel_one(queue, &snapshot);
+    /* One that was decided between the two steps is found again. */
+    while (!(is_only && canceled) && cq_find_one(queue, user_data, &snapshot, &is_only)) {
+        canceled = cq_cancel_one(queue, &snapshot);
+        n += canceled;
+    }
     wait_group_withdraw(queue->timer.w);
     return n;
 }

@@ -148,6 +148,34 @@ void set_count_cancel(struct thread_ctx *ctx, const weir_set *set, enum record_s
         counter_add(&counters->canceled, 1);
 }
 
+/* Returns true if the wait of a record ends without a decision on another one, unless it is the
+ * head. */
+static inline bool set_may_cancel_behind(const weir_set *set)
+{
+    return !set->is_robust && !set->reorders && !set_is_key_set(set);
+}
+
+/* Ends the wait of a record behind the head. Neither the clock nor the states are read. False:
+ * nothing has happened, and it is the head, was decided, or needs the slow path. */
+static bool set_cancel_behind(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                              uint64_t expected, enum record_state state)
+{
+    struct txn txn;
+    uint64_t word;
+
+    if (!txn_read_private(&txn, ctx, set, set->limits.state_words))
+        return false;
+    word = record_load(&set_record(set, record)->word);
+    if (record_state(word) != RECORD_WAITING || (expected && word != expected) ||
+        waitq_head(&txn.version) == record)
+        return false;
+    txn.at.now_ns = txn.now_ns = txn.version.content[CONTENT_LAST_NS];
+    waitq_remove(set->region, &txn.version, record);
+    version_defer_state(&txn.version, record, word, state, false);
+    forecast_invalidate(&txn);
+    return txn_commit_private(&txn);
+}
+
 bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t expected,
                      enum record_state state)
 {
@@ -155,6 +183,10 @@ bool set_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record, uin
     unsigned turn = 0;
 
     WEIR_INVARIANT(record && state > RECORD_HELD && state < RECORD_QUEUE_FULL);
+    if (set_may_cancel_behind(set) && set_cancel_behind(ctx, set, record, expected, state)) {
+        set_count_cancel(ctx, set, state);
+        return true;
+    }
     for (;; spin_backoff(&turn)) {
         uint64_t word;
         bool head;

@@ -115,6 +115,8 @@ static inline uint64_t cq_user_data(const struct acq_record *r)
 _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data);
 uint32_t cq_bucket_first(const _Atomic uint32_t *bucket);
 void cq_index_add(weir_queue *queue, uint32_t record);
+/* Prefetches what cq_complete() and cq_drop() write besides the record. */
+void cq_prefetch_delivery(const weir_queue *queue, const struct acq_record *r);
 void cq_index_remove(weir_queue *queue, uint32_t record);
 bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word);
 void cq_drop(weir_queue *queue, uint32_t record);

@@ -2,6 +2,7 @@
 /* A 4-ary heap of deadlines (Williams 1964; d-ary heaps: Johnson 1975). */
 #include "wait/deadline_heap.h"
 
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "os/os.h"
 #include <errno.h>
@@ -110,14 +111,24 @@ void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint
         deadline_heap_put(heap, record, at_ns);
 }
 
-void deadline_heap_remove_at(struct deadline_heap *heap, uint32_t index)
+void deadline_heap_prefetch(const struct deadline_heap *heap, uint32_t index)
 {
-    uint32_t record = heap->entries[index].record;
+    WEIR_INVARIANT(index > 0 && index <= heap->n);
+    prefetch_write(&heap->entries[index]);
+    prefetch_write(&heap->entries[HEAP_PARENT(index)]);
+    prefetch_read(&heap->entries[HEAP_FIRST_CHILD(index)]);
+    prefetch_read(&heap->entries[HEAP_FIRST_CHILD(index) + HEAP_ARITY - 1]);
+    prefetch_write(&record_at(heap->region, heap->entries[heap->n].record)->heap_index);
+}
+
+void deadline_heap_remove_known(struct deadline_heap *heap, uint32_t record)
+{
+    struct acq_record *r = record_at(heap->region, record);
     struct deadline_entry last = heap->entries[heap->n];
+    uint32_t index = r->heap_index;
 
     WEIR_INVARIANT(deadline_heap_has_at(heap, index, record));
-    WEIR_INVARIANT(record_at(heap->region, record)->heap_index == index);
-    record_at(heap->region, record)->heap_index = 0;
+    r->heap_index = 0;
     heap->n--;
     if (last.record != record)
         deadline_heap_place(heap, last, index);

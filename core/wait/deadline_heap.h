@@ -41,15 +41,15 @@ deadline_heap_first(const struct deadline_heap *heap) /* or NULL */
 void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
 /* Sets the time of a record unless it has an earlier one. Room must have been reserved. */
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
-/* Removes the record at an index. */
-void deadline_heap_remove_at(struct deadline_heap *heap, uint32_t index);
+/* Prefetches what a removal at an index reads and writes. */
+void deadline_heap_prefetch(const struct deadline_heap *heap, uint32_t index);
+/* Removes a record that is in the heap. */
+void deadline_heap_remove_known(struct deadline_heap *heap, uint32_t record);
 /* Removes a record if it is in the heap. */
 static inline void deadline_heap_remove(struct deadline_heap *heap, uint32_t record)
 {
-    uint32_t index = record_at(heap->region, record)->heap_index;
-
-    if (index)
-        deadline_heap_remove_at(heap, index);
+    if (record_at(heap->region, record)->heap_index)
+        deadline_heap_remove_known(heap, record);
 }
 
 #endif
