@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/juju/ratelimit"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
@@ -88,6 +89,14 @@ func allowLoop(limiter *rate.Limiter, wanted bool) func(n int) {
 	}
 }
 
+func bucketLoop(bucket *ratelimit.Bucket, wanted int64) func(n int) {
+	return func(n int) {
+		for ; n > 0; n-- {
+			require(bucket.TakeAvailable(1) == wanted, "TakeAvailable")
+		}
+	}
+}
+
 func semaphoreLoop(weighted *semaphore.Weighted) func(n int) {
 	return func(n int) {
 		for ; n > 0; n-- {
@@ -100,9 +109,14 @@ func semaphoreLoop(weighted *semaphore.Weighted) func(n int) {
 func works() []*work {
 	spent := rate.NewLimiter(rate.Every(24*time.Hour), 1)
 	require(spent.Allow(), "Allow")
+	empty := ratelimit.NewBucket(24*time.Hour, 1)
+	require(empty.TakeAvailable(1) == 1, "TakeAvailable")
 	return []*work{
 		{name: "x/time/rate: Allow", loop: allowLoop(rate.NewLimiter(1e9, 1e9), true)},
 		{name: "x/time/rate: Allow, refused", loop: allowLoop(spent, false)},
+		{name: "juju/ratelimit: TakeAvailable",
+			loop: bucketLoop(ratelimit.NewBucket(1, 1e9), 1)},
+		{name: "juju/ratelimit: TakeAvailable, refused", loop: bucketLoop(empty, 0)},
 		{name: "x/sync/semaphore: TryAcquire + Release",
 			loop: semaphoreLoop(semaphore.NewWeighted(1000))},
 	}

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -324,22 +325,173 @@ class PlotTest(unittest.TestCase):
             self.assertEqual(plot.time(given), written)
 
 
+GO, RUST, CPP = peers.ECOSYSTEMS
+
+
 class PeersTest(unittest.TestCase):
     def test_the_ratio_is_that_of_one_round(self):
-        ours = {name: line(name, [1.0], median_ns=30.0, p99_ns=90.0) for name in peers.SAME}
-        theirs = {name: raw() | {"name": name, "median_ns": 60.0, "p99_ns": 60.0}
-                  for name in peers.SAME.values()}
-        merged = peers.merge(ours, theirs)
-        self.assertEqual(len(merged), 2 * len(peers.SAME))
-        made = series.Figure([merged["take, call"]] * 2)
-        self.assertEqual((made.get("ratio").value, made.get("ratio_p99").value,
-                          made.get("difference_ns").value), (0.5, 1.5, -30))
-        self.assertEqual(made.baseline, "x/time/rate: Allow")
-        self.assertIsNone(series.Figure([merged["x/time/rate: Allow"]]).get("ratio"))
+        for ecosystem in peers.ECOSYSTEMS:
+            same = peers.same_figures(ecosystem)
+            ours = {name: line(name, [1.0], median_ns=30.0, p99_ns=90.0) for name in same.values()}
+            theirs = {name: raw() | {"name": name, "median_ns": 60.0, "p99_ns": 60.0} for name in same}
+            merged = peers.merge(ecosystem, ours, theirs)
+            with self.subTest(ecosystem=ecosystem.name):
+                self.assertEqual(merged.keys(), ours.keys() | theirs.keys())
+                for name, own in same.items():
+                    made = series.Figure([merged[name]] * 2)
+                    self.assertEqual((made.get("ratio").value, made.get("ratio_p99").value,
+                                      made.get("difference_ns").value), (2, 60 / 90, 30))
+                    self.assertEqual((made.bench, made.baseline), (f"peers_{ecosystem.name}", own))
+                    self.assertIsNone(series.Figure([merged[own]]).get("ratio"))
 
     def test_a_figure_that_either_lacks_is_not_compared(self):
-        theirs = {"x/time/rate: Allow": raw() | {"name": "x/time/rate: Allow"}}
-        self.assertEqual(list(peers.merge({}, theirs)), ["x/time/rate: Allow"])
+        ours, theirs = {"take, call": raw() | {"name": "take, call"}}, {
+            name: raw() | {"name": name} for name in ("x/time/rate: Allow", "of no figure of weir")}
+        self.assertEqual(list(peers.merge(GO, ours, theirs)), ["take, call", "x/time/rate: Allow"])
+        self.assertEqual(peers.merge(GO, ours, {}), {})
+        self.assertEqual(peers.merge(GO, {}, theirs), {})
+
+    def test_an_ecosystem_is_one_entry(self):
+        names = [name for ecosystem in peers.ECOSYSTEMS for name in peers.same_figures(ecosystem)]
+        self.assertEqual(len(names), len(set(names)))
+        sources = {path.name for path in (RUN.parent / "peers").iterdir()}
+        self.assertEqual(sources, {ecosystem.source for ecosystem in peers.ECOSYSTEMS})
+
+    def test_a_command_of_several_words(self):
+        with unittest.mock.patch.dict(os.environ, {"CXX": "ccache g++ -m64", "GO": ""}):
+            self.assertEqual(peers.command_of("CXX", "g++"), ["ccache", "g++", "-m64"])
+            self.assertEqual(peers.command_of("GO", "go"), ["go"])
+
+
+# A compiler, of any language: says what it was told, and makes a program that prints `lines`.
+COMPILER = """#!/bin/sh
+echo "$0 $*" >> {log}
+env >> {log}
+program=$PWD/target/release/peers
+while [ $# -gt 0 ]; do
+    [ "$1" != -o ] || program=$2
+    shift
+done
+mkdir -p "${{program%/*}}"
+echo '#!/bin/sh
+cat {lines}' > "$program"
+chmod +x "$program"
+"""
+
+
+class PeersCommandTest(unittest.TestCase):
+    """bench/run --peers with compilers, sources and benchmarks that are but scripts."""
+
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.place = pathlib.Path(made.name)
+        self.log = self.place / "log"
+        self.log.touch()
+        self.environment = {"GOPATH": str(self.place / "gopath"), "CRATES": str(self.place / "crates"),
+                            "CARGO_TARGET_DIR": "/nonexistent", "RUSTFLAGS": "--wrong",
+                            "HOME": str(self.place / "home")}
+        for path in ("golang.org/x/time/rate", "golang.org/x/sync/semaphore", "github.com/juju/ratelimit"):
+            (self.place / "gopath/src" / path).mkdir(parents=True)
+        (self.place / "crates/tokio-1.24.2").mkdir(parents=True)
+        for variable, ecosystem in (("GO", GO), ("CARGO", RUST), ("CXX", CPP)):
+            lines = self.place / f"{ecosystem.name}.json"
+            self.write_lines(lines, peers.same_figures(ecosystem))
+            self.environment[variable] = self.script(
+                ecosystem.name, COMPILER.format(log=self.log, lines=lines))
+        ours = self.place / "ours.json"
+        self.write_lines(ours, {name for ecosystem in peers.ECOSYSTEMS
+                                for name in peers.same_figures(ecosystem).values()})
+        self.script("build/bench/costs", f"#!/bin/sh\necho costs >> {self.log}\ncat {ours} > $2\n")
+
+    def write_lines(self, path, names):
+        path.write_text("".join(json.dumps(raw() | {"name": name}) + "\n" for name in names))
+
+    def script(self, name, text):
+        path = self.place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return str(path)
+
+    def run_it(self, **environment):
+        return subprocess.run(
+            [sys.executable, RUN, "--build", self.place / "build", "--peers", "--short"],
+            capture_output=True, text=True, env=os.environ | self.environment | environment, check=False)
+
+    def compared(self):
+        """The baselines of all figures with a ratio, by ecosystem."""
+        found = {}
+        path = self.place / "build/results/results.jsonl"
+        for text in path.read_text().splitlines() if path.exists() else []:
+            made = json.loads(text)
+            if "ratio" in made:
+                found.setdefault(made["bench"], {})[made["name"]] = made["baseline"]
+        return found
+
+    def expect(self, *ecosystems):
+        self.assertEqual(self.compared(), {f"peers_{ecosystem.name}": peers.same_figures(ecosystem)
+                                           for ecosystem in ecosystems})
+
+    def test_each_ecosystem_in_turns_with_weir(self):
+        done = self.run_it()
+        self.assertIn(done.returncode, (0, 3), done.stdout + done.stderr)
+        self.expect(GO, RUST, CPP)
+        self.assertNotIn("skipped", done.stdout)
+        self.assertEqual(self.log.read_text().count("costs\n"), 2 * len(peers.ECOSYSTEMS))
+        for ecosystem in peers.ECOSYSTEMS:
+            self.assertRegex(done.stdout, rf"(?m)^peers_{ecosystem.name}: .*: 2 runs$")
+            ElementTree.parse(self.place / f"build/results/peers_{ecosystem.name}.svg")
+
+    def test_nothing_is_fetched_and_no_home_is_used(self):
+        self.run_it()
+        told = self.log.read_text()
+        self.assertRegex(told, r"(?m)/rust build --offline ")
+        self.assertNotRegex(told, r"(?m)^(CARGO_TARGET_DIR|RUSTFLAGS)=")
+        homes = re.findall(r"(?m)^CARGO_HOME=(.*)$", told)
+        self.assertEqual(len(homes), 1)
+        self.assertIn("weir-peers-", homes[0])
+        self.assertFalse(pathlib.Path(homes[0]).exists())
+        self.assertRegex(told, r"(?m)^GO111MODULE=off$")
+        self.assertRegex(told, r"(?m)^GOENV=off$")
+        self.assertFalse((self.place / "home").exists())
+
+    def test_one_that_is_not_installed_is_named_and_the_others_are_measured(self):
+        (self.place / "crates/tokio-1.24.2").rmdir()
+        done = self.run_it()
+        self.assertIn(done.returncode, (0, 3), done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^peers_rust: skipped: please install librust-tokio-dev$")
+        self.expect(GO, CPP)
+
+    def test_none_is_installed(self):
+        done = self.run_it(GO="/nonexistent/go", CARGO="/nonexistent/cargo", CXX="/nonexistent/g++",
+                           GOPATH="/nonexistent", CRATES="/nonexistent")
+        self.assertEqual(done.returncode, 77, done.stderr)
+        for ecosystem in peers.ECOSYSTEMS:
+            self.assertIn(f"peers_{ecosystem.name}: skipped: please install "
+                          f"{' '.join(ecosystem.packages)}\n", done.stdout)
+        self.expect()
+        self.assertEqual(self.log.read_text(), "")
+
+    def test_one_that_does_not_compile(self):
+        wrong = self.script("wrong", "#!/bin/sh\necho 'main: no such thing' >&2\nexit 2\n")
+        done = self.run_it(CXX=wrong)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("bench/peers/main.cc does not compile:\nmain: no such thing", done.stderr)
+        self.expect()
+        self.assertNotIn("costs\n", self.log.read_text())
+
+    def test_one_that_does_the_wrong_thing(self):
+        for wrong, why in (("echo not so >&2; exit 1", "main.cc: status 1\nnot so"),
+                           ("exit 0", "main.cc: there are no figures"),
+                           ("echo nonsense", "is no figure: nonsense")):
+            (self.place / "wrong.sh").write_text(wrong)
+            compiler = COMPILER.format(log=self.log, lines="/dev/null").replace(
+                "cat /dev/null", f". {self.place}/wrong.sh")
+            done = self.run_it(CXX=self.script("wrong", compiler))
+            with self.subTest(wrong=wrong):
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(why, done.stderr)
 
 
 class CommandTest(unittest.TestCase):
@@ -382,13 +534,6 @@ class CommandTest(unittest.TestCase):
             done = self.run_it("--build", directory, "--short", "redis")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("skipped: redis: there is no server", done.stdout)
-
-    def test_peers_that_are_not_installed(self):
-        with tempfile.TemporaryDirectory() as directory:
-            done = self.run_it("--build", directory, "--peers", GO="/nonexistent/go",
-                               GOPATH=directory)
-        self.assertEqual(done.returncode, 77)
-        self.assertIn("golang-go golang-golang-x-time-dev golang-golang-x-sync-dev", done.stdout)
 
     def test_lines(self):
         self.assertEqual(programs.read_lines('{"name": "a"}\n{"name": "b"}\n').keys(), {"a", "b"})
