@@ -155,4 +155,16 @@ static inline struct atomic128_value atomic128_load(const struct atomic128 *at)
     return value;
 }
 
+/* Orders the loads and the successful atomic128_cas() before it, of this thread, before all that
+ * follows, as a sequentially consistent fence does. On x86-64 a locked instruction does so, and
+ * loads stay in order. */
+static inline void atomic128_fence(void)
+{
+#if defined(__x86_64__) && !ATOMIC128_TSAN
+    atomic_signal_fence(memory_order_seq_cst);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 #endif

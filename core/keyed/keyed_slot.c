@@ -114,7 +114,7 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     slot->is_claim = claim == KEY_CLAIMED;
     /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
      * seen by all requests of that, which withdraw it before they claim. */
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic128_fence();
     if (slot->is_claim)
         *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
     if (slot->is_claim && keyed_is_outdated(keyed)) {

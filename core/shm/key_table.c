@@ -4,6 +4,7 @@
 #include "base/hash.h"
 
 #include "base/backoff.h"
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include <errno.h>
@@ -114,8 +115,10 @@ void key_table_prefetch(const struct key_table *table, const struct key_digest *
 {
     struct key_places places = key_places_of(table, key);
 
-    __builtin_prefetch(key_slot_at(&places, 0));
-    __builtin_prefetch(key_slot_at(&places, BUCKET_SLOTS));
+    for (uint32_t i = 0; i < 2; i++) {
+        prefetch_read(places.buckets[i]);
+        prefetch_read(places.buckets[i] + LINE_SLOTS);
+    }
 }
 
 /* ---- entries ---- */
@@ -183,16 +186,39 @@ bool key_entry_remove(const struct key_entry *entry)
     return key_entry_replace(entry, 0, 0);
 }
 
-/* Returns the slot of a line that has this id but for bits that are not in `mask`, or NULL.
- * Branch-free, because the position in the line is not predictable. A hit is only a hint: the
- * caller loads both halves again. */
+/* Returns whether a slot has this id but for bits that are not in `mask`. */
+static inline bool key_slot_has(const struct atomic128 *slot, uint64_t id, uint64_t mask)
+{
+    return (shm_load_acquire(&slot->low) & mask) == id;
+}
+
+/* Returns the slot of a line that has the id, or NULL. Branch-free, because the position in the
+ * line is not predictable; and without a loop, for which some compilers take longer. A hit is only
+ * a hint: the caller loads both halves again. */
 static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_t id, uint64_t mask)
 {
-    struct atomic128 *found = NULL;
+    struct atomic128 *found = key_slot_has(&line[0], id, mask) ? &line[0] : NULL;
 
-    for (uint32_t i = 0; i < LINE_SLOTS; i++)
-        found = (shm_load_acquire(&line[i].low) & mask) == id ? &line[i] : found;
-    return found;
+    found = key_slot_has(&line[1], id, mask) ? &line[1] : found;
+    found = key_slot_has(&line[2], id, mask) ? &line[2] : found;
+    return key_slot_has(&line[3], id, mask) ? &line[3] : found;
+}
+
+/* Returns which slots of a line have the id, as bits. */
+static inline uint32_t key_line_matches(const struct atomic128 *line, uint64_t id, uint64_t mask)
+{
+    return (uint32_t)key_slot_has(&line[0], id, mask) |
+           (uint32_t)key_slot_has(&line[1], id, mask) << 1 |
+           (uint32_t)key_slot_has(&line[2], id, mask) << 2 |
+           (uint32_t)key_slot_has(&line[3], id, mask) << 3;
+}
+
+/* As key_line_matches(), of a bucket. Branch-free, and as fast as the slots can be loaded. */
+static inline uint32_t key_bucket_matches(const struct atomic128 *bucket, uint64_t id,
+                                          uint64_t mask)
+{
+    return key_line_matches(bucket, id, mask) | key_line_matches(bucket + LINE_SLOTS, id, mask)
+                                                    << LINE_SLOTS;
 }
 
 /* Searches the lines of a bucket in the key's own order. */
@@ -218,8 +244,6 @@ static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, uin
 static inline bool key_find_in_table(const struct key_places *places, uint64_t id, uint64_t mask,
                                      struct key_entry *ret)
 {
-    /* A miss in the first bucket is known too late to start loading the second one then. */
-    __builtin_prefetch(key_slot_at(places, BUCKET_SLOTS));
     return key_find_in_bucket(places->buckets[0], id, mask, ret) ||
            key_find_in_bucket(places->buckets[1], id, mask, ret);
 }
@@ -238,6 +262,8 @@ bool key_table_find(const struct key_table *handle, const struct key_digest *key
     for (const struct key_table *table = handle; table; table = table->more) {
         struct key_places places = key_places_in(table, handle, key);
 
+        /* A miss in the first bucket is known too late to start loading the second one then. */
+        prefetch_read(key_slot_at(&places, BUCKET_SLOTS));
         if (key_find_in_table(&places, places.id, places.id_mask | CLAIM_BIT, ret))
             return true;
     }
@@ -266,10 +292,8 @@ void key_claim_drop(const struct key_entry *entry)
 static inline struct key_entry key_slot_match(struct atomic128 *slot,
                                               const struct key_places *places)
 {
-    struct atomic128_value value = {shm_load_acquire(&slot->low), 0};
+    struct atomic128_value value = key_slot_load(slot);
 
-    if ((value.low & places->id_mask) == places->id)
-        value = key_slot_load(slot);
     return (value.low & places->id_mask) == places->id
                ? (struct key_entry){slot, value.low, value.high}
                : (struct key_entry){slot, 0, 0};
@@ -281,12 +305,15 @@ struct key_lookup {
     bool is_only;           /* no other claim was found, or all were withdrawn */
 };
 
-/* Searches all slots of the key in one table, and withdraws every claim but the first by this tag.
- * Returns whether it found the key's entry. */
-static bool key_search_table(const struct key_places *places, struct key_lookup *found)
+/* Searches a bucket of the key, and withdraws every claim but the first by this tag. Returns
+ * whether it found the key's entry. Most buckets have nothing of a key that is claimed. */
+static inline bool key_search_bucket(const struct key_places *places, struct atomic128 *bucket,
+                                     struct key_lookup *found)
 {
-    for (uint32_t i = 0; i < KEY_PLACES; i++) {
-        struct key_entry seen = key_slot_match(key_slot_at(places, i), places);
+    uint32_t matches = key_bucket_matches(bucket, places->id, places->id_mask);
+
+    for (; matches; matches &= matches - 1) {
+        struct key_entry seen = key_slot_match(bucket + __builtin_ctz(matches), places);
 
         if (seen.id && !(seen.id & CLAIM_BIT)) {
             *found = (struct key_lookup){seen, true};
@@ -298,6 +325,13 @@ static bool key_search_table(const struct key_places *places, struct key_lookup 
             found->entry = seen;
     }
     return false;
+}
+
+/* Searches all slots of the key in one table, as key_search_bucket(). */
+static bool key_search_table(const struct key_places *places, struct key_lookup *found)
+{
+    return key_search_bucket(places, places->buckets[0], found) ||
+           key_search_bucket(places, places->buckets[1], found);
 }
 
 static struct key_lookup key_search(const struct key_table *handle, const struct key_digest *key)
@@ -347,18 +381,45 @@ static bool slot_offer_is_better(const struct slot_offer *offer, const struct sl
 }
 
 /* Chooses the bucket for a new key by the number of usable slots in each; -1: neither has any. */
-static int slot_offer_bucket(const struct slot_offer offers[static 2])
+static inline int slot_choose_bucket(uint32_t first_n, uint32_t second_n)
 {
-    if (offers[0].n > BUCKET_SLOTS - FEW_KEYS || (offers[0].n && offers[0].n >= offers[1].n))
+    if (first_n > BUCKET_SLOTS - FEW_KEYS || (first_n && first_n >= second_n))
         return 0;
-    return offers[1].n ? 1 : -1;
+    return second_n ? 1 : -1;
 }
 
-/* Chooses a slot for a new key. Returns SLOT_PINNED if there is none. Keys as good as new are
- * replaced only if no slot is empty: they may return, and the table has room for them. The halves
- * of a slot may be from different instants: then the compare-and-swap that replaces it fails. */
-static enum slot_kind slot_choose(const struct key_places *places, const struct key_policy *policy,
-                                  uint64_t random, struct key_entry *ret)
+/* Returns how many of the slots of a bucket are named by bits. */
+static inline uint32_t key_slots_n(uint32_t bits)
+{
+    bits -= bits >> 1 & 0x55;
+    bits = (bits & 0x33) + (bits >> 2 & 0x33);
+    return (bits & 0xf) + (bits >> 4);
+}
+
+/* Chooses an empty slot for a new key, without a look at the keys in the others: in the line of
+ * the bucket that is looked at first, if possible. Returns false if there is none. */
+static bool slot_choose_empty(const struct key_places *places, struct key_entry *ret)
+{
+    uint32_t line = places->id / (CLAIM_BIT + 1) % BUCKET_SLOTS / LINE_SLOTS * LINE_SLOTS;
+    uint32_t empty[2] = {key_bucket_matches(places->buckets[0], 0, UINT64_MAX),
+                         key_bucket_matches(places->buckets[1], 0, UINT64_MAX)};
+    int bucket = slot_choose_bucket(key_slots_n(empty[0]), key_slots_n(empty[1]));
+
+    if (bucket < 0)
+        return false;
+    if (!(empty[bucket] >> line & ((1u << LINE_SLOTS) - 1)))
+        line ^= LINE_SLOTS;
+    ret->slot = &places->buckets[bucket][line + (uint32_t)__builtin_ctz(empty[bucket] >> line)];
+    ret->id = 0;
+    ret->word = shm_load_acquire(&ret->slot->high);
+    return true;
+}
+
+/* Chooses a slot where none is empty. Returns its kind. The halves of a slot may be from different
+ * instants: then the compare-and-swap that replaces it fails. */
+WEIR_NOINLINE enum slot_kind slot_choose_used(const struct key_places *places,
+                                              const struct key_policy *policy, uint64_t random,
+                                              struct key_entry *ret)
 {
     struct slot_offer offers[SLOT_PINNED][2] = {0};
     enum slot_kind kind;
@@ -378,7 +439,7 @@ static enum slot_kind slot_choose(const struct key_places *places, const struct 
             *offer = seen;
     }
     for (kind = SLOT_EMPTY; kind < SLOT_PINNED; kind++) {
-        int bucket = slot_offer_bucket(offers[kind]);
+        int bucket = slot_choose_bucket(offers[kind][0].n, offers[kind][1].n);
 
         if (bucket >= 0) {
             *ret = offers[kind][bucket].entry;
@@ -386,6 +447,16 @@ static enum slot_kind slot_choose(const struct key_places *places, const struct 
         }
     }
     return kind;
+}
+
+/* Chooses a slot for a new key. Returns SLOT_PINNED if there is none. Keys as good as new are
+ * replaced only if no slot is empty: they may return, and the table has room for them. */
+static inline enum slot_kind slot_choose(const struct key_places *places,
+                                         const struct key_policy *policy, uint64_t random,
+                                         struct key_entry *ret)
+{
+    return slot_choose_empty(places, ret) ? SLOT_EMPTY
+                                          : slot_choose_used(places, policy, random, ret);
 }
 
 /* Returns whether the key policy agrees to replace a slot of this kind. */
@@ -434,7 +505,7 @@ static bool key_claim_any(const struct key_table *table, const struct key_digest
         return false;
     if (!key_policy_agrees(policy, kind, chosen.word) || !key_entry_replace(&chosen, id, nonce))
         return true;
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic128_fence();
     stats->forgotten += kind == SLOT_AS_NEW;
     stats->evicted += kind == SLOT_EVICTABLE;
     *ret = (struct key_entry){chosen.slot, id, nonce};

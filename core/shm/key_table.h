@@ -98,11 +98,12 @@ struct key_entry {
     uint64_t word; /* high half of the slot; for a claim, its nonce */
 };
 
-/* Prefetches the first cache line of the key in each of its buckets. */
+/* Prefetches the cache lines of both buckets of the key: a new key is looked for in all of them. */
 void key_table_prefetch(const struct key_table *table, const struct key_digest *key);
 
-/* Looks a key up if its word has the tag of this handle, in the first table of the chain. Returns
- * false, with `*ret` untouched, if it did not find that; a claim finds the key in any case. */
+/* Looks a key up that was prefetched, if its word has the tag of this handle, in the first table of
+ * the chain. Returns false, with `*ret` untouched, if it did not find that; a claim finds the key
+ * in any case. */
 bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
                         struct key_entry *ret);
 
