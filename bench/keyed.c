@@ -2,18 +2,20 @@
 /*
  * Measures decisions of a keyed set, each for one of very many subjects, beside the least that a
  * keyed limiter does: find the subject's word in a table, read the clock, and a CAS. Also the
- * memory of a key; and all that again once every key has recovered.
+ * memory of a key, and the longest take of a new one; and all that again once every key has
+ * recovered. keyed_new.c has the takes of subjects that were never seen.
  *
  *     keyed [--seconds S] [--rounds N] [--samples N] [--only TEXT] [HOW_MANY]
  *
  * Subjects are 8 bytes, in random order. It requires that the set has known as many keys as there
  * were subjects, and evicted none.
  */
-#include "bench.h"
+#include "keyed.h"
 
 #include "weigh.h"
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16, SIZES = 3 };
@@ -22,7 +24,6 @@ enum { HERE = 0, THERE = 1, BATCH = 2000, SAMPLES = 30, WARM_UP = 2, BLOCK = 16,
  * A key is remembered for as long as a unit takes to come back: 4 s, or 100 s of so many keys that
  * each is used rarely. The burst is more than any subject uses.
  */
-#define KEPT_WINDOW (UINT64_C(1000000000) * 1000 * MS)
 static uint64_t kept_capacity(uint64_t n)
 {
     return n > 100000 ? 10000000 : 250000000;
@@ -30,12 +31,6 @@ static uint64_t kept_capacity(uint64_t n)
 
 /* Recovers while the program sleeps a little. */
 #define BRIEF_WINDOW (50 * MS)
-
-/* Returns the n-th subject: no two are equal, and none is 0. */
-static uint64_t subject_of(uint64_t n)
-{
-    return (n + 1) * UINT64_C(0x9e3779b97f4a7c15);
-}
 
 /* ---- the bare table ---- */
 
@@ -127,21 +122,12 @@ static weir_pool *open_set_of(weir *w, const char *backend, const char *name, ui
     return bench_pool_of(w, &set);
 }
 
-static weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capacity,
-                           uint64_t window_ns)
+weir_pool *open_set(weir *w, const char *name, uint64_t n, uint64_t capacity, uint64_t window_ns)
 {
     return open_set_of(w, NULL, name, n, capacity, window_ns);
 }
 
-static inline int set_take(weir_pool *pool, uint64_t subject)
-{
-    const struct weir_request request = {
-        .size = sizeof(request), .subject = &subject, .subject_size = sizeof(subject)};
-
-    return weir_take(pool, &request, NULL);
-}
-
-static struct weir_subjects_stats keys_of(weir_pool *pool)
+struct weir_subjects_stats keys_of(weir_pool *pool)
 {
     struct weir_subjects_stats stats = {.size = sizeof(stats)};
 
@@ -379,12 +365,20 @@ static void brief_round(void)
     brief.touched_ns = clock_now();
 }
 
-/* ---- memory ---- */
+/* ---- memory, and stops ---- */
+
+enum { STOP_FIRST = 12, STOPS = 24 }; /* powers of two, ns: from 4 us on, to 17 s */
+
+/* Reasons why a take lasted long. */
+enum stop { STOP_FAULT, STOP_INTERRUPTED, STOP_OTHER, STOP_KINDS };
+static const char *const stop_names[] = {"a page fault", "an interruption", "neither"};
 
 /* Results of a set with a number of subjects. */
 struct weight {
     double used, used_after; /* bytes; and after all have recovered and were used again */
-    double new_ns, again_ns; /* ns per subject */
+    double again_ns;         /* ns per subject */
+    uint64_t stops[STOPS];   /* takes of new subjects that lasted 2^(STOP_FIRST + i) ns or more */
+    uint64_t longest_ns[STOP_KINDS];
 };
 
 static double take_all(weir_pool *pool, uint64_t n)
@@ -396,6 +390,42 @@ static double take_all(weir_pool *pool, uint64_t n)
     return (double)(clock_now() - begin) / (double)n;
 }
 
+/* Notes a take that lasted long, and what has happened since the last one that did. */
+static void note_stop(struct weight *weight, struct rusage *before, uint64_t ns)
+{
+    enum stop stop = STOP_OTHER;
+    struct rusage now;
+
+    for (int i = 0; i < STOPS && ns >> (STOP_FIRST + i); i++)
+        weight->stops[i]++;
+    require(getrusage(RUSAGE_SELF, &now) == 0);
+    if (now.ru_nivcsw + now.ru_nvcsw != before->ru_nivcsw + before->ru_nvcsw)
+        stop = STOP_INTERRUPTED;
+    else if (now.ru_minflt + now.ru_majflt != before->ru_minflt + before->ru_majflt)
+        stop = STOP_FAULT;
+    *before = now;
+    if (ns > weight->longest_ns[stop])
+        weight->longest_ns[stop] = ns;
+}
+
+/* Takes for each subject the first time, and notes how long each take lasts. */
+static void take_all_new(weir_pool *pool, uint64_t n, struct weight *weight)
+{
+    struct rusage usage;
+    uint64_t begin, end;
+
+    require(getrusage(RUSAGE_SELF, &usage) == 0);
+    begin = clock_now();
+    for (uint64_t i = 0; i < n; i++, begin = end) {
+        require(set_take(pool, subject_of(i)) == 0);
+        end = clock_now();
+        if ((end - begin) >> STOP_FIRST == 0)
+            continue;
+        note_stop(weight, &usage, end - begin);
+        end = clock_now();
+    }
+}
+
 static void weigh(const void *argument, void *ret)
 {
     uint64_t n = *(const uint64_t *)argument;
@@ -404,10 +434,11 @@ static void weigh(const void *argument, void *ret)
     weir_pool *pool;
     double before;
 
+    *weight = (struct weight){0};
     require(set_take(open_set(w, "first", 1, 1, BRIEF_WINDOW), subject_of(0)) == 0);
     before = weigh_now();
     pool = open_set(w, "weighed", n, 1, BRIEF_WINDOW);
-    weight->new_ns = take_all(pool, n);
+    take_all_new(pool, n, weight);
     weight->used = (weigh_now() - before) / (double)n;
     nanosleep(&(struct timespec){0, BRIEF_WINDOW}, NULL);
     weight->again_ns = take_all(pool, n);
@@ -422,8 +453,13 @@ static void measure_memory(struct bench *bench, uint64_t n)
     weigh_apart(weigh, &n, &weight, sizeof(weight));
     bench_value(bench, weight.used, "bytes each", "memory, most subjects");
     bench_value(bench, weight.used_after, "bytes each", "memory, most subjects, recovered");
-    bench_value(bench, weight.new_ns, "ns each", "take, most subjects, each new");
     bench_value(bench, weight.again_ns, "ns each", "take, most subjects, each recovered");
+    for (int i = 0; i < STOP_KINDS; i++)
+        bench_value(bench, (double)weight.longest_ns[i] / 1000, "us",
+                    "longest take of a new subject, with %s", stop_names[i]);
+    for (int i = 0; bench->only && i < STOPS && weight.stops[i]; i++)
+        bench_value(bench, (double)weight.stops[i], "takes", "takes of new subjects of %llu us",
+                    (1ull << (STOP_FIRST + i)) / 1000);
 }
 
 /* ---- main ---- */
@@ -442,7 +478,7 @@ static const char *const names[SIZES] = {", 1 subject", ", 100000 subjects", ", 
 int main(int argc, char **argv)
 {
     uint64_t sizes[SIZES] = {1, 100000, 1000000};
-    struct scene scenes[SIZES];
+    struct scene scenes[SIZES] = {0};
     struct bench bench;
     weir *w;
 
@@ -454,9 +490,12 @@ int main(int argc, char **argv)
         measure_memory(&bench, sizes[2]);
     w = bench_instance(NULL);
     for (int i = 0; i < SIZES; i++) {
+        if (i == 2 && !bench_wants(&bench, names[i]))
+            continue; /* it may be large */
         scene_open(&scenes[i], w, sizes[i]);
         make_pair(&bench, names[i], &scenes[i].raw, &scenes[i].own);
     }
+    new_open(&bench, sizes[2]);
     if (scenes[1].own) {
         share(&scenes[1], w);
         scenes[1].own_shared = bench_figure(&bench, scenes[1].raw, "take, 100000 subjects, shared");
@@ -476,9 +515,11 @@ int main(int argc, char **argv)
         two_round(&scenes[1], bench_samples(&bench, SAMPLES));
         if (brief.own)
             brief_round();
+        new_round();
     }
     for (int i = 0; i < SIZES; i++)
-        scene_close(&scenes[i]);
+        if (scenes[i].pool)
+            scene_close(&scenes[i]);
     brief_close();
     weir_close(w);
     return bench_close(&bench);

@@ -33,6 +33,9 @@ TARGETS = (
     Target(10, "redis", r"permit of a lease", "median_ns", 50, None),
     Target(11, "keyed", r"take, 100000 subjects(, shared)?", "ratio", 1.5, None),
     Target(12, "keyed", r"memory, most subjects(, recovered)?", "value", 32, None),
+    Target(13, "keyed", r"take, most subjects, each new", "ratio", 1.4, None),
+    Target(13, "keyed", r"take, most subjects, each new", "median_ns", 250, None),
+    Target(14, "keyed", r"longest take of a new subject, with a page fault", "value", 100, None),
 )
 
 # Metrics that other programs add to: times. A ratio is of two times of one moment.
