@@ -42,8 +42,10 @@ static uint32_t cq_find(const weir_queue *queue, uint32_t record, uint64_t user_
  * in the bucket, and the heap. Of many waiters, each of these is a cache miss; now they overlap. */
 static void cq_prefetch_end(const weir_queue *queue, const struct acq_record *r)
 {
-    prefetch_write(cq_record(queue, record_link_target(record_load(&r->next))));
-    prefetch_write(cq_record(queue, record_link_target(record_load(&r->prev))));
+    if (!waiter_is_proxy(r)) {
+        prefetch_write(cq_record(queue, record_link_target(record_load(&r->next))));
+        prefetch_write(cq_record(queue, record_link_target(record_load(&r->prev))));
+    }
     cq_prefetch_delivery(queue, r);
 }
 
