@@ -7,6 +7,7 @@
 
 #include "api/acquisition.h"
 #include "base/invariant.h"
+#include "keyed/keyed.h"
 #include "os/os.h"
 #include "peer/peer.h"
 #include <errno.h>
@@ -262,6 +263,16 @@ static void pool_explain(int r, const char *name, const struct hint *hint,
         error_set(reterr, r, "%s", r == -ESHUTDOWN ? "the instance is closed" : "out of memory");
 }
 
+/* Gives the sets of a pool that is opened what requests would wait for; without the lock. */
+static void pool_populate(weir_pool *pool)
+{
+    weir_set *set;
+
+    for (size_t i = 0; (set = weir_pool_set(pool, i)); i++)
+        if (set->is_keyed)
+            keyed_populate(set_newest(set));
+}
+
 int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker,
                    struct weir_error *reterr)
 {
@@ -282,6 +293,7 @@ int weir_pool_open(weir_pool **ret, weir *w, const char *name, uint32_t worker,
         pool_explain(r, name, &hint, reterr);
         return r;
     }
+    pool_populate(*ret);
     if (unlimited)
         log_write(&w->log, WEIR_LOG_WARNING,
                   "pool `%s` has no limits and grants everything: there is no configuration",
@@ -331,8 +343,10 @@ int weir_pool_new(weir_pool **ret, weir *w, const struct weir_pool_spec *spec,
     else
         r = pool_define(ret, w, spec, &complaints, reterr);
     instance_unlock(w);
-    if (r == 0)
+    if (r == 0) {
         peer_reap_crowded(w, before);
+        pool_populate(*ret);
+    }
     if (r < 0 && reterr && complaints.first.complaints)
         *reterr = complaints.first;
     else if (r == -ENOMEM)

@@ -228,6 +228,15 @@ int keyed_open(weir_set *set, struct weir_error *reterr)
     return r < 0 ? keyed_error(set, r, reterr) : 0;
 }
 
+void keyed_populate(weir_set *set)
+{
+    struct keyed *keyed = keyed_of(set);
+
+    if (keyed->memory &&
+        !atomic_exchange_explicit(&keyed->is_populated, true, memory_order_relaxed))
+        os_vm_populate(keyed->memory, keyed->added_size);
+}
+
 void keyed_free(struct keyed *keyed)
 {
     if (!keyed)

@@ -47,6 +47,7 @@ struct keyed {
     struct siphash_secret secret;
     struct key_table table;
     void *memory; /* of a private table, or of what was added to that of the definition before */
+    _Atomic bool is_populated;     /* keyed_populate() was called */
     size_t memory_size;            /* of all tables */
     size_t added_size;             /* of `memory` */
     uint64_t capacity;             /* keys that the tables have room for */
@@ -87,6 +88,10 @@ uint32_t keyed_block_class(const struct keyed *keyed);
 /* Opens the key table once the set has its storage. Returns 0, -ENOMEM or -ENOTSUP, with the
  * reason. The instance's lock is held. */
 int keyed_open(weir_set *set, struct weir_error *reterr);
+/* Gives a private table that this definition has added its memory, the first time. Otherwise
+ * requests of new subjects would wait for it: the kernel takes 0.1 ms and more to clear a large
+ * page. Called without the instance's lock: of a large table it may last a second. */
+void keyed_populate(weir_set *set);
 void keyed_free(struct keyed *keyed);
 
 /*

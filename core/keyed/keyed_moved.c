@@ -233,8 +233,10 @@ void keyed_take_over(weir_set *set)
     struct keyed *keyed = keyed_of(set);
     struct thread_ctx *ctx = thread_ctx_borrow(set);
     uint32_t oldest = keyed->definition;
-    const struct keyed *of;
+    const struct keyed *of, *before = keyed->memory ? keyed_before(keyed, 1) : NULL;
 
+    if (before && atomic_load_explicit(&before->is_populated, memory_order_relaxed))
+        keyed_populate(set);
     atomic_thread_fence(memory_order_seq_cst);
     for (uint32_t i = 0; i < key_sets_n(keyed) && !set_is_broken(set); i++)
         keyed_take_over_waiters(ctx, keyed, i);

@@ -27,6 +27,9 @@ void *os_vm_reserve(size_t size);
 int os_vm_commit(void *memory, size_t size);
 /* Asks the kernel for large pages. The request may have no effect. */
 void os_vm_prefer_huge_pages(void *memory, size_t size);
+/* Gives it its pages now, zeroed, if they are less than a quarter of the free memory and the kernel
+ * can. Otherwise each page comes at its first use. */
+void os_vm_populate(void *memory, size_t size);
 void os_vm_free(void *memory, size_t size);
 /* Allocates a page that the kernel or fork() zeroes in a child. Returns NULL on failure. */
 void *os_wipe_page_alloc(void);

@@ -86,6 +86,27 @@ void os_vm_prefer_huge_pages(void *memory, size_t size)
     (void)madvise(memory, round_to_pages(size), MADV_HUGEPAGE);
 }
 
+/* In steps: while a call lasts, no thread can map memory. */
+void os_vm_populate(void *memory, size_t size)
+{
+#ifdef MADV_POPULATE_WRITE /* Linux 5.14 */
+    const size_t end = round_to_pages(size), step = (size_t)1 << 21;
+    long free_pages = sysconf(_SC_AVPHYS_PAGES);
+
+    if (free_pages < 0 || end / page_size() > (size_t)free_pages / 4)
+        return;
+    for (size_t at = 0; at < end; at += step) {
+        size_t n = end - at < step ? end - at : step;
+
+        if (madvise((unsigned char *)memory + at, n, MADV_POPULATE_WRITE) < 0)
+            return;
+    }
+#else
+    (void)memory;
+    (void)size;
+#endif
+}
+
 void os_vm_free(void *memory, size_t size)
 {
     if (memory)

@@ -10,6 +10,7 @@
 #define os_free              real_os_free
 #define os_vm_reserve        real_os_vm_reserve
 #define os_vm_commit         real_os_vm_commit
+#define os_vm_populate       real_os_vm_populate
 #define os_vm_free           real_os_vm_free
 #define os_wipe_page_alloc   real_os_wipe_page_alloc
 #define os_wipe_page_free    real_os_wipe_page_free
@@ -139,6 +140,7 @@
 #undef os_free
 #undef os_vm_reserve
 #undef os_vm_commit
+#undef os_vm_populate
 #undef os_vm_free
 #undef os_wipe_page_alloc
 #undef os_wipe_page_free
@@ -208,6 +210,7 @@ enum call {
     FREE,
     RESERVE,
     COMMIT,
+    POPULATE,
     NOW,
     TICK,
     WALL,
@@ -312,6 +315,7 @@ struct fake_os_counts fake_os_counts(void)
         .free = calls[FREE],
         .reserve = calls[RESERVE],
         .commit = calls[COMMIT],
+        .populate = calls[POPULATE],
         .now = calls[NOW],
         .tick = calls[TICK],
         .wall = calls[WALL],
@@ -439,6 +443,14 @@ int os_vm_commit(void *memory, size_t size)
     int code = fails(COMMIT, FAKE_MEMORY, -ENOMEM);
 
     return code != 0 ? code : real_os_vm_commit(memory, size);
+}
+
+/* Does not take much of the memory that other tests need. */
+void os_vm_populate(void *memory, size_t size)
+{
+    made(POPULATE);
+    if (size <= SMALL_RANGE / 16)
+        real_os_vm_populate(memory, size);
 }
 
 void os_vm_free(void *memory, size_t size)

@@ -45,6 +45,7 @@ bool fake_os_has_failed(void);
 struct fake_os_counts {
     uint64_t alloc, free;     /* blocks made or grown; blocks freed */
     uint64_t reserve, commit; /* also fork pages */
+    uint64_t populate;        /* of more than 16 MiB it has no effect here */
     uint64_t now, tick, wall; /* readings of the clocks */
     uint64_t open, close;     /* descriptors made; closed */
     uint64_t timer_set, epoll_add, epoll_wait;

@@ -74,6 +74,21 @@ static void a_keyed_set_asks_for_a_subject(void **state)
     world_close();
 }
 
+/* Its requests then do not wait for the kernel to clear pages. Once, whatever opens it again. */
+static void a_private_table_has_its_memory_before_the_first_request(void **state)
+{
+    uint64_t before = fake_os_counts().populate;
+    weir_pool *again;
+
+    (void)state;
+    keyed("max: 10", RATE);
+    assert_int_equal(fake_os_counts().populate - before, shared ? 0 : 1);
+    assert_int_equal(weir_pool_open(&again, world.w, "main", 0, NULL), 0);
+    assert_int_equal(fake_os_counts().populate - before, shared ? 0 : 1);
+    weir_pool_close(again);
+    world_close();
+}
+
 static void a_request_of_before_there_were_subjects_is_understood(void **state)
 {
     struct weir_request *request = of(ASK({"tokens", 1}), "somebody");
@@ -864,6 +879,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_keyed_set_asks_for_a_subject),
+        leak_checked_test(a_private_table_has_its_memory_before_the_first_request),
         leak_checked_test(a_request_of_before_there_were_subjects_is_understood),
         leak_checked_test(a_set_that_is_not_keyed_ignores_subjects),
         leak_checked_test(subjects_are_bytes),

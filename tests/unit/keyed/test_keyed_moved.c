@@ -433,7 +433,7 @@ static void shadow_goes_on(void **state)
 static void room_grows_and_stays(void **state)
 {
     char subject[16];
-    uint64_t room;
+    uint64_t room, populated;
 
     (void)state;
     open_keyed("max: 4, evict: none", RATE("gcra", "10"));
@@ -442,7 +442,9 @@ static void room_grows_and_stays(void **state)
         snprintf(subject, sizeof(subject), "s%d", i);
         assert_int_equal(take(TOKENS(5, subject)), 0);
     }
+    populated = fake_os_counts().populate;
     reload("max: 2000, evict: none", RATE("gcra", "10"));
+    assert_int_equal(fake_os_counts().populate, populated + 1); /* what is added */
     assert_int_equal(keys().max, 2000);
     assert_true(keys().room >= 2000 && keys().room >= 2 * room);
     for (int i = 0; i < 2000; i++) {
@@ -456,6 +458,7 @@ static void room_grows_and_stays(void **state)
     assert_int_equal(keys().known, 2000);
     room = keys().room;
     reload("max: 1, evict: oldest", RATE("gcra", "10"));
+    assert_int_equal(fake_os_counts().populate, populated + 1);
     assert_int_equal(keys().room, room);
     assert_string_equal(keys().evict, "oldest");
     assert_int_equal(keys().known, 2000);

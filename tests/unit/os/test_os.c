@@ -98,6 +98,32 @@ static void test_reserved_memory(void **state)
     os_vm_free(NULL, size);
 }
 
+/* Memory of address space that is not committed cannot be had, which has no effect. */
+static void test_populated_memory(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 5 << 20;
+    unsigned char *memory = os_vm_reserve(size), resident[(5 << 20) / 4096];
+
+    (void)state;
+    assert_non_null(memory);
+    os_vm_populate(memory, size);
+    assert_int_equal(os_vm_commit(memory, size), 0);
+    memory[page] = 9;
+    if (madvise(memory, page, 23) < 0 || /* MADV_POPULATE_WRITE */
+        (size_t)sysconf(_SC_AVPHYS_PAGES) < 40 * (size / page)) {
+        os_vm_free(memory, size);
+        skip();
+    }
+    os_vm_populate(memory, size - page + 1);
+    assert_int_equal(mincore(memory, size, resident), 0);
+    for (size_t i = 0; i < size / page; i++)
+        assert_true(resident[i] & 1);
+    for (size_t i = 0; i < size; i++)
+        assert_int_equal(memory[i], i == page ? 9 : 0);
+    os_vm_free(memory, size);
+    os_vm_populate(memory, SIZE_MAX / 2); /* more than is free */
+}
+
 /* ---- fork pages ---- */
 
 /* What a forked child sees in a page that began with a byte of 1, or -1. */
@@ -1194,6 +1220,7 @@ int main(void)
         leak_checked_test(test_aligned_memory),
         leak_checked_test(test_strdup),
         leak_checked_test(test_reserved_memory),
+        leak_checked_test(test_populated_memory),
         leak_checked_test(test_fork_page),
         leak_checked_test(test_fork_page_without_the_kernel),
         leak_checked_test(test_clocks),
