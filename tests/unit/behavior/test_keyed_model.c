@@ -57,6 +57,8 @@ struct asker {
 static struct {
     uint64_t random, operation;
     const char *doing, *limits, *kind;
+    bool has_room;    /* for key sets of all subjects; only then the definition of a shared set
+                         changes: a release that finds no room goes by the earlier definition */
     bool shared;      /* the keyed set is one that processes share; then it is asked by turns of */
     struct twin twin; /* chance in the world and in another instance */
     weir_pool *own[SUBJECTS];
@@ -118,6 +120,13 @@ static const char *other_numbers(const char *limits)
     return ret;
 }
 
+static unsigned subjects_max(bool is_change)
+{
+    if (run.has_room)
+        return 64;
+    return chance(2) && !is_change ? 4 : 1;
+}
+
 /* Of a set that exists and is shared only the numbers are others. */
 static void write_config(char *text, size_t size, bool is_change)
 {
@@ -130,11 +139,11 @@ static void write_config(char *text, size_t size, bool is_change)
         run.limits = run.kind = limits_of[below(KINDS)];
     snprintf(fields, sizeof(fields), "max_waiters: %u, fair: %s, limits: [ %s ]",
              chance(3) ? 2 : 100, chance(4) ? "false" : "true", run.limits);
-    n = (size_t)snprintf(text, size,
-                         "version: 1\nsets:\n  main: { %ssubjects: { max: %u%s%s }, %s }\n",
-                         run.shared ? backend->fields : "", chance(2) && !is_change ? 4 : 1,
-                         backend->is_remote ? "" : ", evict: none",
-                         chance(3) && !backend->is_remote ? ", memory: 64KiB" : "", fields);
+    n = (size_t)snprintf(
+        text, size, "version: 1\nsets:\n  main: { %ssubjects: { max: %u%s%s }, %s }\n",
+        run.shared ? backend->fields : "", subjects_max(is_change),
+        backend->is_remote ? "" : ", evict: none",
+        chance(3) && !backend->is_remote && !run.has_room ? ", memory: 64KiB" : "", fields);
     for (unsigned i = 0; i < SUBJECTS; i++)
         n += (size_t)snprintf(text + n, size - n, "  %s: { %s }\n", own_name(i), fields);
 }
@@ -156,6 +165,7 @@ static void open_sets(void)
     char text[16384];
 
     run.shared = backend->is_shared && !backend->is_remote;
+    run.has_room = run.shared && chance(2);
     write_config(text, sizeof(text), false);
     world_open(text, "main");
     if (run.shared)
@@ -493,7 +503,7 @@ static void do_reload(void)
     const struct weir_options options = {.size = sizeof(options), .text = text};
 
     run.doing = "reload";
-    if (backend->is_remote || !chance(8))
+    if (backend->is_remote || (run.shared && !run.has_room) || !chance(8))
         return;
     random = run.random;
     write_config(text, sizeof(text), true);
