@@ -8,7 +8,7 @@
  * a set names it (`backend: main`). The core calls, in this order:
  * - `open` of a connection; `run`, in a thread of its own, until `stop`;
  * - `set_open` for each set; then `ask`, `wait`, `cancel`, `release`, `return_part`, `batch`,
- *   `unbatch`, `snapshot`;
+ *   `unbatch`, `snapshot`, `set_apply`;
  * - `set_close` for each set, and `close`.
  *
  * The engine decides: it has the states of the limits, the wait queue and the clock. The core has a
@@ -250,6 +250,27 @@ struct weir_backend_snapshot {
                                                for. An earlier version has a struct without it */
 };
 
+/* What differs between the definition that the engine has of a set and the one that the set was
+ * opened with. Texts live as long as the call. */
+struct weir_backend_difference {
+    size_t size;
+    uint32_t limit;     /* its index; UINT32_MAX: it is one of the set */
+    const char *name;   /* of the setting, as in a configuration */
+    const char *before; /* at the engine; NULL: not set */
+    const char *after;  /* in the set; NULL: not set */
+};
+
+/* How a definition is applied. */
+struct weir_backend_apply {
+    size_t size;
+    uint32_t changes;  /* 1: the engine takes the definition; 0: nothing changes */
+    uint64_t until_ns; /* it blocks so long at most */
+    void *context;     /* first argument of `differs` */
+    /* Called for each difference that the engine can tell, without locks; NULL: not asked for.
+     * [any thread, changes] */
+    void (*differs)(void *context, const struct weir_backend_difference *difference);
+};
+
 struct weir_backend {
     size_t size;
     uint32_t flags; /* 0 */
@@ -335,6 +356,21 @@ struct weir_backend {
      * then no definition can change. [any thread, changes]
      */
     void (*set_redefine)(void *set, void *next);
+
+    /*
+     * Has the engine go on with the definition of a set without subjects, in one step, if it has an
+     * earlier one: what is held and waits there stays so, and waiters that can go on are granted.
+     * Makes no set there, and grants and holds nothing for this process. May be made again if it
+     * is not known whether it was. Returns
+     *   1            it differs: it can be changed, or by `changes` has been
+     *   0            the engine has this definition
+     *   -ENOENT      it has no such set
+     *   -EOPNOTSUPP  it cannot go on with this definition; with the reason, which says what to do
+     * -ETIMEDOUT, or another code as in a verdict, with a reason that may be empty. May be missing:
+     * then definitions change by requests alone.
+     * [any thread, changes]
+     */
+    int (*set_apply)(void *set, const struct weir_backend_apply *how, struct weir_reason *reterr);
 };
 
 #ifdef __cplusplus

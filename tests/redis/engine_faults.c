@@ -275,6 +275,18 @@ static void use_batch(struct user *user, void *set)
     must(atomic_load(&batches_n) == before + 1);
 }
 
+/* Whether it has changed may not be known. If this process could not raise the revision, that of
+ * the server may be the higher one. */
+static void apply(struct user *user, void *set)
+{
+    struct weir_reason reason = {.size = sizeof(reason)};
+    struct weir_backend_apply how = {.size = sizeof(how), .until_ns = now_ns() + PATIENCE_NS};
+    for (how.changes = 0; user->backend->set_apply && how.changes < 2; how.changes++) {
+        int r = user->backend->set_apply(set, &how, &reason);
+        seen(r == 1 || r == -ENOENT || r == -EOPNOTSUPP ? 0 : r);
+    }
+}
+
 static void use(struct user *user, void *set, void *keyed)
 {
     static const uint64_t rate[] = {0, 5}, both[] = {1, 1}, none[] = {0, 0};
@@ -318,6 +330,7 @@ static void scenario(const struct target *target)
         use(&user, set, keyed);
         revise(&user, set, "faults", 0);
         revise(&user, keyed, "keyed", 1);
+        apply(&user, set);
         use(&user, set, keyed);
         recover(&user, set);
         user.backend->set_close(keyed);

@@ -1017,6 +1017,80 @@ class Revisions(Calls):
         self.fails("NOSESSION", b.heartbeat)
         self.assertEqual(self.client.call("HGET", "set", "D"), b.text)
 
+    def later(self, *limits, revision=1, name="", **options):
+        """A node that has no session, with another definition."""
+        return Node(self.client, "one", name, definition(*limits, fingerprint=f"f{revision}.{revision}.5afe", **options))
+
+    def test_a_definition_changes_without_a_session(self):
+        a, b = self.node("a", resource(2), bucket(10, SECOND)), self.node("b", resource(2), bucket(10, SECOND))
+        a.acquire(0, 2, 4)
+        for slot, amount in enumerate((1, 1, 2)):
+            self.assertEqual(b.wait(slot, amount, 0)[0], WAITING)
+        before, counts, names = self.fields(), a.snapshot()[3:8], self.client.call("HGET", "set", "S")
+        c = self.later(resource(4), bucket(5, SECOND))
+        self.assertEqual(c.call("weir_redefine", "check"), [a.text])
+        self.assertEqual((self.fields(), b.messages()), (before, []))
+        self.assertEqual(c.call("weir_redefine", "change"), [a.text])
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"], ["G", "1", "2"]])
+        self.assertEqual(self.client.call("HGET", "set", "S"), names)
+        self.assertEqual(self.client.call("HGET", "set", "D"), c.text)
+        self.assertEqual(c.snapshot()[3:8], [counts[0] - 2, counts[1] + 2, *counts[2:]])
+        self.assertEqual(self.reads(c), [0, 5])
+        after = self.fields()
+        for how in "check", "change":
+            self.assertEqual(c.call("weir_redefine", how), [c.text])
+            self.assertEqual(a.call("weir_redefine", how), [c.text])  # it has the earlier one
+        self.assertEqual(self.fields(), after)
+        b.release(0, 1, "-", "-")
+        self.assertEqual(b.messages(), [])  # 1 is free, and the head needs 2
+        a.release(0, 1, "-", "-")
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "2", "3"]])
+
+    def test_a_change_ends_sessions_that_are_over(self):
+        a, b = self.node("a", resource(2)), self.node("b", resource(2))
+        a.acquire(0, 2)
+        self.fake.advance(LEASE_US // 2)
+        b.heartbeat()
+        b.wait(0, 1)
+        self.fake.advance(LEASE_US // 2 + 1)
+        self.assertEqual(self.later(resource(1)).call("weir_redefine", "change"), [a.text])
+        self.assertEqual([message.split()[:3] for message in b.messages()], [["G", "0", "1"]])
+
+    def test_a_change_is_of_a_set_that_is_there(self):
+        for how in "check", "change":
+            self.fails("NOSET", self.later(resource(1)).call, "weir_redefine", how)
+        self.assertEqual(self.client.call("EXISTS", "set"), 0)
+
+    def test_what_cannot_change_is_a_mismatch(self):
+        a = self.revised("a", 3, resource(2))
+        before = self.fields()
+        for node in (self.later(resource(3), revision=3), self.later(bucket(1, SECOND), revision=4),
+                     self.later(resource(3), revision=4, lease_us=LEASE_US + 1)):
+            for how in "check", "change":
+                with self.assertRaises(ReplyError) as caught:
+                    node.call("weir_redefine", how)
+                self.assertEqual(str(caught.exception), "MISMATCH " + a.text)
+        later = self.later(resource(3), revision=4)
+        self.fails("BADARG", later.call, "weir_redefine", "what")
+        self.fails("BADARG", later.call, "weir_redefine")
+        self.fails("BADARG", later.call, "weir_redefine", "change", 1)
+        self.fails("BADDEF", Node(self.client, "one", "", "what").call, "weir_redefine", "change")
+        later.run = "two"
+        for how in "check", "change":
+            self.fails("STALERUN", later.call, "weir_redefine", how)
+        self.assertEqual(self.fields(), before)
+
+    def test_nothing_is_granted_in_a_grace(self):
+        a = self.node("a", resource(1))
+        a.acquire(0, 1)
+        a.wait(1, 1)
+        self.fake.be("two", self.fake.clock)
+        b = self.later(resource(2))
+        b.run = "two"
+        self.assertEqual(b.call("weir_redefine", "change"), [a.text])
+        self.assertEqual([message.split()[0] for message in a.messages()], ["T"])
+        self.assertEqual(b.snapshot()[2], LEASE_US)
+
     def test_revisions_that_alternate_decide_as_one(self):
         rng = random.Random(SEED)
         limits = [(bucket(n, SECOND), f"s,{n + 3},{SECOND},{n + 3},{n + 3},0,0,1,0", resource(n)) for n in (20, 9, 14)]

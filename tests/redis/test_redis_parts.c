@@ -5,6 +5,7 @@
  */
 #include "../../plugins/backends/redis/redis_calls.h"
 #include "../../plugins/backends/redis/redis_definition.h"
+#include "../../plugins/backends/redis/redis_differences.h"
 #include "../../plugins/backends/redis/redis_due.h"
 #include "../../plugins/backends/redis/redis_key.h"
 #include "../../plugins/backends/redis/redis_reply.h"
@@ -472,6 +473,16 @@ static void test_shapes(void)
     require(redis_revision_of("f/-/1/9/r,1") == 0 && redis_revision_of("f.7.a/-/1/9/r,1") == 7);
 }
 
+static void add_difference(void *to, const struct weir_backend_difference *difference)
+{
+    char *text = to;
+    size_t n = strlen(text);
+    require(difference->size == sizeof(*difference));
+    snprintf(text + n, 512 - n, "%d %s: %s -> %s; ", (int32_t)difference->limit, difference->name,
+             difference->before ? difference->before : "-",
+             difference->after ? difference->after : "-");
+}
+
 /* What a server says may be anything. */
 static void test_no_definitions(void)
 {
@@ -486,7 +497,11 @@ static void test_no_definitions(void)
                                        "f.2147483648.a/-/1/9/r,1",
                                        "f..a/-/1/9/r,1",
                                        "f.99999999999999999999999.a/-/1/9/r,1"};
-    char words[200], text[sizeof(own)];
+    static const char later[] = "f.2.a/-/1/9/r,1/t,1,2,3,3,0,0,0,0";
+    char words[200], text[sizeof(own)], told[512];
+    const struct weir_backend_apply how = {
+        .size = sizeof(how), .context = told, .differs = add_difference};
+    unsigned told_n = 0;
     uint64_t random = test_seed;
     for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
         require(redis_revision_of(none[i]) == -1 && !is_alike(own, none[i]));
@@ -502,11 +517,82 @@ static void test_no_definitions(void)
         (void)is_alike(own, text);
         redis_revision_explain(own, text, words, sizeof(words));
         require(words[0]);
+        told[0] = '\0';
+        if (redis_revision_compare(later, text, words, sizeof(words)) == 1)
+            redis_differences_tell(later, text, &how);
+        told_n += told[0] != '\0';
     }
+    require(told_n > 0);
     redis_revision_explain(own, "f.1.a/-/1/9/r,2/t,1,2,3,3,0,0,0,0", words, sizeof(words));
     require(strstr(words, "same `revision`, 1: raise it"));
     redis_revision_explain(own, "f.4.a/-/1/9/r,2", words, sizeof(words));
     require(strstr(words, "revision 4: there is another number of limits: rename the set"));
+}
+
+static void test_comparisons(void)
+{
+    static const char own[] = "f.3.a/-/1/9/r,1";
+    static const struct {
+        const char *there;
+        int result;
+        const char *words;
+    } rows[] = {
+        {"f.3.a/-/1/9/r,1", 0, ""},
+        {"g.2.a/-/1/9/r,2", 1, ""},
+        {"g/-/1/9/r,2", 1, ""},
+        {"f.4.a/-/1/9/r,1", -ESTALE, ""},
+        {"f.3.a/-/1/9/r,2", -EEXIST, "same `revision`, 3"},
+        {"f.2.b/-/1/9/r,1", -EEXIST, "as revision 2: limits have other keys"},
+        {"f.4.a/-/1/9/r,1/r,1", -EEXIST, "as revision 4: there is another number of limits"},
+        {"", -EEXIST, "it is none that this version of weir knows"},
+    };
+    char words[200];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        words[0] = '\0';
+        require(redis_revision_compare(own, rows[i].there, words, sizeof(words)) == rows[i].result);
+        require(rows[i].words[0] ? strstr(words, rows[i].words) != NULL : !words[0]);
+    }
+    redis_revision_explain_earlier(4, words, sizeof(words));
+    require(!strcmp(words, "`revision` is 4 now: raise it, also to go back to what was before"));
+}
+
+static void test_differences(void)
+{
+    static const struct {
+        const char *before, *after, *told;
+    } rows[] = {
+        {"f/-/1/9/r,1", "g.2.a/-/1/9/r,2", "-1 revision: - -> 2; 0 capacity: 1 -> 2; "},
+        {"f.1.a/-/7/9/r,1", "g.2.a/bd/1048576/9/r,1",
+         "-1 revision: 1 -> 2; -1 fair: true -> false; -1 drain_after_loss: false -> true; "
+         "-1 max_waiters: 7 -> -; "},
+        {"f.1.a/bd/1048576/9/r,1", "g.2.a/-/7/9/r,1",
+         "-1 revision: 1 -> 2; -1 fair: false -> true; -1 drain_after_loss: true -> false; "
+         "-1 max_waiters: - -> 7; "},
+        {"f.1.a/-/1/9/r,1/g,9,1000000,9,9,0,0,1,0", "g.2.a/-/1/9/r,1/g,8,60000000,8,8,0,0,1,0",
+         "-1 revision: 1 -> 2; 1 capacity: 9 -> 8; 1 window: 1s -> 1m; "},
+        {"f.1.a/-/1/9/g,9,3600000000,9,9,0,0,1,0", "g.2.a/-/1/9/g,9,5400000000,20,9,0,1500,2,1",
+         "-1 revision: 1 -> 2; 0 window: 1h -> 90m; 0 burst: 9 -> 20; "
+         "0 lease: - -> 1500us; 0 refund: true -> strict; 0 overuse: ignore -> charge; "},
+        {"f.1.a/-/1/9/t,9,1001,9,4,20,20000,0,1", "g.2.a/-/1/9/t,9,1000,9,3,30,0,1,0",
+         "-1 revision: 1 -> 2; 0 window: 1001us -> 1ms; 0 initial: 4 -> 3; 0 every: 20us -> 30us; "
+         "0 lease: 20ms -> -; 0 refund: false -> true; 0 overuse: charge -> ignore; "},
+        {"f.1.a/-/1/9/s,9,1,9,9,10,0,1,0", "g.2.a/-/1/9/s,9,1,9,9,0,0,2,0",
+         "-1 revision: 1 -> 2; 0 segments: 10 -> 0; 0 refund: true -> strict; "},
+        {"f.1.a/-/1/9/f,9,1,9,9,0,0,1,0", "g.2.a/-/1/9/f,9,1,9,9,2,0,1,0",
+         "-1 revision: 1 -> 2; 0 anchor: first_use -> epoch; "},
+        {"f.1.a/-/1/9/x,1,0", "g.2.a/-/1/9/x,1,0", "-1 revision: 1 -> 2; -1 hash: f -> g; "},
+        {"f.1.a/-/1/9/r,1", "f.2.a/-/1/9/r,1", "-1 revision: 1 -> 2; "},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char told[512] = "", words[200];
+        const struct weir_backend_apply how = {
+            .size = sizeof(how), .context = told, .differs = add_difference};
+        require(redis_revision_compare(rows[i].after, rows[i].before, words, sizeof(words)) == 1);
+        redis_differences_tell(rows[i].after, rows[i].before, &how);
+        if (strcmp(told, rows[i].told) != 0)
+            fprintf(stderr, "%s\n%s\n", told, rows[i].told);
+        require(!strcmp(told, rows[i].told));
+    }
 }
 
 /* A plugin file may have any name, so the state_id tells as well whether the server decides. A core
@@ -653,6 +739,8 @@ int main(void)
     test_definitions();
     test_shapes();
     test_no_definitions();
+    test_comparisons();
+    test_differences();
     test_revised_texts();
     test_names_are_not_enough();
     test_leases();

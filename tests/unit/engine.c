@@ -23,6 +23,12 @@
 #ifndef ENGINE_REDEFINE
 #define ENGINE_REDEFINE engine_set_redefine
 #endif
+#ifndef ENGINE_APPLY
+#define ENGINE_APPLY engine_set_apply
+#endif
+#ifndef ENGINE_SIZE
+#define ENGINE_SIZE sizeof(struct weir_backend)
+#endif
 #ifndef ENGINE_BATCH
 #define ENGINE_BATCH engine_batch
 #endif
@@ -734,8 +740,40 @@ static int engine_snapshot(void *handle, const void *subject, size_t subject_siz
     return r;
 }
 
+static void tell_difference(const struct weir_backend_apply *how, uint32_t limit, const char *name,
+                            const char *before, const char *after)
+{
+    how->differs(how->context,
+                 &(struct weir_backend_difference){.size = sizeof(struct weir_backend_difference),
+                                                   .limit = limit,
+                                                   .name = name,
+                                                   .before = before,
+                                                   .after = after});
+}
+
+__attribute__((unused)) static int
+engine_set_apply(void *handle, const struct weir_backend_apply *how, struct weir_reason *reterr)
+{
+    struct engine_control *control = ((struct engine_set *)handle)->engine->control;
+    struct timespec now;
+    int r = control->applies;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    control->apply_ns = how->until_ns - ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+    if (r < 0 && control->says)
+        snprintf(reterr->message, sizeof(reterr->message), "%s", control->says);
+    if (r == 1 && how->differs) {
+        tell_difference(how, UINT32_MAX, "revision", NULL, "1");
+        tell_difference(how, 0, "capacity", "1", "2");
+    }
+    if (r == 1 && how->differs && control->applies_nonsense)
+        tell_difference(how, 7, "what\n", "\x1b", "");
+    control->applied += r == 1 && how->changes;
+    return r;
+}
+
 static const struct weir_backend operations = {
-    .size = sizeof(operations),
+    .size = ENGINE_SIZE,
     .open = engine_open,
     .close = engine_close,
     .run = engine_run,
@@ -753,6 +791,7 @@ static const struct weir_backend operations = {
     .batch = ENGINE_BATCH,
     .unbatch = engine_unbatch,
     .set_redefine = ENGINE_REDEFINE,
+    .set_apply = ENGINE_APPLY,
 };
 
 static const struct weir_parameter parameters[] = {

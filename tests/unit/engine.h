@@ -40,6 +40,8 @@ struct engine_spare {
 struct engine_control {
     /* Set by the test. */
     int fails_open, fails_set_open, fails_ask, fails_check; /* negative errno, or 0 */
+    int applies;              /* what `set_apply` returns: 1, 0 or a negative errno */
+    bool applies_nonsense;    /* it tells differences of what there is not */
     int ends_failed;          /* negative errno that requests end with before fails_ask, or 0 */
     _Atomic uint32_t *closes; /* set by requests, or NULL */
     const char *says;         /* word about the engine for `check`, or why it fails */
@@ -79,6 +81,8 @@ struct engine_control {
     uint64_t lease_for_ns;             /* of the last limit that is leased */
     uint32_t revision;                 /* of the definition that is in use */
     unsigned redefined;                /* calls of `set_redefine` */
+    unsigned applied;                  /* definitions that it took by `set_apply` */
+    uint64_t apply_ns;                 /* how long the last of these was allowed to take */
     unsigned batched, refused_batches; /* calls of `batch` */
     uint64_t last_wanted, batched_units, unbatched_units;
     struct engine_batch batches[ENGINE_BATCHES]; /* those that go on when the test says so */

@@ -398,6 +398,28 @@ local function weir_pump(keys, args)
   return transaction.finish(c, {c.now, own_timer(c)})
 end
 
+-- Converts nothing where it only checks, or where the definition that is stored is the same or of a
+-- higher revision. The state is as it was until the call ends, so the field has what was stored.
+-- weir_redefine RUN DEFINITION NODE HOW
+local function weir_redefine(keys, args)
+  local checks = args[4] == 'check'
+  local c = transaction.begin(keys, args, checks and LOOKS or FINDS)
+  if not c then
+    return redis.error_reply('NOSET there is none')
+  end
+  check_args(c, 4)
+  if not checks and args[4] ~= 'change' then
+    state.fail('BADARG how')
+  end
+  local stored = redis.call('HGET', c.key, 'D')
+  if checks or c.is_earlier or stored == args[2] then
+    return {stored}
+  end
+  sessions.reap(c)
+  queue.pump(c)
+  return transaction.finish(c, {stored})
+end
+
 -- weir_leave RUN DEFINITION NODE
 local function weir_leave(keys, args)
   local c, session = begin_in_session(keys, args, FINDS)

@@ -10,6 +10,7 @@
 -- Calls     weir_open, weir_heartbeat, weir_leave: sessions        weir_assert, weir_list: recovery
 --           weir_acquire, weir_take, weir_reserve, weir_cancel     weir_batch, weir_unbatch: quota
 --           weir_release, weir_return, weir_pump, weir_snapshot    weir_fetch, weir_commit: plugins
+--           weir_redefine: another definition
 -- Arguments RUN_ID DEFINITION NODE, then those of the call
 -- Replies   arrays of integers, the first mostly a status; errors begin with a code
 -- State     state.lua has the fields of the hash, each algorithm the numbers of its state

@@ -2,6 +2,7 @@
 /* What becomes of a call by its reply. */
 #include "redis_answers.h"
 
+#include "redis_apply.h"
 #include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_cluster.h"
@@ -38,8 +39,9 @@ static const struct {
     const char *error;
     int code;
 } answers_codes[] = {
-    {"MISMATCH", -EEXIST}, {"BADDEF", -EINVAL},  {"BADARG", -EINVAL}, {"WRONGTYPE", -EUCLEAN},
-    {"CORRUPT", -EUCLEAN}, {"FORMAT", -EUCLEAN}, {"NOPERM", -EACCES}, {"OOM", -ENOMEM},
+    {"MISMATCH", -EEXIST},   {"BADDEF", -EINVAL},   {"BADARG", -EINVAL},
+    {"WRONGTYPE", -EUCLEAN}, {"CORRUPT", -EUCLEAN}, {"FORMAT", -EUCLEAN},
+    {"NOPERM", -EACCES},     {"OOM", -ENOMEM},      {"NOSET", -ENOENT},
 };
 
 static int answers_code(const struct redis_reply *reply)
@@ -448,6 +450,8 @@ static void answers_error(struct redis_server *server, const struct redis_call *
         answers_failed_round(call, 0);
         if (answers_is_snapshot(call))
             redis_snapshots_answer(call, -EAGAIN, NULL);
+        if (call->kind == REDIS_CALL_REDEFINE)
+            redis_apply_answer(call, -EAGAIN, NULL);
         if (call->kind == REDIS_CALL_BATCH)
             redis_batches_refuse(call, -ENOTCONN, UINT64_MAX);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
@@ -461,12 +465,16 @@ static void answers_error(struct redis_server *server, const struct redis_call *
         redis_snapshots_answer(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
     if (call->kind == REDIS_CALL_BATCH)
         redis_batches_refuse(call, is_transient ? -ENOTCONN : answers_code(reply), UINT64_MAX);
+    if (call->kind == REDIS_CALL_REDEFINE)
+        redis_apply_answer(call, is_transient ? -EAGAIN : answers_code(reply), reply);
     if (is_transient) {
         answers_failed_round(call, 0);
         server->needs_library |= is_missing;
         redis_calls_break(server, is_missing ? NULL : reply->text);
         if (call->ticket && call->ticket->state != REDIS_ENDED)
             redis_ticket_set_unsent(call->ticket);
+    } else if (call->kind == REDIS_CALL_REDEFINE) {
+        return; /* what follows is the caller's */
     } else if (!redis_reply_is_error(reply, "NOSESSION") && !redis_reply_is_error(reply, "NOSET")) {
         answers_failed(server, call, reply);
     } else {
@@ -531,6 +539,8 @@ void redis_answers_lose(const struct redis_call *call)
     struct redis_ticket *ticket = answers_ticket(call);
     if (call->session && answers_is_snapshot(call))
         redis_snapshots_answer(call, -ENOTCONN, NULL);
+    if (call->session && call->kind == REDIS_CALL_REDEFINE)
+        redis_apply_answer(call, -EAGAIN, NULL);
     if (call->session && (call->kind == REDIS_CALL_FETCH || call->kind == REDIS_CALL_COMMIT))
         redis_decisions_lose(call);
     if (call->session && (call->kind == REDIS_CALL_OPEN || call->kind == REDIS_CALL_ASSERT))
@@ -575,8 +585,10 @@ void redis_answers_take(struct redis_server *server, const struct redis_call *ca
         answers_batch(server, call, reply);
         return;
     }
-    if (answers_is_snapshot(call) &&
-        (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
+    if (call->kind == REDIS_CALL_REDEFINE && reply->type != REDIS_ERROR)
+        redis_apply_answer(call, 0, reply);
+    else if (answers_is_snapshot(call) &&
+             (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
         redis_snapshots_answer(call, 0, reply);
     else if (reply->type == REDIS_ERROR)
         answers_error(server, call, reply);

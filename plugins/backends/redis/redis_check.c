@@ -42,17 +42,18 @@ static int check_compare(struct redis_link_how *how, const struct check_own *own
 {
     char words[2 * REDIS_REVISION_WORDS];
     size_t n = strlen(how->note);
-    if (reply->type != REDIS_TEXT || !strcmp(reply->text, own->definition))
+    if (reply->type != REDIS_TEXT)
         return 0;
-    const char *why = redis_revision_obstacle(own->definition, reply->text, words);
-    int64_t mine = redis_revision_of(own->definition), there = redis_revision_of(reply->text);
-    if (why || mine == there) {
-        redis_revision_explain(own->definition, reply->text, words, sizeof(words));
+    int r = redis_revision_compare(own->definition, reply->text, words, sizeof(words));
+    if (r == -EEXIST) {
         snprintf(how->why, sizeof(how->why), "set %s: %.180s", own->key, words);
-        return -EEXIST;
+        return r;
     }
-    snprintf(how->note + n, sizeof(how->note) - n, "; set %.40s has revision %" PRId64 " there, %s",
-             own->key, there, there > mine ? "which decides" : "which the next request raises");
+    if (r != 0)
+        snprintf(how->note + n, sizeof(how->note) - n,
+                 "; set %.40s has revision %" PRId64 " there, %s", own->key,
+                 redis_revision_of(reply->text),
+                 r == -ESTALE ? "which decides" : "which the next request raises");
     return 0;
 }
 

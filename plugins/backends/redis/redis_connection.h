@@ -167,15 +167,15 @@ struct redis_set {
     char *definition, *key; /* the key, without the brace that ends it */
 };
 
-/* A thread in `wait` or `snapshot`. */
+/* A thread in `wait`, `snapshot` or `set_apply`. */
 struct redis_waiter {
     struct redis_session *session;        /* valid until it is answered */
     struct redis_server *server;          /* at which it sleeps; NULL: it is awake */
     struct redis_waiter *previous, *next; /* of those that sleep there */
     pthread_cond_t condition;
     int answered;
-    /* of a snapshot */
-    struct weir_backend_snapshot *snapshot;
+    struct weir_backend_snapshot *snapshot; /* of a snapshot */
+    char *text; /* of set_apply: REDIS_DEFINITION_MAX + 1 bytes for what the server has, or says */
     int result;
 };
 
@@ -198,7 +198,8 @@ enum redis_call_kind {
     REDIS_CALL_FETCH,
     REDIS_CALL_COMMIT,
     REDIS_CALL_RESOLVE, /* finds out whether a ticket was granted */
-    REDIS_CALL_LOOK     /* the text, for a snapshot */
+    REDIS_CALL_LOOK,    /* the text, for a snapshot */
+    REDIS_CALL_REDEFINE /* or sees whether it can be */
 };
 
 /* A call that has no reply yet. */
@@ -206,7 +207,7 @@ struct redis_call {
     uint32_t kind;                 /* enum redis_call_kind */
     struct redis_session *session; /* NULL: closed meanwhile */
     struct redis_ticket *ticket;   /* or NULL */
-    struct redis_waiter *waiter;   /* of a snapshot; NULL: it waits no more */
+    struct redis_waiter *waiter;   /* of a snapshot, or of set_apply; NULL: it waits no more */
     uint64_t serial, incarnation, version, sent_ns;
     uint64_t tag;      /* of a batch */
     uint32_t limit;    /* of a batch */

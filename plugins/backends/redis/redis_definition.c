@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define WINDOW_MAX_US (UINT64_C(1) << 51)
-#define WAITERS_MAX   (UINT64_C(1) << 20)
 #define LOG_MAX       (UINT64_C(1) << 20) /* entries of an exact log */
 #define NS_PER_US     1000
 
@@ -193,7 +192,8 @@ static int definition_rate(const struct weir_backend_limit *limit, struct defini
 
 uint64_t redis_definition_waiters(const struct weir_backend_set *set)
 {
-    return set->max_waiters == 0 || set->max_waiters > WAITERS_MAX ? WAITERS_MAX : set->max_waiters;
+    return set->max_waiters == 0 || set->max_waiters > REDIS_WAITERS_MAX ? REDIS_WAITERS_MAX
+                                                                         : set->max_waiters;
 }
 
 int redis_definition_is_foreign(const struct weir_backend_limit *limit)

@@ -12,6 +12,7 @@
 
 #define REDIS_DEFINITION_MAX 4096
 #define REDIS_AMOUNT_MAX     (UINT64_C(1) << 49) /* units of a limit, and of a request */
+#define REDIS_WAITERS_MAX    (UINT64_C(1) << 20) /* where a set has no bound */
 
 /* How a connection has its sets defined. */
 struct redis_definition_options {

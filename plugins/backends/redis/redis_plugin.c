@@ -11,6 +11,7 @@
  * The server decides: by a library of functions, in Lua, which this plugin loads into it.
  * PROTOCOL.md has the calls; redis_connection.h says what this side consists of, and its threads.
  */
+#include "redis_apply.h"
 #include "redis_batches.h"
 #include "redis_calls.h"
 #include "redis_run.h"
@@ -353,6 +354,7 @@ static const struct weir_backend backend = {
     .batch = redis_batches_ask,
     .unbatch = redis_batches_give_back,
     .set_redefine = redis_set_redefine,
+    .set_apply = redis_apply,
 };
 
 static const struct weir_plugin plugin = {

@@ -2,6 +2,7 @@
 /* Revisions of definitions, told apart in words. */
 #include "redis_revision.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,28 +15,27 @@ struct revision_parts {
     const char *lease, *limits;
 };
 
-static size_t revision_part_size(const char *part)
+size_t redis_revision_part_size(const char *part)
 {
     return strcspn(part, "/");
 }
 
-/* Returns the part after this one, or NULL. */
-static const char *revision_next(const char *part)
+const char *redis_revision_next(const char *part)
 {
-    part += revision_part_size(part);
+    part += redis_revision_part_size(part);
     return *part == '/' ? part + 1 : NULL;
 }
 
 static int revision_parts_equal(const char *a, const char *b)
 {
-    size_t n = revision_part_size(a);
-    return n == revision_part_size(b) && !memcmp(a, b, n);
+    size_t n = redis_revision_part_size(a);
+    return n == redis_revision_part_size(b) && !memcmp(a, b, n);
 }
 
 /* Reads a definition, which may be anything. Returns 1, or 0: it is none. */
 static int revision_read(const char *text, struct revision_parts *ret)
 {
-    const char *part = text, *dot = memchr(text, '.', revision_part_size(text));
+    const char *part = text, *dot = memchr(text, '.', redis_revision_part_size(text));
     char *end = NULL;
     *ret = (struct revision_parts){0};
     if (dot)
@@ -44,9 +44,9 @@ static int revision_read(const char *text, struct revision_parts *ret)
         return 0;
     ret->shape = dot ? end + 1 : NULL;
     for (int i = 0; i < 3 && part; i++)
-        part = revision_next(part);
+        part = redis_revision_next(part);
     ret->lease = part;
-    ret->limits = part ? revision_next(part) : NULL;
+    ret->limits = part ? redis_revision_next(part) : NULL;
     return ret->limits != NULL;
 }
 
@@ -59,7 +59,7 @@ int64_t redis_revision_of(const char *text)
 /* Returns 1 if a limit has an EXTRA other than 0: the fifth number. */
 static int revision_has_extra(const char *limit)
 {
-    size_t n = revision_part_size(limit);
+    size_t n = redis_revision_part_size(limit);
     const char *end = limit + n, *at = limit;
     for (int i = 0; i < 5 && at; i++) {
         at = memchr(at, ',', (size_t)(end - at));
@@ -81,7 +81,7 @@ static int revision_limits_are_alike(const char *a, const char *b)
 /* Returns 1 if nodes decide a limit. */
 static int revision_has_foreign(const char *limits)
 {
-    for (; limits; limits = revision_next(limits))
+    for (; limits; limits = redis_revision_next(limits))
         if (*limits == 'x')
             return 1;
     return 0;
@@ -93,7 +93,7 @@ static const char *revision_limits_obstacle(const struct revision_parts *a,
 {
     const char *p = a->limits, *q = b->limits;
     unsigned number = 1;
-    for (; p && q; p = revision_next(p), q = revision_next(q), number++) {
+    for (; p && q; p = redis_revision_next(p), q = redis_revision_next(q), number++) {
         if (revision_limits_are_alike(p, q))
             continue;
         snprintf(words, REDIS_REVISION_WORDS, "limit number %u is of another algorithm or mode",
@@ -132,9 +132,7 @@ const char *redis_revision_refusal(const struct redis_set *set, const struct red
     if (why)
         snprintf(words, 2 * REDIS_REVISION_WORDS, "%s: rename the set", why);
     else if (next->revision < set->revision)
-        snprintf(words, 2 * REDIS_REVISION_WORDS,
-                 "`revision` is %" PRIu32 " now: raise it, also to go back to what was before",
-                 set->revision);
+        redis_revision_explain_earlier(set->revision, words, 2 * REDIS_REVISION_WORDS);
     else if (next->revision == set->revision)
         snprintf(words, 2 * REDIS_REVISION_WORDS,
                  "an engine keeps it, for all that use it: raise `revision`, which is %" PRIu32,
@@ -161,4 +159,23 @@ void redis_revision_explain(const char *own, const char *there, char *ret, size_
                  other.revision, why);
     else
         snprintf(ret, size, "it is defined otherwise there: %s: rename the set", why);
+}
+
+void redis_revision_explain_earlier(int64_t revision, char *ret, size_t size)
+{
+    snprintf(ret, size,
+             "`revision` is %" PRId64 " now: raise it, also to go back to what was before",
+             revision);
+}
+
+int redis_revision_compare(const char *own, const char *there, char *words, size_t size)
+{
+    char obstacle[REDIS_REVISION_WORDS];
+    int64_t mine = redis_revision_of(own), other = redis_revision_of(there);
+    if (!strcmp(own, there))
+        return 0;
+    if (mine != other && !redis_revision_obstacle(own, there, obstacle))
+        return mine > other ? 1 : -ESTALE;
+    redis_revision_explain(own, there, words, size);
+    return -EEXIST;
 }

@@ -22,5 +22,18 @@ const char *redis_revision_refusal(const struct redis_set *set, const struct red
                                    char words[2 * REDIS_REVISION_WORDS]);
 /* Says what to do about a definition that the server has in place of this one. */
 void redis_revision_explain(const char *own, const char *there, char *ret, size_t size);
+/* Says what to do where a set already has this revision, which is higher. */
+void redis_revision_explain_earlier(int64_t revision, char *ret, size_t size);
+/*
+ * Compares a definition with the one that the server has. Returns 0: they are the same; 1: it is a
+ * later one, with which the set can go on; -ESTALE: it is an earlier one; -EEXIST: it is another
+ * one, and `words` say what to do about that.
+ */
+int redis_revision_compare(const char *own, const char *there, char *words, size_t size);
+
+/* Return the bytes of a part of a definition, up to a slash or the end; and the part after it, or
+ * NULL. */
+size_t redis_revision_part_size(const char *part);
+const char *redis_revision_next(const char *part);
 
 #endif

@@ -367,6 +367,37 @@ int redis_set_is_held(void *of, uint64_t hold)
     return r;
 }
 
+/* A session may end while a thread waits to send: so it is looked for each time. */
+int redis_set_call(struct redis_set *set, const void *subject, size_t subject_size,
+                   struct redis_waiter *waiter, uint64_t until_ns,
+                   int (*call)(struct redis_waiter *waiter, uint64_t until_ns))
+{
+    int r = -EAGAIN;
+    while (r == -EAGAIN) {
+        waiter->session = redis_session_get(set, subject, subject_size);
+        if (!waiter->session)
+            r = -ENOMEM;
+        else if (redis_session_can_send(waiter->session))
+            r = call(waiter, until_ns);
+        else if (waiter->session->server->down)
+            r = redis_server_refusal(waiter->session->server);
+        else if (!redis_calls_wait_to_send(waiter, until_ns))
+            r = -ETIMEDOUT;
+    }
+    return r;
+}
+
+int redis_set_await(struct redis_waiter *waiter, uint64_t until_ns)
+{
+    waiter->answered = 0;
+    waiter->result = -ETIMEDOUT;
+    redis_calls_flush(waiter->session->server);
+    if (redis_calls_wait(waiter, until_ns))
+        return waiter->result;
+    redis_calls_forget_waiter(waiter->session->server, waiter);
+    return -ETIMEDOUT; /* one of two replies may have come */
+}
+
 /* Asks for a snapshot, and waits for it. Returns 0, -EAGAIN: ask again, or another code. With the
  * lock. */
 static int set_call_snapshot(struct redis_waiter *waiter, uint64_t until_ns)
@@ -386,36 +417,16 @@ static int set_call_snapshot(struct redis_waiter *waiter, uint64_t until_ns)
         if (r < 0)
             redis_calls_forget_waiter(session->server, waiter);
     }
-    if (r < 0)
-        return r;
-    waiter->answered = 0;
-    waiter->result = -ETIMEDOUT;
-    redis_calls_flush(session->server);
-    if (redis_calls_wait(waiter, until_ns))
-        return waiter->result;
-    redis_calls_forget_waiter(waiter->session->server, waiter);
-    return -ETIMEDOUT; /* one of two replies may have come */
+    return r < 0 ? r : redis_set_await(waiter, until_ns);
 }
 
-/* A session may end while a thread waits to send: so it is looked for each time. */
 int redis_set_snapshot(void *of, const void *subject, size_t subject_size, uint64_t until_ns,
                        struct weir_backend_snapshot *ret)
 {
     struct redis_set *set = of;
     struct redis_waiter waiter = {.snapshot = ret};
-    int r = -EAGAIN;
     pthread_mutex_lock(&set->connection->lock);
-    while (r == -EAGAIN) {
-        waiter.session = redis_session_get(set, subject, subject_size);
-        if (!waiter.session)
-            r = -ENOMEM;
-        else if (redis_session_can_send(waiter.session))
-            r = set_call_snapshot(&waiter, until_ns);
-        else if (waiter.session->server->down)
-            r = redis_server_refusal(waiter.session->server);
-        else if (!redis_calls_wait_to_send(&waiter, until_ns))
-            r = -ETIMEDOUT;
-    }
+    int r = redis_set_call(set, subject, subject_size, &waiter, until_ns, set_call_snapshot);
     pthread_mutex_unlock(&set->connection->lock);
     return r;
 }

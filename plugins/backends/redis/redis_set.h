@@ -18,4 +18,14 @@ int redis_set_is_held(void *set, uint64_t hold);
 int redis_set_snapshot(void *set, const void *subject, size_t subject_size, uint64_t until_ns,
                        struct weir_backend_snapshot *ret);
 
+/* The rest with the connection's lock. */
+
+/* Asks the server of a set, or of a subject, by `call`, as soon as its session can send, and again
+ * as long as that returns -EAGAIN. Returns what it has returned last, or a code. */
+int redis_set_call(struct redis_set *set, const void *subject, size_t subject_size,
+                   struct redis_waiter *waiter, uint64_t until_ns,
+                   int (*call)(struct redis_waiter *waiter, uint64_t until_ns));
+/* Sends what was asked, and waits for the answer. Returns the waiter's result, or -ETIMEDOUT. */
+int redis_set_await(struct redis_waiter *waiter, uint64_t until_ns);
+
 #endif
