@@ -11,8 +11,10 @@
 #define WEIR_CORE_REMOTE_REMOTE_H
 
 #include "config/plan.h"
+#include "os/os.h"
 #include "remote/remote_log.h"
 #include "set/set.h"
+#include "shm/definition_diff.h"
 #include <pthread.h>
 #include <weir/backend.h>
 
@@ -123,6 +125,11 @@ const char *remote_obstacle(const weir_set *set, const struct set_plan *plan);
 /* Gives the engine the definition of a set that is about to succeed its predecessor. Cannot fail.
  * The instance's lock is held. */
 void remote_take_over(weir_set *set);
+/* Compares the definition of a set without subjects with that of the engine, and appends what
+ * differs to `diff`; `changes`: the engine takes it. Returns 1: it differs; 0: it does not;
+ * -ENOENT: the engine has no such set; or another code of weir_engine_redefine(). */
+int remote_apply(weir_set *set, bool changes, uint64_t timeout_ns, struct definition_diff *diff,
+                 struct weir_error *reterr);
 /* Returns the set that asked for what a record has: this one, or one that it has succeeded. A
  * record of no set, or of another: this one. */
 struct remote_set *remote_asked(struct remote_set *remote, uint32_t record);
@@ -134,6 +141,14 @@ int remote_engine_start(struct remote_engine *engine);
  * or a word about the engine in `*ret`. */
 int remote_engine_check(const struct remote_engine *engine, uint64_t timeout_ns,
                         struct weir_error *ret);
+
+/* Returns when a call that begins now has to end. */
+static inline uint64_t remote_until_ns(uint64_t timeout_ns)
+{
+    uint64_t now_ns = os_now_ns(), most_ns = WEIR_INSTANT_MAX - now_ns;
+
+    return now_ns + (timeout_ns < most_ns ? timeout_ns : most_ns);
+}
 
 /* Counts what became of a request to the engine (remote_decide.c). */
 void remote_count_answer(struct remote_engine *engine, int result);

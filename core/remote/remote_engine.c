@@ -167,10 +167,7 @@ int remote_engine_check(const struct remote_engine *engine, uint64_t timeout_ns,
                         struct weir_error *ret)
 {
     struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
-    uint64_t now_ns = os_now_ns();
-    uint64_t most_ns = WEIR_INSTANT_MAX - now_ns;
-    int r = engine->backend->check(engine->connection,
-                                   now_ns + (timeout_ns < most_ns ? timeout_ns : most_ns), &reason);
+    int r = engine->backend->check(engine->connection, remote_until_ns(timeout_ns), &reason);
 
     reason.message[sizeof(reason.message) - 1] = '\0';
     return error_set(ret, r < 0 ? r : 0, "%s", reason.message);

@@ -6,7 +6,9 @@
  */
 #include "remote/remote_lease.h"
 
+#include "base/error.h"
 #include "set/instance_base.h"
+#include <errno.h>
 #include <string.h>
 
 const char *remote_obstacle(const weir_set *set, const struct set_plan *plan)
@@ -47,4 +49,67 @@ struct remote_set *remote_asked(struct remote_set *remote, uint32_t record)
         if (asked->set.id == id)
             return asked;
     return remote;
+}
+
+/* ---- without a request ---- */
+
+struct remote_differences {
+    const weir_set *set;
+    struct definition_diff *diff;
+};
+
+/* As weir_backend_apply.differs. A backend may say anything. */
+static void remote_differs(void *context, const struct weir_backend_difference *difference)
+{
+    const struct remote_differences *differences = context;
+    const struct limits *limits = &differences->set->limits;
+    bool is_of_limit = difference->limit < limits->n;
+
+    definition_diff_add(differences->diff, is_of_limit ? difference->limit + 1 : 0,
+                        is_of_limit ? limits->items[difference->limit].key : NULL, difference->name,
+                        difference->before, difference->after);
+}
+
+/* Returns the code for the caller, and says what the backend has said. */
+static int remote_apply_error(const struct remote_engine *engine, int r, struct weir_reason *reason,
+                              struct weir_error *reterr)
+{
+    int code =
+        r == -ENOMEM || r == -EACCES || r == -EUCLEAN || r == -EOPNOTSUPP ? r : -EHOSTUNREACH;
+
+    reason->message[sizeof(reason->message) - 1] = '\0';
+    return error_set(reterr, code, "backend `%s`: %s", engine->plan.name,
+                     *reason->message ? reason->message : strerrordesc_np(-r));
+}
+
+int remote_apply(weir_set *set, bool changes, uint64_t timeout_ns, struct definition_diff *diff,
+                 struct weir_error *reterr)
+{
+    struct remote_set *remote = remote_of(set);
+    struct remote_engine *engine = remote->engine;
+    struct remote_differences differences = {.set = set, .diff = diff};
+    struct weir_reason reason = {.size = sizeof(reason), .parameter = UINT32_MAX};
+    struct weir_backend_apply how = {.size = sizeof(how),
+                                     .changes = changes,
+                                     .until_ns = remote_until_ns(timeout_ns),
+                                     .context = &differences,
+                                     .differs = diff ? remote_differs : NULL};
+    int r;
+
+    if (remote->subjects_max)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "each subject has a definition of its own: it changes when a process with "
+                         "the new one next asks for it");
+    if (!remote->handle) /* it has no limits */
+        return 0;
+    if (!engine->backend->set_apply)
+        return error_set(reterr, -EOPNOTSUPP, "backend `%s` changes definitions by requests alone",
+                         engine->plan.name);
+    r = remote_engine_start(engine);
+    if (r == 0)
+        r = engine->backend->set_apply(remote->handle, &how, &reason);
+    remote_count_answer(engine, r);
+    if (r == -ENOENT)
+        return error_set(reterr, r, "backend `%s` has no such set", engine->plan.name);
+    return r < 0 ? remote_apply_error(engine, r, &reason, reterr) : r > 0;
 }

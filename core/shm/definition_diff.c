@@ -160,6 +160,24 @@ __attribute__((format(printf, 2, 3))) static void definition_append(struct defin
         *diff = grown;
 }
 
+static const char *definition_or_unset(const char *value)
+{
+    return value ? value : "not set";
+}
+
+/* Appends a setting, of limit `limit` unless that is 0. NULL: it is not set. */
+static void definition_append_setting(struct definition_diff *diff, bool is_change, unsigned limit,
+                                      const char *key, const char *name, const char *there,
+                                      const char *here)
+{
+    char where[80] = "";
+
+    if (limit != 0 && key)
+        snprintf(where, sizeof(where), " of limit %u (`%s`)", limit, key);
+    definition_append(diff, is_change ? "`%s`%s: %s -> %s" : "`%s`%s is %s there, %s here", name,
+                      where, definition_or_unset(there), definition_or_unset(here));
+}
+
 /* Describes a field that is `there` in one definition and `here`, with another value or as NULL, in
  * the other one. */
 static void definition_append_field(struct definition_diff *diff, bool is_change,
@@ -169,15 +187,12 @@ static void definition_append_field(struct definition_diff *diff, bool is_change
     const struct definition_field *field = there ? there : here;
     const struct definition_field wanted = {.key = {"key", 3}, .limit = field->limit};
     struct definition_field key;
-    char limit[80] = "";
+    bool has_key = definition_find(definition, &wanted, &key);
 
-    if (field->limit != 0 && definition_find(definition, &wanted, &key))
-        snprintf(limit, sizeof(limit), " of limit %u (`%s`)", field->limit,
-                 definition_text(key.value).text);
-    definition_append(diff, is_change ? "`%s`%s: %s -> %s" : "`%s`%s is %s there, %s here",
-                      definition_text(field->key).text, limit,
-                      there ? definition_text(there->value).text : "not set",
-                      here ? definition_text(here->value).text : "not set");
+    definition_append_setting(
+        diff, is_change, field->limit, has_key ? definition_text(key.value).text : NULL,
+        definition_text(field->key).text, there ? definition_text(there->value).text : NULL,
+        here ? definition_text(here->value).text : NULL);
 }
 
 /* Describes what only one definition has: a limit once, by its key. */
@@ -223,4 +238,21 @@ struct definition_diff definition_diff(const char *there, const char *here)
 struct definition_diff definition_changes(const char *before, const char *after)
 {
     return definition_compare(before, after, true);
+}
+
+/* Returns any text as one of a message. */
+static struct definition_text definition_any_text(const char *text)
+{
+    struct error_text clean = error_text(text);
+
+    return definition_text((struct definition_span){clean.text, strlen(clean.text)});
+}
+
+void definition_diff_add(struct definition_diff *diff, unsigned limit, const char *key,
+                         const char *name, const char *before, const char *after)
+{
+    definition_append_setting(diff, true, limit, key ? definition_any_text(key).text : NULL,
+                              definition_any_text(name).text,
+                              before ? definition_any_text(before).text : NULL,
+                              after ? definition_any_text(after).text : NULL);
 }

@@ -18,4 +18,8 @@ struct definition_diff definition_diff(const char *there, const char *here);
 /* Describes the same as a change: "`capacity` of limit 1 (`slots`): 4 -> 5". */
 struct definition_diff definition_changes(const char *before, const char *after);
 
+/* Appends one change, of the limit of this number and key; 0: of the set. NULL: not set. */
+void definition_diff_add(struct definition_diff *diff, unsigned limit, const char *key,
+                         const char *name, const char *before, const char *after);
+
 #endif

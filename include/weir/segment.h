@@ -5,6 +5,7 @@
 #define WEIR_SEGMENT_H
 
 #include <weir/instance.h>
+#include <weir/set.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -77,11 +78,12 @@ enum {
 WEIR_PUBLIC int weir_segment_remove(const struct weir_options *options, const char *name,
                                     uint32_t flags, struct weir_error *reterr);
 
-/* Another definition of a shared set, before it comes into force. */
+/* Another definition of a set that others use, too, before it comes into force. */
 struct weir_redefinition {
     size_t size;                /* sizeof(struct weir_redefinition), as the library knows it */
     const char *name;           /* of the set */
-    const char *before, *after; /* definitions, as in struct weir_segment */
+    const char *before, *after; /* definitions, as in struct weir_segment; "" where an engine has
+                                   it */
     const char *changes;        /* the first differences and the limits that begin anew, one line */
 };
 
@@ -130,6 +132,35 @@ WEIR_PUBLIC int
 weir_segment_redefine(const struct weir_options *options, const char *name, uint32_t flags,
                       int (*differs)(void *userdata, const struct weir_redefinition *redefinition),
                       void *userdata, struct weir_error *reterr);
+
+/*
+ * Has an engine take the definition that a set has in this instance.
+ *
+ * It does if its own is an earlier one: of a lower `revision`. A request of any process with that
+ * definition does the same; this call grants, holds and counts nothing for itself, and makes no set
+ * where there is none. The definition changes in one step, for all that use the set: what is held
+ * stays held, waiters keep their places, those that can go on are granted, and those that never can
+ * end with -ERANGE.
+ *
+ * `differs`, unless NULL, is called before the change, as of weir_segment_redefine. Blocks for
+ * `timeout_ns` at most for each of the two, and less if the engine is known to be away. A change
+ * that was made may be reported as -EHOSTUNREACH, if the answer was lost; to make it again changes
+ * nothing more.
+ *
+ * Any thread. Returns 1 (changed), or with WEIR_REDEFINE_CHECK that it could be; 0 (the engine has
+ * this definition); -ENOENT (the engine has no such set, so there is nothing to change); -ECANCELED
+ * (`differs` returned another value); -EOPNOTSUPP (the engine has another definition with which the
+ * set cannot go on to this one, or one of the same or a higher revision; the set has subjects, each
+ * with a definition of its own, which changes by requests; or its backend cannot); -EHOSTUNREACH
+ * (the engine cannot be asked), -EACCES (it refuses the user), -EUCLEAN (the set is damaged there);
+ * -EINVAL (`set` is NULL, `flags` has others, or no engine keeps the set), -ENOMEM or -ECHILD; then
+ * `reterr`, if not NULL, says why.
+ * [any thread, changes]
+ */
+WEIR_PUBLIC int weir_engine_redefine(weir_set *set, uint32_t flags, uint64_t timeout_ns,
+                                     int (*differs)(void *userdata,
+                                                    const struct weir_redefinition *redefinition),
+                                     void *userdata, struct weir_error *reterr);
 
 /*
  * Lists the living processes that are attached to the segment of a set. These are holders, waiters,

@@ -3,7 +3,7 @@
  * The definition of a set on a Redis server changes while nodes use it. Two instances are two
  * nodes; one reloads, and the other one goes on with what it has.
  *
- *     remote_revision PLUGIN SOCKET
+ *     remote_revision PLUGIN SOCKET [CLUSTER]
  */
 #include "lib/require.h"
 
@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <weir/segment.h>
 #include <weir/weir.h>
 
 #define SECOND      UINT64_C(1000000000)
@@ -20,7 +21,7 @@
 
 enum { TEXT_MAX = 2048 };
 
-static const char *plugin, *path;
+static const char *plugin, *path, *session = "20s";
 static _Atomic unsigned told; /* log lines that say what to do about another definition */
 
 static void note_log(void *userdata, enum weir_log_level level, const char *message)
@@ -35,9 +36,10 @@ __attribute__((format(printf, 2, 3))) static void write_text(char text[TEXT_MAX]
 {
     int n = snprintf(text, TEXT_MAX,
                      "version: 1\nplugin_dirs: [ \"%.*s\" ]\n"
-                     "backends:\n  main: { type: redis, url: \"unix://%s\", session: 20s, "
+                     "backends:\n  main: { type: redis, url: \"%s%s\", session: %s, "
                      "timeout: 20s }\nsets:\n",
-                     (int)(strrchr(plugin, '/') - plugin), plugin, path);
+                     (int)(strrchr(plugin, '/') - plugin), plugin,
+                     strstr(path, "://") ? "" : "unix://", path, session);
     va_list arguments;
 
     va_start(arguments, sets);
@@ -415,6 +417,217 @@ static void another_definition_is_told(void)
     weir_close(b);
 }
 
+/* ---- without a request: weir_engine_redefine ---- */
+
+static int copy_changes(void *userdata, const struct weir_redefinition *redefinition)
+{
+    require(redefinition->size == sizeof(*redefinition));
+    require(redefinition->before[0] == '\0' && redefinition->after[0] == '\0');
+    snprintf(userdata, TEXT_MAX, "%s: %s", redefinition->name, redefinition->changes);
+    return 0;
+}
+
+static int decline(void *userdata, const struct weir_redefinition *redefinition)
+{
+    return copy_changes(userdata, redefinition) + 1;
+}
+
+/* Applies the definition that a new node has of a set. Returns what the call does, and what it has
+ * shown. */
+static int apply(const char *text, const char *name, uint32_t flags, char shown[TEXT_MAX],
+                 struct weir_error *reterr)
+{
+    weir *w = open_node(text);
+    weir_pool *pool = open_pool(w, name);
+    int r;
+
+    shown[0] = '\0';
+    *reterr = (struct weir_error){0};
+    r = weir_engine_redefine(weir_pool_set(pool, 0), flags, PATIENCE_MS / 1000 * SECOND,
+                             copy_changes, shown, reterr);
+    require((r < 0) == (reterr->code < 0));
+    weir_pool_close(pool);
+    weir_close(w);
+    return r;
+}
+
+static void applies(const char *text, const char *name, uint32_t flags, int result,
+                    const char *words)
+{
+    char shown[TEXT_MAX];
+    struct weir_error error;
+    int r = apply(text, name, flags, shown, &error);
+
+    if (r != result || (result < 0 ? !strstr(error.message, words) : strcmp(shown, words) != 0))
+        fprintf(stderr, "%d, not %d: %s%s\n", r, result, shown, error.message);
+    require(r == result);
+    require(result < 0 ? strstr(error.message, words) != NULL : strcmp(shown, words) == 0);
+    require(result >= 0 || shown[0] == '\0');
+}
+
+static void applies_by(const char *name, unsigned revision, unsigned n, uint32_t flags, int result,
+                       const char *words)
+{
+    char text[TEXT_MAX];
+
+    applies(slots(text, name, revision, n), name, flags, result, words);
+}
+
+/* One node with the older file holds, another one waits: neither asks for anything more. */
+static void an_apply_grants_waiters_and_holds_nothing(void)
+{
+    static const char change[] = "applied: `revision`: not set -> 2; "
+                                 "`capacity` of limit 1 (`slots`): 2 -> 4";
+    char text[TEXT_MAX], next[TEXT_MAX];
+    weir *a = open_node(slots(text, "applied", 0, 2)), *b = open_node(text);
+    weir_pool *pool = open_pool(a, "applied"), *other = open_pool(b, "applied");
+    weir_acquisition *held = acquire(pool, 2), *waiters[3];
+
+    for (unsigned i = 0; i < 3; i++) {
+        waiters[i] = submit(i == 1 ? pool : other, 1);
+        await_waiting(pool, i + 1);
+    }
+    slots(next, "applied", 2, 4);
+    applies(next, "applied", WEIR_REDEFINE_CHECK, 1, change);
+    applies(next, "applied", WEIR_REDEFINE_CHECK, 1, change); /* nothing has changed */
+    require(waiting(pool) == 3 && weir_acquisition_result(waiters[0]) == -EINPROGRESS);
+    applies(next, "applied", 0, 1, change);
+    require(await(waiters[0]) == 0 && await(waiters[1]) == 0);
+    require(fence(waiters[0]) < fence(waiters[1]));
+    require(waiting(pool) == 1 && weir_acquisition_result(waiters[2]) == -EINPROGRESS);
+    require(try_result(other, 1) == -EAGAIN); /* all is held, by these alone */
+    applies(next, "applied", 0, 0, "");
+    applies(next, "applied", WEIR_REDEFINE_CHECK, 0, "");
+    require(weir_release(&held) == 0);
+    require(await(waiters[2]) == 0 && fence(waiters[1]) < fence(waiters[2]));
+    held = acquire(other, 1); /* the fourth, by a node with the older file */
+    require(try_result(pool, 1) == -EAGAIN);
+    for (int i = 0; i < 3; i++)
+        require(weir_release(&waiters[i]) == 0);
+    require(weir_release(&held) == 0);
+    have(pool, 2);
+    weir_pool_close(pool);
+    weir_pool_close(other);
+    weir_close(a);
+    weir_close(b);
+}
+
+/* Less than what is held: the holder keeps it, and waiters that never can be granted end. */
+static void an_apply_takes_nothing_from_holders(void)
+{
+    char text[TEXT_MAX];
+    weir *a = open_node(slots(text, "fewer", 3, 4)), *b = open_node(text);
+    weir_pool *pool = open_pool(a, "fewer"), *other = open_pool(b, "fewer");
+    weir_acquisition *held = acquire(pool, 4), *impossible = submit(other, 3), *waiter;
+
+    await_waiting(pool, 1);
+    waiter = submit(pool, 2);
+    await_waiting(pool, 2);
+    applies(slots(text, "fewer", 4, 2), "fewer", 0, 1,
+            "fewer: `revision`: 3 -> 4; `capacity` of limit 1 (`slots`): 4 -> 2");
+    require(await(impossible) == -ERANGE);
+    require(weir_acquisition_result(waiter) == -EINPROGRESS && weir_acquisition_result(held) == 0);
+    require(weir_release(&held) == 0);
+    require(await(waiter) == 0);
+    require(weir_release(&waiter) == 0);
+    (void)weir_release(&impossible);
+    weir_pool_close(pool);
+    weir_pool_close(other);
+    weir_close(a);
+    weir_close(b);
+}
+
+static void what_cannot_be_applied_is_refused(void)
+{
+    char text[TEXT_MAX], shown[TEXT_MAX] = "";
+    struct weir_error error = {0};
+    weir *w, *next;
+    weir_pool *pool, *other;
+
+    applies(slots(text, "strict", 2, 5), "strict", 0, -ENOENT, "backend `main` has no such set");
+    w = open_node(text);
+    pool = open_pool(w, "strict");
+    require(try_result(pool, 5) == 0);
+    applies(slots(text, "strict", 2, 6), "strict", 0, -EOPNOTSUPP,
+            "with the same `revision`, 2: raise it, or rename the set");
+    applies(slots(text, "strict", 1, 6), "strict", 0, -EOPNOTSUPP,
+            "`revision` is 2 now: raise it, also to go back to what was before");
+    write_text(text,
+               "  strict:\n    backend: main\n    revision: 3\n    limits:\n"
+               "      - { type: rate, key: slots, algorithm: gcra, capacity: 6, window: 1s }\n");
+    applies(text, "strict", 0, -EOPNOTSUPP,
+            "as revision 2: limit number 1 is of another algorithm or mode: rename the set");
+    next = open_node(slots(text, "strict", 3, 6));
+    other = open_pool(next, "strict");
+    require(weir_engine_redefine(weir_pool_set(other, 0), 0, SECOND * 60, decline, shown, &error) ==
+            -ECANCELED);
+    require(strstr(shown, "5 -> 6"));
+    require(weir_engine_redefine(weir_pool_set(other, 0), 2, SECOND, NULL, NULL, &error) ==
+            -EINVAL);
+    applies(slots(text, "strict", 2, 5), "strict", WEIR_REDEFINE_CHECK, 0, "");
+    require(try_result(pool, 6) == -ERANGE && try_result(pool, 5) == 0);
+    require(weir_engine_redefine(weir_pool_set(other, 0), 0, SECOND * 60, NULL, NULL, &error) == 1);
+    have(other, 6);
+    weir_pool_close(other);
+    weir_pool_close(pool);
+    weir_close(next);
+    weir_close(w);
+}
+
+/* The sets lie on all masters of a cluster, and the first one that is asked has a part of them. */
+static void an_apply_finds_the_server_of_a_set(const char *url)
+{
+    enum { SETS = 6 };
+    const char *there = path, *length = session;
+    char text[TEXT_MAX], name[16];
+
+    path = url;
+    session = "1s"; /* as long is the grace of a server that is new */
+    for (int i = 0; i < SETS; i++) {
+        weir *w;
+        weir_pool *pool;
+
+        snprintf(name, sizeof(name), "spread%d", i);
+        w = open_node(slots(text, name, 1, 1));
+        pool = open_pool(w, name);
+        have(pool, 1);
+        snprintf(text, sizeof(text),
+                 "%s: `revision`: 1 -> 2; `capacity` of limit 1 (`slots`): 1 -> 2", name);
+        applies_by(name, 2, 2, WEIR_REDEFINE_CHECK, 1, text);
+        applies_by(name, 2, 2, 0, 1, text);
+        applies_by(name, 2, 2, 0, 0, "");
+        have(pool, 1);
+        weir_pool_close(pool);
+        weir_close(w);
+    }
+    path = there;
+    session = length;
+}
+
+/* A server that cannot be reached is told in a time that the caller bounds, and so is one that
+ * is not asked. */
+static void a_server_that_is_away_is_told(void)
+{
+    char text[TEXT_MAX], shown[TEXT_MAX];
+    struct weir_error error;
+    const char *there = path;
+    struct weir_options options = {.size = sizeof(options), .flags = WEIR_OPEN_OFFLINE};
+    weir_pool *pool;
+    weir *w = NULL;
+
+    path = "/nowhere/at/all";
+    require(apply(slots(text, "away", 1, 1), "away", 0, shown, &error) == -EHOSTUNREACH);
+    require(strstr(error.message, "backend `main`: the server cannot be asked: No such file"));
+    options.text = text;
+    require(weir_open(&w, &options, &error) == 0);
+    pool = open_pool(w, "away");
+    require(weir_engine_redefine(weir_pool_set(pool, 0), 0, SECOND, NULL, NULL, &error) ==
+            -EHOSTUNREACH);
+    weir_pool_close(pool);
+    weir_close(w);
+    path = there;
+}
+
 /* ---- subjects ---- */
 
 static int take_of(weir_pool *pool, const char *subject, uint64_t n)
@@ -446,6 +659,7 @@ static void subjects_change_by_their_next_call(void)
     require(take_of(pool, "ann", 2) == 0 && take_of(other, "bob", 2) == 0);
     reload_well(a, keyed(text, 1, 4));
     require(take_of(other, "bob", 5) == 0); /* nothing has asked for it since */
+    applies(text, "users", 0, -EOPNOTSUPP, "each subject has a definition of its own");
     require(take_of(pool, "ann", 4) == 0 && take_of(pool, "ann", 1) == -EAGAIN);
     require(take_of(other, "ann", 1) == -EAGAIN && take_of(other, "ann", 5) == -ERANGE);
     require(take_of(pool, "bob", 1) == 0 && take_of(other, "bob", 1) == -EAGAIN);
@@ -516,14 +730,20 @@ static void leases_stay_bounded(void)
 
 int main(int argc, char **argv)
 {
-    require(argc == 3);
+    require(argc == 3 || argc == 4);
     plugin = argv[1];
     path = argv[2];
     waiters_and_holders_go_on();
     what_is_impossible_ends();
     what_cannot_be_is_refused();
     another_definition_is_told();
+    an_apply_grants_waiters_and_holds_nothing();
+    an_apply_takes_nothing_from_holders();
+    what_cannot_be_applied_is_refused();
+    a_server_that_is_away_is_told();
     subjects_change_by_their_next_call();
     leases_stay_bounded();
+    if (argc == 4)
+        an_apply_finds_the_server_of_a_set(argv[3]);
     return 0;
 }

@@ -218,6 +218,9 @@ static int drop(void *userdata, const char *text, size_t n)
          (P(0, &right.admin), P(1, "none"), 0, P(2, stop_at_redefinition), P(3, &right),           \
           P(4, &right.error)),                                                                     \
          -EINVAL, -EINVAL, -ENOENT, -ENOENT, -ENOENT)                                              \
+    CALL(weir_engine_redefine,                                                                     \
+         (P(0, world.set), 0, 1, P(1, stop_at_redefinition), P(2, &right), P(3, &right.error)),    \
+         -EINVAL, -EINVAL, -EINVAL, -EINVAL)                                                       \
     CALL(weir_segment_fault, (P(0, &right.siginfo)), 0)                                            \
     CALL(weir_token_open, (P(0, &made.token), P(1, world.w)), -EINVAL, -EINVAL)                    \
     CALL(weir_token_cancel, (P(0, right.token)), -EINVAL)                                          \

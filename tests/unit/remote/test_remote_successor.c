@@ -7,6 +7,7 @@
 #include "remote/remote.h"
 #include <poll.h>
 #include <weir/backend.h>
+#include <weir/segment.h>
 
 #define SLOTS(n) "limits: [ { type: resource, key: slot, capacity: " #n " } ]"
 #define LEASED(n, more)                                                                            \
@@ -370,6 +371,121 @@ static void shares_of_the_old_definition_end(void **state)
     close_far();
 }
 
+/* ---- without a request: weir_engine_redefine ---- */
+
+struct seen {
+    int calls, declines;
+    char changes[400];
+};
+
+static int note_change(void *userdata, const struct weir_redefinition *redefinition)
+{
+    struct seen *seen = userdata;
+
+    assert_int_equal(redefinition->size, sizeof(*redefinition));
+    assert_string_equal(redefinition->name, "main");
+    assert_string_equal(redefinition->before, "");
+    assert_string_equal(redefinition->after, "");
+    snprintf(seen->changes, sizeof(seen->changes), "%s", redefinition->changes);
+    seen->calls++;
+    return seen->declines;
+}
+
+static int apply(uint32_t flags, struct seen *seen)
+{
+    error = (struct weir_error){0};
+    return weir_engine_redefine(world.set, flags, 3 * SECOND, note_change, seen, &error);
+}
+
+static void an_engine_takes_a_definition(void **state)
+{
+    struct seen seen = {0};
+
+    (void)state;
+    open_far(SLOTS(2));
+    control.applies = 1;
+    assert_int_equal(apply(WEIR_REDEFINE_CHECK, &seen), 1);
+    assert_string_equal(seen.changes,
+                        "`revision`: not set -> 1; `capacity` of limit 1 (`slot`): 1 -> 2");
+    assert_int_equal(control.applied, 0);
+    assert_in_range(control.apply_ns, 1, 3 * SECOND);
+    seen.declines = 1;
+    assert_int_equal(apply(0, &seen), -ECANCELED);
+    assert_int_equal(control.applied, 0);
+    seen.declines = 0;
+    control.applies_nonsense = true;
+    assert_int_equal(apply(0, &seen), 1);
+    assert_int_equal(control.applied, 1);
+    assert_non_null(strstr(seen.changes, "; `what?`: ? -> "));
+    assert_int_equal(seen.calls, 3);
+    assert_int_equal(weir_engine_redefine(world.set, 0, WEIR_FOREVER, NULL, NULL, NULL), 1);
+    assert_int_equal(control.applied, 2);
+    assert_true(control.apply_ns > 1000 * SECOND);
+    control.applies = 0;
+    assert_int_equal(apply(0, &seen), 0);
+    assert_int_equal(seen.calls, 3);
+    assert_int_equal(control.asked, 0); /* nothing was asked for */
+    close_far();
+}
+
+static void what_an_engine_does_not_take_is_told(void **state)
+{
+    static const struct {
+        int says, result;
+    } rows[] = {{-EOPNOTSUPP, -EOPNOTSUPP}, {-EACCES, -EACCES},         {-EUCLEAN, -EUCLEAN},
+                {-ENOMEM, -ENOMEM},         {-ENOTCONN, -EHOSTUNREACH}, {-ETIMEDOUT, -EHOSTUNREACH},
+                {-ENOENT, -ENOENT}};
+    struct seen seen = {0};
+
+    (void)state;
+    open_far(SLOTS(2));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        control.applies = rows[i].says;
+        control.says = i == 0 ? "raise it\n" : NULL;
+        assert_int_equal(apply(i % 2 ? WEIR_REDEFINE_CHECK : 0, &seen), rows[i].result);
+        assert_int_equal(error.code, rows[i].result);
+        assert_non_null(strstr(error.message, i == 0 ? "backend `far`: raise it?" : "`far`"));
+    }
+    assert_int_equal(seen.calls, 0);
+    control.applies = 1;
+    assert_int_equal(apply(2, &seen), -EINVAL);
+    assert_int_equal(control.applied, 0);
+    close_far();
+    open_far("subjects: { max: 9 }, " SLOTS(2));
+    control.applies = 1;
+    assert_int_equal(apply(0, &seen), -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "each subject has a definition of its own"));
+    assert_int_equal(control.applied, 0);
+    close_far();
+    open_far("limits: [ ]");
+    control.applies = 1;
+    assert_int_equal(apply(0, &seen), 0);
+    close_far();
+    world_open("version: 1\nsets: { main: { " SLOTS(2) " } }\n", "main");
+    assert_int_equal(apply(0, &seen), -EINVAL);
+    assert_string_equal(error.message, "no engine keeps the set");
+    world_close();
+}
+
+/* One of an earlier version has a struct without the call. */
+static void an_older_backend_cannot(void **state)
+{
+    struct seen seen = {0};
+    char text[512];
+
+    (void)state;
+    control = (struct engine_control){.applies = 1};
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { far: { type: engine_older, control: \"%p\" } }\n"
+             "sets: { main: { backend: far, " SLOTS(2) " } }\n",
+             (void *)&control);
+    world_open(text, "main");
+    assert_int_equal(apply(0, &seen), -EOPNOTSUPP);
+    assert_string_equal(error.message, "backend `far` changes definitions by requests alone");
+    assert_int_equal(control.applied, 0);
+    close_far();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +501,9 @@ int main(void)
         leak_checked_test(a_late_batch_counts_from_its_own_call),
         leak_checked_test(a_batch_of_the_old_definition_alone_is_not_used),
         leak_checked_test(shares_of_the_old_definition_end),
+        leak_checked_test(an_engine_takes_a_definition),
+        leak_checked_test(what_an_engine_does_not_take_is_told),
+        leak_checked_test(an_older_backend_cannot),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,25 @@ static void test_differences(void **state)
         assert_string_equal(definition_diff(rows[i].there, rows[i].here).text, rows[i].text);
 }
 
+static void test_changes_one_by_one(void **state)
+{
+    struct definition_diff diff = {""};
+
+    (void)state;
+    definition_diff_add(&diff, 0, NULL, "revision", NULL, "2");
+    definition_diff_add(&diff, 1, "a\n", "capacity", "4", "5");
+    definition_diff_add(&diff, 64, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "lease", "20ms", NULL);
+    assert_string_equal(diff.text,
+                        "`revision`: not set -> 2; `capacity` of limit 1 (`a?`): 4 -> 5; "
+                        "`lease` of limit 64 (`xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…`): "
+                        "20ms -> not set");
+    for (unsigned i = 0; i < 100; i++)
+        definition_diff_add(&diff, 2, "b", "capacity", "9999", "10000");
+    assert_in_range(strlen(diff.text), 200, sizeof(diff.text) - 1);
+    assert_string_equal(diff.text + strlen(diff.text) - 5,
+                        "10000"); /* what has no room is left out */
+}
+
 static void test_any_text(void **state)
 {
     static const char letters[] = "ab:, {}[]\"\\1k\xc3\xa4";
@@ -93,6 +112,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         leak_checked_test(test_differences),
+        leak_checked_test(test_changes_one_by_one),
         leak_checked_test(test_any_text),
     };
 
