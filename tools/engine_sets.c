@@ -28,17 +28,35 @@ int engine_sets_open(struct engine_sets *sets, const struct source *source,
     return r < 0 && !source->file && source->process_dir ? 0 : r;
 }
 
+/* A pool has another name than its sets. */
+static bool is_engine_set(const weir_set *set, const char *name)
+{
+    struct weir_set_info info = {.size = sizeof(info)};
+
+    weir_set_info(set, &info);
+    return strcmp(weir_set_name(set), name) == 0 && strcmp(info.backend, "thread") != 0 &&
+           strcmp(info.backend, "process") != 0;
+}
+
+int engine_sets_find(const struct engine_sets *sets, const char *name, weir_pool **ret)
+{
+    int r = weir_pool_open(ret, sets->w, name, 0, NULL);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    if (is_engine_set(weir_pool_set(*ret, 0), name))
+        return 1;
+    *ret = weir_pool_close(*ret);
+    return 0;
+}
+
 static int look_at(const struct engine_sets *sets, const char *name,
                    int (*found)(void *userdata, const char *name, weir_set *set), void *userdata)
 {
-    struct weir_set_info info = {.size = sizeof(info)};
     weir_pool *pool = NULL;
-    int r = weir_pool_open(&pool, sets->w, name, 0, NULL);
+    int r = engine_sets_find(sets, name, &pool);
 
-    if (r < 0)
-        return r;
-    weir_set_info(weir_pool_set(pool, 0), &info);
-    if (strcmp(info.backend, "thread") != 0 && strcmp(info.backend, "process") != 0)
+    if (r > 0)
         r = found(userdata, name, weir_pool_set(pool, 0));
     weir_pool_close(pool);
     return r;

@@ -21,6 +21,10 @@ int engine_sets_open(struct engine_sets *sets, const struct source *source,
 int engine_sets_each(const struct engine_sets *sets,
                      int (*found)(void *userdata, const char *name, weir_set *set), void *userdata);
 
+/* Opens the set of this name if an engine keeps it. Returns 1, with the pool, which the caller
+ * closes; 0: there is none; or a negative errno. */
+int engine_sets_find(const struct engine_sets *sets, const char *name, weir_pool **ret);
+
 void engine_sets_close(struct engine_sets *sets);
 
 #endif

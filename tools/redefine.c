@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir apply` and `weir set`: change the definitions of shared sets while processes use them. */
+/* `weir apply` and `weir set`: change the definitions of sets that processes share, on this machine
+ * or by an engine, while they use them. */
+#include "engine_sets.h"
 #include "source.h"
 #include "usage.h"
 #include "weir.h"
@@ -13,19 +15,19 @@
 static const char apply_help[] =
     "Usage: weir apply [--dry-run] [-d DIR]... [--process-dir DIR] FILE [NAME]...\n"
     "\n"
-    "Changes the definitions of the shared sets that are there to those of a configuration, while\n"
-    "processes use them. Shows first what differs. Nothing changes if any of them cannot be\n"
-    "changed. What is held stays held, and what is counted is carried over unless a limit begins\n"
-    "anew, as it does by another algorithm. Waiters that can go on do.\n"
+    "Changes the definitions of the sets that are there to those of a configuration, while\n"
+    "processes use them: of shared sets, and of sets that engines keep. Shows first what differs.\n"
+    "Nothing changes if any of them cannot be changed. What is held stays held, and what is\n"
+    "counted is carried over unless a limit begins anew, as it does by another algorithm. Waiters\n"
+    "that can go on do. An engine is asked for 5 s at most, and takes a higher `revision`.\n"
     "\n"
     "  -n, --dry-run           show what differs and check it, and change nothing\n"
     "  -d, --plugin-dir DIR    search this directory for plugins first; may be repeated\n"
     "      --process-dir DIR   where shared sets are\n"
     "  -h, --help              show this text\n"
     "\n"
-    "Exit status: 0 fine, also if nothing differs; 1 a set cannot be changed, or the "
-    "configuration\n"
-    "is wrong; 2 wrong usage; 3 the directory cannot be read.\n";
+    "Exit status: 0 fine, also if nothing differs; 1 a set cannot be changed, an engine cannot be\n"
+    "asked, or the configuration is wrong; 2 wrong usage; 3 the directory cannot be read.\n";
 
 static const char set_help[] =
     "Usage: weir set [--dry-run] [-d DIR]... [--file FILE] [--process-dir DIR]\n"
@@ -73,56 +75,92 @@ static bool report(const char *title, const char *name, int result, const struct
     return false;
 }
 
-/* Checks or changes a set. `may_lack`: without a segment nothing is to be done. Returns false if it
- * cannot, which is reported. */
-static bool redefine(const char *title, const struct weir_options *options, const char *name,
-                     bool check, bool may_lack)
-{
-    struct weir_error error = {0};
-    int r = weir_segment_redefine(options, name, check ? WEIR_REDEFINE_CHECK : 0,
-                                  check ? show_changes : NULL, NULL, &error);
+/* ---- weir apply ---- */
 
-    return (r == -ENOENT && may_lack) || report(title, name, r, &error);
+struct application {
+    const char *title;
+    struct weir_options options;
+    struct engine_sets engines; /* of the configuration, which is opened apart: nothing is shared */
+    bool is_dry;
+    bool may_lack; /* of a set that is not there nothing is to be done */
+};
+
+/* Checks a set that an engine keeps, or changes it. */
+static int apply_engine(weir_set *set, bool check, struct weir_error *reterr)
+{
+    const uint64_t timeout_ns = UINT64_C(5000000000);
+    struct weir_set_info info = {.size = sizeof(info)};
+
+    weir_set_info(set, &info);
+    if (info.subjects_max == 0)
+        return weir_engine_redefine(set, check ? WEIR_REDEFINE_CHECK : 0, timeout_ns,
+                                    check ? show_changes : NULL, NULL, reterr);
+    if (check)
+        printf("%s: each subject changes when a process with this configuration next asks for it\n",
+               weir_set_name(set));
+    return 0;
 }
 
-/* ---- weir apply ---- */
+/* Checks or changes a set. Returns false if it cannot, which is reported. */
+static bool apply_set(const struct application *application, const char *name, bool check)
+{
+    struct weir_error error = {0};
+    weir_pool *pool = NULL;
+    int r = engine_sets_find(&application->engines, name, &pool);
+
+    if (r > 0)
+        r = apply_engine(weir_pool_set(pool, 0), check, &error);
+    else if (r == 0)
+        r = weir_segment_redefine(&application->options, name, check ? WEIR_REDEFINE_CHECK : 0,
+                                  check ? show_changes : NULL, NULL, &error);
+    weir_pool_close(pool);
+    return (r == -ENOENT && application->may_lack) || report(application->title, name, r, &error);
+}
 
 /* Checks all, then changes all. What another process changes in between is reported, and the sets
  * before it stay changed. */
-static int apply_names(const char *title, const struct weir_options *options,
-                       const char *const *names, int n, bool is_dry, bool may_lack)
+static int apply_names(const struct application *application, const char *const *names, int n)
 {
     bool is_fine = true;
 
     for (int i = 0; i < n; i++)
-        is_fine &= redefine(title, options, names[i], true, may_lack);
-    for (int i = 0; i < n && is_fine && !is_dry; i++)
-        is_fine = redefine(title, options, names[i], false, may_lack);
+        is_fine &= apply_set(application, names[i], true);
+    for (int i = 0; i < n && is_fine && !application->is_dry; i++)
+        is_fine = apply_set(application, names[i], false);
     return is_fine ? ENDING_FINE : ENDING_COMPLAINTS;
 }
 
-/* Applies all sets of a configuration, which is opened apart so that nothing is touched. */
-static int apply_all(const char *title, const struct source *source, bool is_dry)
+/* Applies all sets of the configuration. */
+static int apply_all(const struct application *application)
 {
-    struct weir_options options = source_options(source);
-    struct source apart = *source;
-    const char **names;
-    int n, ending = ENDING_SYSTEM;
-    weir *w;
+    weir *w = application->engines.w;
+    int n = weir_sets(w, NULL, 0), ending = ENDING_SYSTEM;
+    const char **names = n >= 0 ? calloc((size_t)n + 1, sizeof(*names)) : NULL;
 
-    apart.flags = WEIR_OPEN_APART | WEIR_OPEN_OFFLINE;
-    if (source_open(&apart, NULL, title, &w) < 0)
-        return ENDING_COMPLAINTS;
-    n = weir_sets(w, NULL, 0);
-    names = n >= 0 ? calloc((size_t)n + 1, sizeof(*names)) : NULL;
     if (names) {
         weir_sets(w, names, (size_t)n);
-        ending = apply_names(title, &options, names, n, is_dry, true);
+        ending = apply_names(application, names, n);
     } else {
-        fprintf(stderr, "%s: out of memory\n", title);
+        fprintf(stderr, "%s: out of memory\n", application->title);
     }
     free(names);
-    weir_close(w);
+    return ending;
+}
+
+/* Applies these sets of a configuration; none: all. */
+static int apply(const char *title, const struct source *source, const char *const *names, int n,
+                 bool is_dry)
+{
+    struct application application = {
+        .title = title, .options = source_options(source), .is_dry = is_dry, .may_lack = n == 0};
+    struct source apart = *source;
+    int ending;
+
+    apart.flags = WEIR_OPEN_APART;
+    if (source_open(&apart, NULL, title, &application.engines.w) < 0)
+        return ENDING_COMPLAINTS;
+    ending = n == 0 ? apply_all(&application) : apply_names(&application, names, n);
+    engine_sets_close(&application.engines);
     return ending;
 }
 
@@ -189,14 +227,9 @@ int run_apply(int argc, char **argv)
         ending = ENDING_COMPLAINTS;
     else if (!can_look(argv[0], &source))
         ending = ENDING_SYSTEM;
-    else if (optind == argc)
-        ending = apply_all(argv[0], &source, is_dry);
-    else {
-        struct weir_options options = source_options(&source);
-
-        ending = apply_names(argv[0], &options, (const char *const *)(argv + optind), argc - optind,
-                             is_dry, false);
-    }
+    else
+        ending =
+            apply(argv[0], &source, (const char *const *)(argv + optind), argc - optind, is_dry);
     source_free(&source);
     return ending;
 }

@@ -20,7 +20,7 @@ static const char help[] =
     "  weir serve      answer Prometheus with the metrics of such sets\n"
     "  weir ls         list shared sets\n"
     "  weir rm         remove shared sets\n"
-    "  weir apply      change the definitions of shared sets in use\n"
+    "  weir apply      change the definitions of sets in use\n"
     "  weir set        change settings of a shared set in use\n"
     "  weir check      check a configuration and say what it means\n"
     "  weir simulate   say what a configuration would do with recorded traffic\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The command on sets that a Redis server keeps: check --connect, stat, top, exec and hold.
+"""The command on sets that a Redis server keeps: check --connect, stat, top, exec, hold and apply.
 
 Arguments: the command, the folder of the tests' Redis servers.
 """
@@ -10,6 +10,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import time
 import unittest
 
 sys.path.insert(0, sys.argv[2])
-from redis_server import PATIENCE, Server, die_with_parent  # pylint: disable=wrong-import-position
+from redis_server import PATIENCE, Client, Server, die_with_parent  # pylint: disable=wrong-import-position
 
 COMMAND = os.path.abspath(sys.argv[1])
 CONFIG = """version: 1
@@ -27,11 +28,12 @@ backends:
 sets:
   jobs:
     backend: main
+    revision: {revision}
     limits:
       - {{ type: call, key: starts, algorithm: gcra, capacity: 1k, window: 1s }}
       - {{ type: resource, key: slots, capacity: {slots} }}
   tenants: {{ backend: main, subjects: {{ max: 100 }}, limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
-  local: {{ backend: process, limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
+  local: {{ backend: process, limits: [ {{ type: {local}, key: slots, capacity: {slots} }} ] }}
   own: {{ limits: [ {{ type: resource, key: slots, capacity: 1 }} ] }}
 pools:
   both: {{ sets: [jobs, local] }}
@@ -50,12 +52,13 @@ class EngineSets(unittest.TestCase):
         self.config = self.write("weir.yaml")
         self.until(lambda: self.weir("exec", "-s", "jobs", "-w", "0s", "true").returncode == 0)  # no grace any more
 
-    def write(self, name, url=None, slots=1, session="3s", timeout=None):
+    def write(self, name, url=None, slots=1, session="3s", timeout=None, prefix=None, revision=0, local="resource"):
         path = os.path.join(self.directory, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(directory=self.directory, url=url or f"unix://{self.server.path}",
                                      session=session, timeout=timeout or ("500ms" if url else "10s"),
-                                     prefix=f"weir{session}:", slots=slots))
+                                     prefix=prefix or f"weir{session}:", slots=slots, revision=revision,
+                                     local=local))
         return path
 
     def until(self, is_so):
@@ -398,6 +401,123 @@ class First(EngineSets):
             self.server.process.send_signal(signal.SIGCONT)
         pathlib.Path(end).touch()
         self.assertEqual(child.wait(PATIENCE), 4)
+
+
+class Apply(EngineSets):
+    """A set of its own for each test: a revision stays on the server."""
+    TENANTS = "tenants: each subject changes when a process with this configuration next asks for it\n"
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = f"apply-{self.id().rpartition('.')[2]}:"
+        self.old = self.revise(1, 1)
+
+    def revise(self, revision, slots, **options):
+        return self.write(f"{revision}-{slots}.yaml", prefix=self.prefix, revision=revision, slots=slots, **options)
+
+    def apply(self, code, config, *arguments):
+        done = subprocess.run([COMMAND, "apply", config, *arguments], capture_output=True, text=True,
+                              timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def make(self, *sets):
+        for name in sets or ("jobs",):
+            self.until(lambda name=name: self.weir("exec", "-s", name, "-w", "0s", "true", config=self.old).returncode == 0)
+
+    def counts_of(self, config):
+        found, = json.loads(self.weir("stat", "--json", "jobs", config=config).stdout)["sets"]
+        return found["held"], found["waiting"]
+
+    def definition(self):
+        client = Client(self.server.path)
+        try:
+            return client.call("HGET", self.prefix + "{jobs}", "D")
+        finally:
+            client.close()
+
+    def segment_limits(self):
+        found, = json.loads(self.weir("stat", "--json", "local", config=self.old).stdout)["sets"]
+        return [limit["capacity"] for limit in found["limits"]]
+
+    def test_a_definition_changes_while_it_is_used(self):
+        new = self.revise(2, 2)
+        self.make()
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000", config=self.old))
+        self.until(lambda: self.counts_of(self.old) == (1, 0))
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000", config=self.old))
+        self.until(lambda: self.counts_of(self.old) == (1, 1))
+        before = self.definition()
+        change = "jobs: `revision`: 1 -> 2; `capacity` of limit 2 (`slots`): 1 -> 2\n"
+        self.assertEqual(self.apply(0, new, "--dry-run"), (change + self.TENANTS, ""))
+        self.assertEqual((self.definition(), self.counts_of(self.old)), (before, (1, 1)))
+        self.assertEqual(self.apply(0, new, "jobs"), (change, ""))
+        self.assertEqual(self.counts_of(self.old), (2, 0))
+        self.assertEqual(self.apply(0, new), (self.TENANTS, ""))
+        self.start(*self.arguments("exec", "-s", "jobs", "sleep", "1000", config=new))
+        self.until(lambda: self.counts_of(new) == (2, 1))
+        self.assertEqual(self.apply(0, self.revise(3, 3), "jobs")[0],
+                         "jobs: `revision`: 2 -> 3; `capacity` of limit 2 (`slots`): 2 -> 3\n")
+        self.assertEqual(self.counts_of(self.old), (3, 0))
+
+    def test_what_is_not_there(self):
+        self.assertEqual(self.apply(0, self.old), (self.TENANTS, ""))
+        self.assertIsNone(self.definition())
+        out, err = self.apply(1, self.old, "jobs")
+        self.assertEqual((out, err), ("", "weir apply: set `jobs`: backend `main` has no such set\n"))
+        for name in "both", "nothing", "own", "local":  # a pool is no set
+            self.assertEqual(self.apply(1, self.old, name)[1],
+                             f"weir apply: set `{name}`: there is no shared set `{name}`\n")
+
+    def test_what_cannot_be(self):
+        self.make()
+        before = self.definition()
+        out, err = self.apply(1, self.revise(1, 2))
+        self.assertEqual(err, "weir apply: set `jobs`: backend `main`: it is defined otherwise there, with the same "
+                              "`revision`, 1: raise it, or rename the set\n")
+        self.assertEqual(out, self.TENANTS)
+        self.apply(0, self.revise(2, 2), "jobs")
+        self.assertNotEqual(self.definition(), before)
+        before = self.definition()
+        for config in self.old, self.revise(1, 3):
+            for option in (), ("-n",):
+                self.assertIn("set `jobs`: backend `main`: `revision` is 2 now: raise it, also to go back to what was before",
+                              self.apply(1, config, *option)[1])
+        self.assertIn("`session` of the backend is another one", self.apply(1, self.revise(3, 2, session="4s"))[1])
+        self.assertEqual(self.definition(), before)
+
+    def test_a_refusal_of_one_set_changes_none(self):
+        self.make("jobs", "local")
+        before = self.definition()
+        out, err = self.apply(1, self.revise(2, 2, local="call, algorithm: gcra, window: 1s"))
+        self.assertIn("jobs: `revision`: 1 -> 2", out)
+        self.assertRegex(err, r"\Aweir apply: set `local`: .*another type")
+        self.assertEqual(self.definition(), before)
+        out, err = self.apply(1, self.revise(1, 2))  # now it is the engine's that cannot
+        self.assertIn("local: `capacity` of limit 1 (`slots`): 1 -> 2", out)
+        self.assertRegex(err, r"\Aweir apply: set `jobs`: .*same `revision`")
+        self.assertEqual((self.definition(), self.segment_limits()), (before, [1]))
+        out, err = self.apply(0, self.revise(2, 2))
+        self.assertEqual((len(out.splitlines()), err), (3, ""))
+        self.assertEqual(self.segment_limits(), [2])
+        self.assertNotEqual(self.definition(), before)
+
+    def test_a_server_that_is_away(self):
+        self.make("local")
+        out, err = self.apply(1, self.revise(2, 2, url="unix:///nowhere/at/all"))
+        self.assertIn("local: `capacity`", out)
+        self.assertEqual(err, "weir apply: set `jobs`: backend `main`: the server cannot be asked: "
+                              "No such file or directory\n")
+        self.assertEqual(self.segment_limits(), [1])
+
+    def test_a_server_that_does_not_answer(self):
+        with socket.socket(socket.AF_UNIX) as listener:
+            path = os.path.join(self.directory, "silent")
+            listener.bind(path)
+            listener.listen()
+            out, err = self.apply(1, self.revise(2, 2, url=f"unix://{path}"), "jobs")
+        self.assertEqual((out, err), ("", "weir apply: set `jobs`: backend `main`: the server cannot be asked: "
+                                          "Connection timed out\n"))
 
 
 class Hold(EngineSets):
