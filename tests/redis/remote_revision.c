@@ -579,7 +579,7 @@ static void an_apply_finds_the_server_of_a_set(const char *url)
 {
     enum { SETS = 6 };
     const char *there = path, *length = session;
-    char text[TEXT_MAX], name[16];
+    char text[TEXT_MAX], name[32];
 
     path = url;
     session = "1s"; /* as long is the grace of a server that is new */
