@@ -90,15 +90,19 @@ static int apply_engine(weir_set *set, bool check, struct weir_error *reterr)
 {
     const uint64_t timeout_ns = UINT64_C(5000000000);
     struct weir_set_info info = {.size = sizeof(info)};
+    int r = 0;
 
     weir_set_info(set, &info);
     if (info.subjects_max == 0)
-        return weir_engine_redefine(set, check ? WEIR_REDEFINE_CHECK : 0, timeout_ns,
-                                    check ? show_changes : NULL, NULL, reterr);
-    if (check)
+        r = weir_engine_redefine(set, check ? WEIR_REDEFINE_CHECK : 0, timeout_ns,
+                                 check ? show_changes : NULL, NULL, reterr);
+    else if (check)
         printf("%s: each subject changes when a process with this configuration next asks for it\n",
                weir_set_name(set));
-    return 0;
+    if (r == -ENOSYS && check)
+        printf("%s: changes when a process with this configuration next asks for it\n",
+               weir_set_name(set));
+    return r == -ENOSYS ? 0 : r;
 }
 
 /* Checks or changes a set. Returns false if it cannot, which is reported. */

@@ -41,7 +41,8 @@ int weir_engine_redefine(weir_set *set, uint32_t flags, uint64_t timeout_ns,
     if (set->backend != BACKEND_REMOTE)
         return error_set(reterr, -EINVAL, "no engine keeps the set");
     r = engine_redefine_check(set, timeout_ns, differs, userdata, reterr);
-    if (r == 1 && !(flags & WEIR_REDEFINE_CHECK))
-        r = remote_apply(set, true, timeout_ns, NULL, reterr);
-    return r;
+    if (r != 1 || flags & WEIR_REDEFINE_CHECK)
+        return r;
+    r = remote_apply(set, true, timeout_ns, NULL, reterr);
+    return r == 0 ? 1 : r; /* the answer to a first attempt may have been lost */
 }

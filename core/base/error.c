@@ -15,21 +15,22 @@ struct complaint {
     uint32_t order;          /* of arrival: sorts complaints at equal locations */
 };
 
-/* Returns whether a byte is a control character; bytes of longer UTF-8 sequences are not. */
-static bool text_is_control(char byte)
+/* Returns how many bytes a control character has at the begin of a text; 0: there is none. Those of
+ * two bytes are U+0080 to U+009F; terminals obey them, too. */
+static size_t text_control_length(const char *text)
 {
-    return (unsigned char)byte < 0x20 || byte == 0x7f;
+    unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
+
+    if (first == 0xc2 && second >= 0x80 && second <= 0x9f)
+        return 2;
+    return (first != 0 && first < 0x20) || first == 0x7f;
 }
 
-/* The control characters of two bytes are U+0080 to U+009F; terminals obey them, too. */
 bool text_has_control(const char *text)
 {
-    for (; *text != '\0'; text++) {
-        bool is_long = (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80;
-
-        if (text_is_control(*text) || (is_long && (unsigned char)text[1] <= 0x9f))
+    for (; *text != '\0'; text++)
+        if (text_control_length(text) > 0)
             return true;
-    }
     return false;
 }
 
@@ -67,10 +68,8 @@ void error_sanitize(char *message, size_t size)
     }
     for (size_t valid = 0; (valid += utf8_valid_length(message + valid, length - valid)) < length;)
         message[valid] = '?';
-    for (size_t i = 0; i < length; i++) {
-        if (text_is_control(message[i]))
-            message[i] = '?';
-    }
+    for (size_t i = 0; i < length; i++)
+        memset(message + i, '?', text_control_length(message + i));
 }
 
 int error_set(struct weir_error *reterr, int code, const char *format, ...)

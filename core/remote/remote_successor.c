@@ -74,8 +74,10 @@ static void remote_differs(void *context, const struct weir_backend_difference *
 static int remote_apply_error(const struct remote_engine *engine, int r, struct weir_reason *reason,
                               struct weir_error *reterr)
 {
-    int code =
-        r == -ENOMEM || r == -EACCES || r == -EUCLEAN || r == -EOPNOTSUPP ? r : -EHOSTUNREACH;
+    int code = r == -ENOMEM || r == -EACCES || r == -EUCLEAN ? r : -EHOSTUNREACH;
+
+    if (r == -EOPNOTSUPP || r == -EEXIST || r == -EINVAL)
+        code = -EOPNOTSUPP;
 
     reason->message[sizeof(reason->message) - 1] = '\0';
     return error_set(reterr, code, "backend `%s`: %s", engine->plan.name,
@@ -103,7 +105,7 @@ int remote_apply(weir_set *set, bool changes, uint64_t timeout_ns, struct defini
     if (!remote->handle) /* it has no limits */
         return 0;
     if (!engine->backend->set_apply)
-        return error_set(reterr, -EOPNOTSUPP, "backend `%s` changes definitions by requests alone",
+        return error_set(reterr, -ENOSYS, "backend `%s` changes definitions by requests alone",
                          engine->plan.name);
     r = remote_engine_start(engine);
     if (r == 0)

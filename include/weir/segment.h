@@ -151,11 +151,11 @@ weir_segment_redefine(const struct weir_options *options, const char *name, uint
  * this definition); -ENOENT (the engine has no such set, so there is nothing to change); -ECANCELED
  * (`differs` returned another value); -EOPNOTSUPP (the engine has another definition with which the
  * set cannot go on to this one, or one of the same or a higher revision; the set has subjects, each
- * with a definition of its own, which changes by requests; or its backend cannot); -EHOSTUNREACH
- * (the engine cannot be asked), -EACCES (it refuses the user), -EUCLEAN (the set is damaged there);
- * -EINVAL (`set` is NULL, `flags` has others, or no engine keeps the set), -ENOMEM or -ECHILD; then
- * `reterr`, if not NULL, says why.
- * [any thread, changes]
+ * with a definition of its own, which changes by requests; or the functions that the engine has are
+ * of an earlier version); -ENOSYS (the backend changes definitions by requests alone);
+ * -EHOSTUNREACH (the engine cannot be asked), -EACCES (it refuses the user), -EUCLEAN (the set is
+ * damaged there); -EINVAL (`set` is NULL, `flags` has others, or no engine keeps the set), -ENOMEM
+ * or -ECHILD; then `reterr`, if not NULL, says why. [any thread, changes]
  */
 WEIR_PUBLIC int weir_engine_redefine(weir_set *set, uint32_t flags, uint64_t timeout_ns,
                                      int (*differs)(void *userdata,

@@ -460,6 +460,28 @@ class Apply(EngineSets):
                          "jobs: `revision`: 2 -> 3; `capacity` of limit 2 (`slots`): 2 -> 3\n")
         self.assertEqual(self.counts_of(self.old), (3, 0))
 
+    def test_an_earlier_library_of_functions_stays(self):
+        """Other nodes use it."""
+        self.make()
+        client = Client(self.server.path)
+        self.addCleanup(client.close)
+
+        def code():
+            library, = client.call("FUNCTION", "LIST", "WITHCODE")
+            return library[library.index("library_code") + 1]
+
+        newest = code()
+        line = "register('weir_redefine', weir_redefine, 'allow-oom')"
+        client.call("FUNCTION", "LOAD", "REPLACE", newest.replace(line, ""))
+        self.addCleanup(client.call, "FUNCTION", "LOAD", "REPLACE", newest)
+        earlier, before = code(), self.definition()
+        self.assertNotEqual(earlier, newest)
+        for arguments in ["--dry-run"], []:
+            self.assertEqual(self.apply(1, self.revise(2, 2), *arguments, "jobs"),
+                             ("", "weir apply: set `jobs`: backend `main`: the server has an earlier library of "
+                                  "functions, without `weir_redefine`: load that of this version first\n"))
+        self.assertEqual((code(), self.definition()), (earlier, before))
+
     def test_what_is_not_there(self):
         self.assertEqual(self.apply(0, self.old), (self.TENANTS, ""))
         self.assertIsNone(self.definition())

@@ -416,6 +416,7 @@ local function weir_redefine(keys, args)
     return {stored}
   end
   sessions.reap(c)
+  c.node = '' -- also a waiter of this node is told by its inbox
   queue.pump(c)
   return transaction.finish(c, {stored})
 end

@@ -460,13 +460,19 @@ static void answers_error(struct redis_server *server, const struct redis_call *
     }
     session->asks &= call->asks; /* the slot has arrived */
     int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
-    int is_transient = is_missing || answers_is_transient(reply);
+    /* A library that lacks only that call is an earlier one, which other nodes use. */
+    int is_earlier = is_missing && call->kind == REDIS_CALL_REDEFINE;
+    int is_transient = (is_missing && !is_earlier) || answers_is_transient(reply);
     if (answers_is_snapshot(call))
         redis_snapshots_answer(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
     if (call->kind == REDIS_CALL_BATCH)
         redis_batches_refuse(call, is_transient ? -ENOTCONN : answers_code(reply), UINT64_MAX);
     if (call->kind == REDIS_CALL_REDEFINE)
-        redis_apply_answer(call, is_transient ? -EAGAIN : answers_code(reply), reply);
+        redis_apply_answer(call,
+                           is_earlier     ? -EOPNOTSUPP
+                           : is_transient ? -EAGAIN
+                                          : answers_code(reply),
+                           reply);
     if (is_transient) {
         answers_failed_round(call, 0);
         server->needs_library |= is_missing;

@@ -167,6 +167,9 @@ struct redis_set {
     char *definition, *key; /* the key, without the brace that ends it */
 };
 
+/* A definition, behind the code of an error. */
+#define REDIS_WAITER_TEXT (REDIS_DEFINITION_MAX + 32)
+
 /* A thread in `wait`, `snapshot` or `set_apply`. */
 struct redis_waiter {
     struct redis_session *session;        /* valid until it is answered */
@@ -175,7 +178,7 @@ struct redis_waiter {
     pthread_cond_t condition;
     int answered;
     struct weir_backend_snapshot *snapshot; /* of a snapshot */
-    char *text; /* of set_apply: REDIS_DEFINITION_MAX + 1 bytes for what the server has, or says */
+    char *text; /* of set_apply: REDIS_WAITER_TEXT bytes for what the server has, or says */
     int result;
 };
 

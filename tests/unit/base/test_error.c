@@ -39,6 +39,9 @@ static void test_error_set(void **state)
     assert_int_equal(error.line, 0);
     assert_string_equal(error.file, "");
     assert_string_equal(error.message, "a 7?b");
+    error_set(&error, -EINVAL, "%s",
+              "\xc2\x80 \xc2\x9b[2J \xc2\xa0 \x7f \xc2"); /* terminals obey some */
+    assert_string_equal(error.message, "?? ??[2J \xc2\xa0 ? ?");
     assert_int_equal(error_set(&error, -ENOENT, "%s", long_text), -ENOENT);
     assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
     assert_int_equal(error_set(NULL, -ENOMEM, "there is no callback"), -ENOMEM);
