@@ -4,7 +4,11 @@
 // script of rustc exports the table.
 #![no_std]
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_void;
+
+/// A byte of a text of C; `core` has a name for it since Rust 1.64 only.
+#[allow(non_camel_case_types)]
+type c_char = u8;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
