@@ -15,8 +15,8 @@ struct complaint {
     uint32_t order;          /* of arrival: sorts complaints at equal locations */
 };
 
-/* Returns how many bytes a control character has at the begin of a text; 0: there is none. Those of
- * two bytes are U+0080 to U+009F; terminals obey them, too. */
+/* Returns how many bytes a control character has at the beginning of a text; 0: there is none.
+ * Those of two bytes are U+0080 to U+009F; terminals obey them, too. */
 static size_t text_control_length(const char *text)
 {
     unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
