@@ -46,7 +46,7 @@ struct config {
 };
 
 struct state {
-    uint64_t start;  /* earlier grants belong to another period */
+    uint64_t start;  /* no earlier grant counts in the period */
     uint64_t number; /* of the period */
     uint64_t count;  /* units granted in it */
     uint64_t last;   /* latest instant seen */
@@ -151,13 +151,20 @@ static uint64_t ready_at(const void *bytes, const void *memory, const struct wei
     return ends_at(config, &now, at->wall_offset_ns);
 }
 
+/* Counts `amount` > 0 in the period of `now`. Its first grant is its start: an empty state is as a
+ * new one, which may be forgotten and made anew. */
+static void store_grant(struct state *state, struct state now, uint64_t amount)
+{
+    if (now.count == 0)
+        now.start = max_u64(now.start, now.last);
+    now.count += amount;
+    *state = now;
+}
+
 static void take(const void *bytes, void *memory, const struct weir_instant *at, uint64_t amount)
 {
-    struct state now = current_state(bytes, memory, at);
-    if (amount == 0)
-        return;
-    now.count += amount;
-    *(struct state *)memory = now;
+    if (amount != 0)
+        store_grant(memory, current_state(bytes, memory, at), amount);
 }
 
 static uint64_t try_take(const void *bytes, void *memory, const struct weir_instant *at,
@@ -171,8 +178,7 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
     struct state now = current_state(config, memory, at);
     if (amount > units_left(config, &now))
         return ends_at(config, &now, at->wall_offset_ns);
-    now.count += amount;
-    *(struct state *)memory = now;
+    store_grant(memory, now, amount);
     return at->now_ns;
 }
 

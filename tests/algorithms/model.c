@@ -170,11 +170,20 @@ static void enter_window(struct model *model, uint64_t now, u128 window)
     }
 }
 
+/* A window of the epoch begins with the first grant that counts in it. One that has counted
+ * nothing, or has got everything back, is as a new one. */
+static void begin_window(struct model *model, uint64_t now, int64_t wall_offset_ns)
+{
+    if (model->kind == EPOCH && now > model->start && counted(model, now, wall_offset_ns) == 0)
+        model->start = now;
+}
+
 static void list_take(struct model *model, uint64_t now, int64_t wall_offset_ns, uint64_t amount)
 {
     u128 window = is_window(model) ? window_at(model, now, wall_offset_ns) : 0;
     enter_window(model, now, window);
     prune(model, now, window);
+    begin_window(model, now, wall_offset_ns);
     if (model->grants_n == model->grants_size) {
         model->grants_size = 2 * model->grants_size + 16;
         model->grants = realloc(model->grants, model->grants_size * sizeof(*model->grants));

@@ -36,7 +36,7 @@ struct model {
     struct model_grant *grants;
     size_t grants_n, grants_size;
     u128 number;    /* windows: the present one */
-    uint64_t start; /* FIRST_USE: when it began; EPOCH: when it was entered */
+    uint64_t start; /* FIRST_USE: when it began; EPOCH: of its first grant */
 };
 
 void model_init(struct model *model, uint64_t now, int64_t wall_offset_ns);

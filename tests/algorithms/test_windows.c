@@ -251,9 +251,38 @@ static void test_a_clock_that_goes_back(void **state)
     }
 }
 
+/* A window of the calendar that has counted nothing is as a new one, so it begins with its first
+ * grant. What is told to be of an earlier instant does not count in it, and returns nothing. */
+static void test_a_calendar_window_begins_with_its_first_grant(void **state)
+{
+    (void)state;
+    static const char *const algorithms[] = {"fixed_window", "calendar"};
+    for (int i = 0; i < 2; i++) {
+        const struct setting settings[] = {{"capacity", 3},
+                                           i == 0 ? (struct setting){"anchor", EPOCH}
+                                                  : (struct setting){NULL, 0},
+                                           {"window", DAY},
+                                           {NULL, 0}};
+        struct subject subject;
+        struct weir_reason reason = {sizeof(reason), 0, ""};
+        assert_int_equal(subject_try(&subject, algorithms[i], settings, &reason), 0);
+        subject_init(&subject, START);
+        assert_true(subject_request(&subject, START + 2 * SECOND, 1));
+        subject_refund(&subject, START + 2 * SECOND, 1, START + SECOND);
+        assert_int_equal(subject_available(&subject, START + 2 * SECOND), 2);
+        subject_refund(&subject, START + 2 * SECOND, 1, START + 2 * SECOND);
+        assert_int_equal(subject_available(&subject, START + 2 * SECOND), 3);
+        assert_true(subject_request(&subject, START + 4 * SECOND, 1)); /* begins anew */
+        subject_refund(&subject, START + 4 * SECOND, 1, START + 2 * SECOND);
+        assert_int_equal(subject_available(&subject, START + 4 * SECOND), 2);
+        subject_free(&subject);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_calendar_window_begins_with_its_first_grant),
         cmocka_unit_test(test_sliding_window_is_half_open),
         cmocka_unit_test(test_sliding_refund_shrinks_its_own_entry),
         cmocka_unit_test(test_sliding_log_does_not_fill_with_refunds),
