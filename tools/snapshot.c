@@ -39,7 +39,9 @@ static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size
     limit->settings = calloc((size_t)n, sizeof(*limit->settings));
     if (!limit->settings)
         return -ENOMEM;
-    weir_set_limit_settings(set, number, limit->settings, (size_t)n);
+    r = weir_set_limit_settings(set, number, limit->settings, (size_t)n);
+    n = r < n ? r : n; /* its definition may have changed */
+    r = 0;
     for (int i = 0; i < n; i++) {
         struct weir_setting borrowed = limit->settings[i];
         char *name = NULL, *value = NULL;
@@ -48,7 +50,7 @@ static int copy_settings(struct snapshot_limit *limit, const weir_set *set, size
             r = -ENOMEM;
         limit->settings[i] = (struct weir_setting){name, value};
     }
-    limit->settings_n = (size_t)n;
+    limit->settings_n = n > 0 ? (size_t)n : 0;
     return r;
 }
 

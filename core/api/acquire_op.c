@@ -115,8 +115,8 @@ static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpos
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 
-/* Returns why amounts were resolved by a definition that is not the last one: -ESTALE, or an error
- * of set_catch_up(); 0: they were not. */
+/* Returns why amounts would not be resolved by the last definition: -ESTALE, or an error of
+ * set_catch_up(); 0: they are. */
 static int acquire_op_follow(const struct acquire_op *op)
 {
     int r = set_is_shared(op->set) ? set_catch_up(op->set, false) : 0;
@@ -142,11 +142,14 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
         r = acquire_within_find(op);
     if (r < 0)
         return r;
+    /* What is unknown, or too much, may not be so any more. */
+    outdated = acquire_op_follow(op);
+    if (outdated == -ESTALE)
+        return outdated;
     if (pool->w->clock.tsc)
         clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
-    outdated = r == -ERANGE ? acquire_op_follow(op) : 0;
-    if (outdated < 0)
+    if (r == -ERANGE && outdated < 0)
         return outdated;
     /* After the warnings: the log callback may call weir and so return this thread's context. */
     op->ctx = thread_ctx_get(op->set);
@@ -218,8 +221,8 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     WEIR_INVARIANT(op->set->number < ctx->set_ctxs_n);
     WEIR_INVARIANT(record && ctx->w == op->set->w);
     WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
-    for (uint32_t i = 0; i < op->set->limits.n; i++)
-        record_store(&r->amounts[i], op->amounts[i]);
+    for (uint32_t i = 0; i < set_amounts_n(op->set); i++) /* set/places.h */
+        record_store(&r->amounts[i], i < op->set->limits.n ? op->amounts[i] : 0);
     SCHED_POINT();
     /* Relaxed: the generation never changes while this thread lives and has the context. */
     if (set_is_shared(op->set))

@@ -55,7 +55,7 @@ weir_acquisition *acquisition_from_record(struct thread_ctx *ctx, weir_set *set,
     acquisition->waiter = waiter;
     for (uint32_t i = 0; i < set->limits.n; i++)
         acquisition_amounts(acquisition)[i] = acquisition_used(acquisition)[i] =
-            record_load(&r->amounts[i]);
+            limit_is_retired(&set->limits.items[i]) ? 0 : record_load(&r->amounts[i]);
     return acquisition;
 }
 

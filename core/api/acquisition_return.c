@@ -78,14 +78,15 @@ static bool part_needs_exchange(const struct part *part)
     return false;
 }
 
-/* Stores what is left in the acquisition's own record. Relaxed: nothing is decided by it. */
+/* Stores what is left in the acquisition's own record. Relaxed: nothing is decided by it. What has
+ * no amount there may be in the place of another limit by now. */
 static void part_store_rest(const struct part *part)
 {
     const weir_acquisition *acquisition = part->acquisition;
     struct acq_record *r = set_record(acquisition->set, acquisition->record);
 
     for (uint32_t i = 0; i < acquisition->set->limits.n; i++)
-        if (part_has(part, i))
+        if (part_has(part, i) && record_load(&r->amounts[i]))
             record_store(&r->amounts[i], acquisition->values[i] - part->n);
 }
 
@@ -95,7 +96,9 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
 {
     weir_set *set = part->acquisition->set;
     const struct acq_record *from = set_record(set, part->acquisition->record);
-    struct acquire_op op = {.set = instance_set(set->w, set->number), .ctx = ctx};
+    struct acquire_op op = {
+        .set = set_is_shared(set) && !set_is_key_set(set) ? set : instance_set(set->w, set->number),
+        .ctx = ctx};
     uint32_t rest = record_pool_get(ctx, set);
     struct acq_record *to;
 
@@ -105,8 +108,8 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
     for (uint32_t i = 0; i < set->limits.n; i++)
         op.amounts[i] = part->acquisition->values[i] - (part_has(part, i) ? part->n : 0);
     acquire_op_fill_record(&op, rest);
-    for (uint32_t i = set->limits.n, words = set->ops->record_words + set->limits.has_shadow;
-         i < set->limits.n + words; i++)
+    for (uint32_t i = set_amounts_n(set), words = set->ops->record_words + set->limits.has_shadow;
+         i < set_amounts_n(set) + words; i++)
         record_store(&to->amounts[i], record_load(&from->amounts[i]));
     record_store(&to->granted_ns, record_load(&from->granted_ns));
     record_store(&to->enqueued_ns, record_load(&from->enqueued_ns));

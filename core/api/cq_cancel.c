@@ -77,7 +77,7 @@ static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapsho
 
         cq_prefetch_end(queue, r);
         *ret_is_only = !cq_find(queue, r->bucket_next, user_data, &unused);
-        ret->set = waiter_set(w, ret->record);
+        ret->set = set_of_record(waiter_set(w, ret->record));
         ret->is_exclusive = record_state(ret->word) == RECORD_HELD && !cq_acquisition(r);
         if (ret->is_exclusive)
             cq_drop(queue, ret->record);

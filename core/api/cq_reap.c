@@ -99,7 +99,7 @@ static bool cq_fill_completion(struct thread_ctx *ctx, weir_set *set, uint32_t w
 /* Fills `ret` with the context of the calling thread. Returns false if out of memory. */
 static bool cq_reap_one(weir *w, uint32_t record, struct weir_completion *ret)
 {
-    weir_set *set = waiter_set(w, record);
+    weir_set *set = set_of_record(waiter_set(w, record));
     struct thread_ctx *ctx = thread_ctx_borrow(set);
     bool completed = cq_fill_completion(ctx, set, record, ret);
 

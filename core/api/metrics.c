@@ -53,7 +53,7 @@ static int metrics_read_gauges(weir_set *set, struct metrics_set *ret)
     if (n && !gauges)
         return -ENOMEM;
     ret->gauges = gauges;
-    for (uint32_t i = 0; n && i < set->limits.n; i++) {
+    for (uint32_t i = 0; n && i < set_listed_n(set); i++) {
         struct weir_limit_gauge of_limit[WEIR_GAUGES_MAX];
         int r = weir_set_limit_gauges(set, i, of_limit, WEIR_GAUGES_MAX);
 
@@ -75,7 +75,7 @@ static int metrics_read_set(weir_set *set, struct metrics_set *ret)
 {
     struct weir_set_info info = {.size = sizeof(info)};
     struct weir_limit_stats *limits = NULL;
-    uint32_t n = set->limits.n;
+    uint32_t n = set_listed_n(set);
     int r;
 
     weir_set_info(set, &info);

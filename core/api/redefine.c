@@ -8,6 +8,7 @@
 #include "config/fingerprint.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
+#include "set/places.h"
 #include "set/set_ops.h"
 #include "shm/definition_diff.h"
 #include "shm/segment_definition.h"
@@ -19,8 +20,8 @@
 
 /* ---- the successor of a shared set ---- */
 
-/* Returns what of a limit may not change while processes use it, or NULL. A subject does not say by
- * which algorithm something was taken of it. */
+/* Returns what of a limit that stays where it is may not change while processes use it, or NULL. A
+ * subject does not say by which algorithm something was taken of it. */
 static const char *redefine_limit_obstacle(const weir_set *before, const struct limit *from,
                                            const struct limit *to)
 {
@@ -28,22 +29,23 @@ static const char *redefine_limit_obstacle(const weir_set *before, const struct 
         return "another key";
     if (from->type != to->type)
         return "another type";
-    if ((before->is_keyed || from->type == WEIR_LIMIT_RESOURCE) && !limit_can_carry(from, to))
+    if (before->is_keyed ? !limit_can_carry(from, to) : !places_can_go_on(from, to))
         return from->algorithm == to->algorithm
                    ? "other settings, and its algorithm cannot take its state over"
-                   : "another algorithm"; /* what is held is in a state that only that one knows */
+                   : "another algorithm";
     if (from->lease != to->lease)
         return "another lease";
     if (from->shadow != to->shadow)
-        return "another `shadow` or `enforce`"; /* a record does not say which one granted it */
+        return "another `shadow` or `enforce`";
     if (from->revokes != to->revokes)
-        return "another `max_hold_action`"; /* nor by which one it may be revoked */
+        return "another `max_hold_action`";
     return NULL;
 }
 
-/* Checks whether a plan can succeed a shared set. Returns 0, or -EOPNOTSUPP and the reason. */
-static int redefine_check(const weir_set *before, const struct set_plan *plan,
-                          struct weir_error *reterr)
+/* Checks whether a plan can succeed a shared set, but for its limits. Returns 0, or -EOPNOTSUPP and
+ * the reason. */
+static int redefine_check_set(const weir_set *before, const struct set_plan *plan,
+                              struct weir_error *reterr)
 {
     const char *why = NULL;
 
@@ -56,13 +58,27 @@ static int redefine_check(const weir_set *before, const struct set_plan *plan,
         why = "it would have another lifetime";
     else if (plan->boottime != before->boottime)
         why = "its times are by the other clock";
-    else if (plan->limits_n != before->limits.n)
+    else if (before->is_keyed && plan->limits_n != before->limits.n)
         why = "limits would come or go";
+    else if (!plan->limits_n)
+        why = "it would have no limits";
     else if (reload_changes_classes(before, plan))
         why = "its classes of requests would have other names, or be others";
-    for (uint32_t i = 0; !why && i < plan->limits_n; i++) {
-        const struct limit *limit = &before->limits.items[i];
-        const char *what = redefine_limit_obstacle(before, limit, &plan->limits[i]);
+    return why ? error_set(reterr, -EOPNOTSUPP,
+                           "%s; end the processes that use the set, remove it with `weir rm`, and "
+                           "start them with the new definition",
+                           why)
+               : 0;
+}
+
+/* Checks whether limits of a plan can be where they are in it. Returns as redefine_check_set(). */
+static int redefine_check_limits(const weir_set *before, const struct set_plan *plan,
+                                 struct weir_error *reterr)
+{
+    for (uint32_t i = 0; i < plan->limits_n; i++) {
+        const struct limit *limit =
+            places_limit(before, plan->places ? plan->places->of_limit[i] : i);
+        const char *what = limit ? redefine_limit_obstacle(before, limit, &plan->limits[i]) : NULL;
 
         if (what)
             return error_set(reterr, -EOPNOTSUPP,
@@ -70,11 +86,7 @@ static int redefine_check(const weir_set *before, const struct set_plan *plan,
                              "remove it with `weir rm`, and start them with the new definition",
                              i + 1, error_text(limit->key).text, what);
     }
-    return why ? error_set(reterr, -EOPNOTSUPP,
-                           "%s; end the processes that use the set, remove it with `weir rm`, and "
-                           "start them with the new definition",
-                           why)
-               : 0;
+    return 0;
 }
 
 static int redefine_copy_config(const weir_set *from, struct set_plan *to)
@@ -123,8 +135,10 @@ static int redefine_settle(const weir_set *before, struct set_plan *plan)
 static int redefine_make(weir_set *before, struct set_plan *plan, weir_set **ret,
                          struct weir_error *reterr)
 {
-    int r = redefine_check(before, plan, reterr);
+    int r = redefine_check_set(before, plan, reterr);
 
+    if (r == 0)
+        r = redefine_check_limits(before, plan, reterr);
     if (r == 0)
         r = redefine_settle(before, plan);
     if (r == 0)
@@ -175,6 +189,11 @@ static int follow_resolve(const weir_set *set, const struct definition_copy *cop
              : error_set(reterr, -EUCLEAN, "its definition is damaged: it is of another set");
     if (r == 0 && own.hash != copy->hash)
         r = error_set(reterr, -EUCLEAN, "its algorithms are other versions here");
+    if (r == 0 && copy->number &&
+        !places_are_valid(&copy->places, (*ret)->limits_n, set_amounts_n(set)))
+        r = error_set(reterr, -EUCLEAN, "its definition is damaged: limits have no places");
+    if (r == 0 && copy->number && !set->is_keyed)
+        (*ret)->places = &copy->places;
     fingerprint_free(&own);
     if (r < 0)
         plan_free(ret_plan);
@@ -469,15 +488,31 @@ static void redefine_close(struct redefinition *redefinition)
     redefinition->definition = redefinition->directory = NULL;
 }
 
+/* Returns whether a set has a limit with this key, but none that the limit can carry on. */
+static bool redefine_begins_anew(const weir_set *before, const struct limit *to)
+{
+    bool has_key = false;
+
+    for (uint32_t k = 0; k < before->limits.n; k++) {
+        const struct limit *from = places_limit(before, k);
+
+        if (!from || strcmp(from->key, to->key) != 0)
+            continue;
+        if (before->is_keyed ? limit_can_carry(from, to) : places_can_carry(from, to))
+            return false;
+        has_key = true;
+    }
+    return has_key;
+}
+
 /* Appends the names of the limits that begin anew. */
 static void redefine_show_anew(const weir_set *before, const struct set_plan *plan, char *text,
                                size_t size)
 {
-    for (uint32_t i = 0; i < plan->limits_n && i < before->limits.n; i++) {
+    for (uint32_t i = 0; i < plan->limits_n; i++) {
         size_t length = strlen(text);
 
-        if (plan->limits[i].algorithm &&
-            !limit_can_carry(&before->limits.items[i], &plan->limits[i]))
+        if (redefine_begins_anew(before, &plan->limits[i]))
             snprintf(text + length, size - length, "; limit %u (`%s`) begins anew", i + 1,
                      error_text(plan->limits[i].key).text);
     }
@@ -506,14 +541,23 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
                            const struct fingerprint *fingerprint)
 {
     weir_set *before = redefinition->set, *after = NULL;
+    struct limit_places places;
     struct thread_ctx *ctx;
     int r = redefine_complete(redefinition);
 
     if (r < 0)
         return r;
+    r = redefine_check_set(before, plan, redefinition->reterr);
+    if (r < 0)
+        return r;
     ctx = thread_ctx_lock_spare(before);
+    if (!before->is_keyed) {
+        r = places_choose(ctx, before, plan, &places, redefinition->reterr);
+        plan->places = &places;
+    }
     pthread_mutex_lock(&before->w->lock);
-    r = redefine_make(before, plan, &after, redefinition->reterr);
+    if (r == 0)
+        r = redefine_make(before, plan, &after, redefinition->reterr);
     if (r == 0 && !(redefinition->flags & WEIR_REDEFINE_CHECK)) {
         r = set_redefine(ctx, before, after, fingerprint->definition, fingerprint->hash);
         if (r < 0 && r != -ESTALE)
@@ -521,7 +565,7 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
                       error_text(redefinition->name).text,
                       r == -EBUSY ? "another process is changing it" : strerrordesc_np(-r));
     }
-    if (after && !set_successor(before))
+    if (after && set_successor(before) != after)
         set_free(after);
     pthread_mutex_unlock(&before->w->lock);
     if (set_successor(before))

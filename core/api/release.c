@@ -18,7 +18,7 @@ static void acquisition_count_hold(struct thread_ctx *ctx, const weir_acquisitio
         grant_time(record_load(&set_record(set, acquisition->record)->granted_ns));
     uint64_t now_ns = clock_instant(&set->w->clock, set->limits.clock_needs).now_ns;
 
-    counters_add_hold(counters_holds(thread_ctx_counters(ctx, set->number), set->limits.n),
+    counters_add_hold(counters_holds(thread_ctx_counters(ctx, set->number), set_amounts_n(set)),
                       now_ns > granted_ns ? now_ns - granted_ns : 0);
 }
 

@@ -24,14 +24,23 @@ static bool reload_config_is_same(const weir_set *set, const struct set_plan *pl
 /* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
 static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan *plan)
 {
-    struct limit *interned;
+    struct limit *interned = NULL, *arranged = NULL;
+    uint8_t places[WEIR_LIMITS_MAX];
+    uint32_t n = plan->limits_n;
     bool is_same;
 
-    if (set->limits.n != plan->limits_n || !plan->limits_n)
-        return set->limits.n == plan->limits_n;
+    if (set_listed_n(set) != plan->limits_n || !plan->limits_n)
+        return set_listed_n(set) == plan->limits_n;
     for (uint32_t i = 0; i < plan->limits_n && set_is_shared(set); i++)
-        plan->limits[i].held_max = set->limits.items[i].held_max; /* none of the definition */
-    interned = limit_intern(&w->limits, plan->limits, plan->limits_n);
+        plan->limits[i].held_max =
+            set->limits.items[set_listed(set, i)].held_max; /* none of the definition */
+    for (uint32_t i = 0; i < plan->limits_n; i++)
+        places[i] = (uint8_t)set_listed(set, i);
+    if (set->limits.is_arranged)
+        arranged = limits_arrange(plan->limits, plan->limits_n, places, &n);
+    if (arranged || !set->limits.is_arranged)
+        interned = limit_intern(&w->limits, arranged ? arranged : plan->limits, n);
+    os_free(arranged);
     if (!interned)
         return -ENOMEM;
     is_same = interned == set->limits.items; /* equal limits are one */
@@ -100,7 +109,7 @@ static int reload_refuse(const struct reload *reload, const char *kind, const ch
 /* Returns whether the set of a plan tells the time by another clock. */
 static bool reload_changes_clock(const weir_set *set, const struct set_plan *plan)
 {
-    return set->boottime != plan->boottime && set->limits.n && plan->limits_n;
+    return set->boottime != plan->boottime && set_listed_n(set) && plan->limits_n;
 }
 
 /* Weights and ageing may change. */

@@ -89,9 +89,9 @@ static struct hint request_hint(const weir_set *set, const char *key)
     const char *keys[WEIR_LIMITS_MAX];
     struct hint hint;
 
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        keys[i] = set->limits.items[i].key;
-    hint = hint_find(key, keys, set->limits.n);
+    for (uint32_t i = 0; i < set_listed_n(set); i++)
+        keys[i] = set->limits.items[set_listed(set, i)].key;
+    hint = hint_find(key, keys, set_listed_n(set));
     return hint.closest && strcmp(hint.closest, key) != 0 ? hint : (struct hint){0};
 }
 
@@ -123,7 +123,8 @@ static int request_add_amount(weir_set *set, const struct weir_request *request,
     if (!asked->key)
         return -EINVAL;
     for (uint32_t i = 0; i < set->limits.n; i++) {
-        if (!request_key_equal(set->limits.items[i].key, asked->key))
+        if (!request_key_equal(set->limits.items[i].key, asked->key) ||
+            limit_is_retired(&set->limits.items[i]))
             continue;
         *ret_key = set->limits.items[i].key;
         if (amounts[i] != REQUEST_AMOUNT_NONE)
@@ -151,7 +152,7 @@ static int request_apply_defaults(const weir_set *set, const struct weir_request
 
         *ret_key = limit->key;
         if (amounts[i] == REQUEST_AMOUNT_NONE) {
-            if (limit->type == WEIR_LIMIT_RATE && !request->amounts_n)
+            if (limit->type == WEIR_LIMIT_RATE && !request->amounts_n && !limit_is_retired(limit))
                 return -EINVAL;
             amounts[i] = limit->type == WEIR_LIMIT_RATE ? 0 : 1;
         }

@@ -33,6 +33,12 @@ static bool set_holder_is_empty(const weir_set *set, uint32_t record)
 {
     uint64_t amounts[WEIR_LIMITS_MAX];
 
+    if (set_is_shared(set)) { /* also of limits that are gone, the places of which it takes */
+        for (uint32_t k = 0; k < set_amounts_n(set); k++)
+            if (record_load(&set_record(set, record)->amounts[k]))
+                return false;
+        return true;
+    }
     fairness_asked(set, record, amounts); /* also of what limits in shadow have not granted */
     return request_is_empty(set, amounts);
 }
@@ -295,10 +301,10 @@ int weir_set_holder_amounts(weir_set *set, const struct weir_holder *holder, uin
     if (!set_holder_is_there(set, holder))
         return -ESRCH;
     fairness_amounts(set, record, amounts);
-    for (size_t i = 0; i < n && i < set->limits.n; i++)
-        ret[i] = amounts[i];
+    for (uint32_t i = 0; i < n && i < set_listed_n(set); i++)
+        ret[i] = amounts[set_listed(set, i)];
     return set_holder_id(record_load(&set_record(set, record)->word), record) == holder->id
-               ? (int)set->limits.n
+               ? (int)set_listed_n(set)
                : -ESRCH;
 }
 
@@ -396,9 +402,10 @@ int weir_set_waiter_refusal(weir_set *set, const struct weir_holder *waiter,
         return -EOPNOTSUPP;
     set = set_current(set);
     record = record_link_target(waiter->id);
-    r = weir_set_holder_amounts(set, waiter, amounts, WEIR_LIMITS_MAX);
+    r = weir_set_holder_amounts(set, waiter, NULL, 0);
     if (r < 0)
         return r;
+    fairness_amounts(set, record, amounts); /* by places; whether it still waits is seen below */
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;

@@ -8,6 +8,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "remote/remote.h"
+#include "set/places.h"
 #include "set/set_ops.h"
 #include <errno.h>
 #include <string.h>
@@ -21,6 +22,32 @@ const struct set_ops *set_ops_for(const struct set_plan *plan)
     return plan->keyed.max_keys ? &keyed_set_ops : &plain_set_ops;
 }
 
+/* Gives the set its limits. */
+static int set_take_limits(weir_set *set, const struct set_plan *plan)
+{
+    set->limits.n = (uint8_t)plan->limits_n;
+    if (!plan->limits_n)
+        return 0;
+    set->limits.items = limit_intern(&set->w->limits, plan->limits, plan->limits_n);
+    if (!set->limits.items)
+        return -ENOMEM;
+    return plan->places ? places_apply(set, plan->places) : 0;
+}
+
+/* Sizes the records of the set. Those of a shared set without subjects are as large by every
+ * definition. */
+static void set_size_records(weir_set *set, const struct set_plan *plan)
+{
+    uint32_t n = set->limits.n, words = set->ops->record_words + set->limits.has_shadow;
+
+    if (plan->backend == BACKEND_PROCESS && !set->w->private_only && !plan->keyed.max_keys) {
+        words = set->ops->record_words + 1u;
+        n = places_room(n, words);
+    }
+    set->record_units = (uint8_t)record_units(n + words);
+    WEIR_INVARIANT(set->record_units <= RECORD_UNITS_MAX);
+}
+
 /* Allocates a set, with its name behind it and its limits interned. */
 static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct set_ops *ops)
 {
@@ -31,11 +58,12 @@ static weir_set *set_alloc(weir *w, const struct set_plan *plan, const struct se
     if (!set)
         return NULL;
     memcpy((char *)set + ops->size, plan->name, name_size);
-    set->limits.n = (uint8_t)plan->limits_n;
+    set->w = w;
+    set->ops = ops;
     set->limits.state_words = plan->state_words + ops->state_words;
-    if (plan->limits_n)
-        set->limits.items = limit_intern(&w->limits, plan->limits, plan->limits_n);
-    if (plan->limits_n && !set->limits.items) {
+    if (set_take_limits(set, plan) < 0) {
+        if (set->limits.items)
+            limit_intern_release(&w->limits, set->limits.items);
         os_free(set);
         return NULL;
     }
@@ -52,14 +80,10 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     WEIR_INVARIANT(number < KEY_SET_ID_BIT && plan->config_n <= CONFIG_ENTRIES_MAX);
     if (!set)
         return -ENOMEM;
-    set->w = w;
-    set->ops = ops;
     set->region = &w->region;
     set->number = set->id = number;
-    limits_describe(&set->limits);
-    set->record_units =
-        (uint8_t)record_units(set->limits.n + ops->record_words + set->limits.has_shadow);
-    WEIR_INVARIANT(set->record_units <= RECORD_UNITS_MAX);
+    places_describe(set);
+    set_size_records(set, plan);
     set->limits.counts_holds = plan->counts_holds;
     set->limits.heeds_releases = plan->counts_holds || set->limits.revokes || ops->wants_releases;
     set->boottime = plan->boottime;
@@ -89,6 +113,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
     set->classes = plan->classes;
     plan->classes = NULL;
+    if (set->classes && set->limits.is_arranged)
+        places_apply_costs(set);
     set->limits.has_classes = set->classes != NULL;
     set->reorders = set->per_limit || set->classes;
     set->hands_over = set_may_hand_over(set);

@@ -12,7 +12,7 @@
 #include "set/set_ops.h"
 #include "set/shadow.h"
 #include "shm/participant.h"
-#include "shm/segment.h"
+#include "shm/segment_definition.h"
 #include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
@@ -49,12 +49,21 @@ int weir_set_config_settings(const weir_set *set, struct weir_setting *ret, size
 
 size_t weir_set_limits(const weir_set *set)
 {
-    return set ? set_newest(set)->limits.n : 0;
+    return set ? set_listed_n(set_newest(set)) : 0;
+}
+
+/* Returns a limit by its listed number. */
+static const struct limit *stats_limit(const weir_set *set, uint32_t i)
+{
+    return &set->limits.items[set_listed(set, i)];
 }
 
 const char *weir_set_limit_key(const weir_set *set, size_t limit)
 {
-    return limit < weir_set_limits(set) ? set_newest(set)->limits.items[limit].key : NULL;
+    const weir_set *newest = set ? set_newest(set) : NULL;
+
+    return newest && limit < set_listed_n(newest) ? stats_limit(newest, (uint32_t)limit)->key
+                                                  : NULL;
 }
 
 int weir_set_limit_find(const weir_set *set, const char *key, size_t from)
@@ -62,8 +71,8 @@ int weir_set_limit_find(const weir_set *set, const char *key, size_t from)
     if (!set || !key)
         return -EINVAL;
     set = set_current(set);
-    for (size_t i = from; i < set->limits.n; i++)
-        if (request_key_equal(set->limits.items[i].key, key))
+    for (size_t i = from; i < set_listed_n(set); i++)
+        if (request_key_equal(stats_limit(set, (uint32_t)i)->key, key))
             return (int)i;
     return -ENOENT;
 }
@@ -100,20 +109,22 @@ int weir_set_info(const weir_set *set, struct weir_set_info *ret)
 
 int weir_set_limit_settings(const weir_set *set, size_t limit, struct weir_setting *ret, size_t n)
 {
+    const struct limit *of;
     const char *at;
 
     set = set ? set_current(set) : NULL;
-    if (limit >= weir_set_limits(set) || (n && !ret))
+    if (!set || limit >= set_listed_n(set) || (n && !ret))
         return -EINVAL;
-    at = set->limits.items[limit].settings_text;
-    for (uint32_t i = 0; i < set->limits.items[limit].settings_n; i++) {
+    of = stats_limit(set, (uint32_t)limit);
+    at = of->settings_text;
+    for (uint32_t i = 0; i < of->settings_n; i++) {
         const char *value = at + strlen(at) + 1;
 
         if (i < n)
             ret[i] = (struct weir_setting){at, value};
         at = value + strlen(value) + 1;
     }
-    return (int)set->limits.items[limit].settings_n;
+    return (int)of->settings_n;
 }
 
 /* Adds what one thread context has counted. */
@@ -122,7 +133,7 @@ static void stats_sum(struct counters *counters, const weir_set *set, struct wei
 {
     counters_sum(counters, totals, limits, n);
     if (set->limits.counts_holds || set_is_shared(set)) /* of other processes, too */
-        counters_sum_holds(counters_holds(counters, set->limits.n), totals);
+        counters_sum_holds(counters_holds(counters, set_amounts_n(set)), totals);
 }
 
 /* Adds what all thread contexts have counted for a private set with this definition. The lock is
@@ -174,7 +185,7 @@ static void stats_add_private(const weir_set *set, struct weir_set_stats *totals
 static void stats_sum_classes(struct counters *counters, const weir_set *set,
                               struct weir_class_stats *ret)
 {
-    counters_sum_classes(counters_classes(counters, set->limits.n), ret, set->classes->rule.n);
+    counters_sum_classes(counters_classes(counters, set_amounts_n(set)), ret, set->classes->rule.n);
 }
 
 void stats_add_classes(const weir_set *set, struct weir_class_stats *ret)
@@ -194,6 +205,26 @@ void stats_add_classes(const weir_set *set, struct weir_class_stats *ret)
     pthread_mutex_unlock(&w->lock);
 }
 
+static uint64_t stats_since(uint64_t count, uint64_t before)
+{
+    return count > before ? count - before : 0; /* of a segment, where anything may be */
+}
+
+/* Leaves what was counted of each limit of a shared set since it has its place. */
+static void stats_subtract_base(const weir_set *set, struct weir_limit_stats *limits, uint32_t n)
+{
+    const struct limit_base *base =
+        segment_definition_base(set->participant->segment, set->head_unit);
+
+    for (uint32_t i = 0; base && i < n; i++) {
+        limits[i].granted = stats_since(limits[i].granted, base[i].granted);
+        limits[i].refused = stats_since(limits[i].refused, base[i].refused);
+        limits[i].would_refuse = stats_since(limits[i].would_refuse, base[i].would_refuse);
+        limits[i].refunded = stats_since(limits[i].refunded, base[i].refunded);
+        limits[i].overused = stats_since(limits[i].overused, base[i].overused);
+    }
+}
+
 static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
                                struct weir_limit_stats *limits, uint32_t n)
 {
@@ -206,6 +237,7 @@ static void stats_add_counters(weir_set *set, struct weir_set_stats *totals,
         /* All thread contexts ever used: their next owner continues the counters. */
         for (uint32_t i = 0; i < segment_threads_n(segment); i++)
             stats_sum(segment_thread_counters(segment, i), set, totals, limits, n);
+        stats_subtract_base(set, limits, n);
         totals->held = set_holders_count(set);
         participant_check_name(set->participant, true);
         totals->nameless = participant_is_nameless(set->participant);
@@ -232,8 +264,9 @@ static void stats_describe_limits(const weir_set *set, struct weir_limit_stats *
         };
 }
 
-int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
-               uint32_t n, bool asks_engine)
+/* As stats_read(), of limits by their places. */
+static int stats_read_places(weir_set *set, struct weir_set_stats *ret,
+                             struct weir_limit_stats *retlimits, uint32_t n, bool asks_engine)
 {
     struct thread_ctx *ctx = thread_ctx_get(set);
     int r = 0;
@@ -252,7 +285,22 @@ int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stat
     if (r < 0 && set_is_shared(set))
         return r;
     stats_add_counters(set, ret, retlimits, n);
-    return r < 0 ? r : (int)set->limits.n;
+    return r < 0 ? r : (int)set_listed_n(set);
+}
+
+int stats_read(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
+               uint32_t n, bool asks_engine)
+{
+    struct weir_limit_stats all[WEIR_LIMITS_MAX];
+    int r;
+
+    WEIR_INVARIANT(n <= set_listed_n(set));
+    if (!set->limits.is_arranged)
+        return stats_read_places(set, ret, retlimits, n, asks_engine);
+    r = stats_read_places(set, ret, all, set->limits.n, asks_engine);
+    for (uint32_t i = 0; i < n; i++)
+        retlimits[i] = all[set_listed(set, i)];
+    return r;
 }
 
 int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_stats *retlimits,
@@ -266,7 +314,7 @@ int weir_set_stats(weir_set *set, struct weir_set_stats *ret, struct weir_limit_
         return -ECHILD;
     set = set_current(set);
     return stats_read(set, ret, retlimits,
-                      limits_n < set->limits.n ? (uint32_t)limits_n : set->limits.n, true);
+                      limits_n < set_listed_n(set) ? (uint32_t)limits_n : set_listed_n(set), true);
 }
 
 int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *ret, size_t n)
@@ -274,20 +322,22 @@ int weir_set_limit_gauges(weir_set *set, size_t limit, struct weir_limit_gauge *
     const struct weir_gauge *gauges;
     uint64_t values[WEIR_GAUGES_MAX];
     struct thread_ctx *ctx;
+    uint32_t place;
     int gauges_n;
 
     set = set ? set_current(set) : NULL;
-    if (limit >= weir_set_limits(set) || (n && !ret))
+    if (!set || limit >= set_listed_n(set) || (n && !ret))
         return -EINVAL;
     if (instance_is_forked(set->w))
         return -ECHILD;
-    if (!set->ops->observe || !set->limits.items[limit].algorithm)
+    place = set_listed(set, (uint32_t)limit);
+    if (!set->ops->observe || !set->limits.items[place].algorithm)
         return 0;
     ctx = thread_ctx_get(set);
     if (!ctx)
         return -ENOMEM;
-    gauges_n = set->ops->observe(ctx, set, (uint32_t)limit, values);
-    gauges = set->limits.items[limit].algorithm->gauges;
+    gauges_n = set->ops->observe(ctx, set, place, values);
+    gauges = set->limits.items[place].algorithm->gauges;
     for (int i = 0; i < gauges_n && (size_t)i < n; i++)
         ret[i] = (struct weir_limit_gauge){.name = gauges[i].name,
                                            .doc = gauges[i].doc,
@@ -341,7 +391,7 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
     op.ctx = thread_ctx_get(set);
     if (!op.ctx)
         return -ENOMEM;
-    limits_n = n < set->limits.n ? (uint32_t)n : set->limits.n;
+    limits_n = n < set->limits.n && !set->limits.is_arranged ? (uint32_t)n : set->limits.n;
     for (uint32_t i = 0; i < limits_n; i++) {
         const struct limit *limit = &set->limits.items[i];
 
@@ -361,9 +411,9 @@ int weir_set_remaining(weir_set *set, const struct weir_request *request,
             all[i].available = all[i].capacity;
             all[i].more_after_ns = all[i].full_after_ns = 0;
         }
-    if (limits_n) /* without, `ret` may be NULL */
-        memcpy(ret, all, limits_n * sizeof(*ret));
-    return (int)set->limits.n;
+    for (uint32_t i = 0; i < n && i < set_listed_n(set); i++)
+        ret[i] = all[set_listed(set, i)];
+    return (int)set_listed_n(set);
 }
 
 int weir_set_ready_at(weir_set *set, const struct weir_request *request, uint64_t *ret_ns)

@@ -10,6 +10,8 @@
 #include "state/wait_class.h"
 #include <weir/clock.h>
 
+struct limit_places;
+
 struct name_value {
     char *name, *value;
 };
@@ -90,9 +92,10 @@ struct set_plan {
     struct keyed_plan keyed;
     weir_set
         *newest; /* of an earlier definition of a shared set: the set of the newest; else NULL */
-    uint32_t definition; /* number of that earlier one */
-    bool boottime;       /* its clock goes on during a suspension */
-    bool while_used;     /* the segment is removed with the last process that uses it */
+    uint32_t definition;               /* number of that earlier one */
+    const struct limit_places *places; /* of a shared set in use; NULL: as they are listed */
+    bool boottime;                     /* its clock goes on during a suspension */
+    bool while_used; /* the segment is removed with the last process that uses it */
 };
 
 struct pool_plan {

@@ -180,7 +180,7 @@ void resolve_classes(struct resolver *resolver, const struct ast_set *ast, struc
     if (!mark || conflict || !plan->limits_n)
         return;
     classes = resolve_alloc(resolver, 1,
-                            sizeof(*classes) + plan->limits_n * sizeof(*classes->unit_costs));
+                            sizeof(*classes) + WEIR_LIMITS_MAX * sizeof(*classes->unit_costs));
     if (!classes)
         return;
     plan->classes = classes;

@@ -188,6 +188,8 @@ void limits_describe(struct limits *limits)
         WEIR_INVARIANT(limit->algorithm || limit->state_words == 1);
         WEIR_INVARIANT(limit->state_offset + limit->state_words <= limits->state_words);
         limits->own_words = limit->state_offset + limit->state_words;
+        if (limit_is_retired(limit))
+            continue;
         if (limit->shadow)
             limits->has_shadow = true;
         if (limit->max_hold_ns)

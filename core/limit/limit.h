@@ -19,13 +19,14 @@ enum limit_refund { REFUND_NO = 0, REFUND_YES = 1, REFUND_STRICT = 2 };
 
 struct limit {
     enum weir_limit_type type;
-    uint8_t refund;                         /* enum limit_refund, of a rate or call */
-    bool charges;                           /* usage beyond the amount becomes debt */
-    uint8_t shadow;                         /* percent of the requests that it does not refuse */
-    bool ignores_wall;                      /* as configured, whatever the algorithm's flags say */
-    bool revokes;                           /* what is held too long is taken back */
-    bool is_stateless;                      /* the algorithm keeps no state: its word is unused */
-    const char *key;                        /* owned */
+    uint8_t refund;    /* enum limit_refund, of a rate or call */
+    bool charges;      /* usage beyond the amount becomes debt */
+    uint8_t shadow;    /* percent of the requests that it does not refuse */
+    bool ignores_wall; /* as configured, whatever the algorithm's flags say */
+    bool revokes;      /* what is held too long is taken back */
+    bool is_stateless; /* the algorithm keeps no state: its word is unused */
+    uint8_t listed;    /* number in the definition, of limits in another order */
+    const char *key;   /* owned */
     const struct weir_algorithm *algorithm; /* NULL: a counted resource */
     const char *algorithm_name;             /* NULL for a counted resource, like the next */
     const char *algorithm_version;          /* the plugin's, like the next */
@@ -43,6 +44,26 @@ struct limit {
     uint64_t lease;        /* units that a thread takes at once as a lease; 0: no lease */
     uint64_t max_hold_ns;  /* of a resource: how long its units may be held; 0: for ever */
 };
+
+/*
+ * A retired limit holds the place of one that the definition of a shared set has no more: records
+ * may still have amounts of it. It grants and takes anything, keeps no state, and has no name by
+ * which a request could ask it.
+ */
+void limit_retire(struct limit *ret);
+
+#define LIMIT_RETIRED UINT8_MAX /* in place of its listed number */
+
+static inline bool limit_is_retired(const struct limit *limit)
+{
+    return limit->listed == LIMIT_RETIRED;
+}
+
+/* Returns new limits, in which limit `i` of `limits` is at places[i], and retired ones are at all
+ * other places before the last one of these; how many there are in `*ret_n`. NULL: out of memory.
+ * They share all that limits own, and are freed by os_free(). */
+struct limit *limits_arrange(const struct limit *limits, uint32_t n, const uint8_t *places,
+                             uint32_t *ret_n);
 
 /* The range of `max_hold`. */
 #define LIMIT_MAX_HOLD_MIN_NS UINT64_C(1000000)
@@ -143,6 +164,9 @@ struct limits {
     bool counts_holds : 1;   /* how long acquisitions are held is counted; there is no fast path */
     bool has_max_hold : 1;   /* any limit with `max_hold` (set/max_hold.h); there is no fast path */
     bool revokes : 1;        /* any limit with `max_hold_action: revoke` */
+    bool is_arranged : 1;    /* limits are not where they are listed (set/places.h) */
+    bool has_lost_first : 1; /* see struct limit_places */
+    bool had_rate_first : 1;
     bool heeds_releases : 1; /* counts_holds, revokes, or set_ops.wants_releases */
     uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.
@@ -151,6 +175,16 @@ struct limits {
 };
 
 #define LIMITS_FAULT_REPORTED 0x80u /* besides the number: the log says it */
+
+/* Returns the limits that are not retired: bit i is limit i. There is at least one. */
+static inline uint64_t limits_present(const struct limits *limits)
+{
+    uint64_t present = UINT64_MAX >> (64 - limits->n);
+
+    for (uint32_t i = 0; limits->is_arranged && i < limits->n; i++)
+        present &= ~((uint64_t)limit_is_retired(&limits->items[i]) << i);
+    return present;
+}
 
 /* Returns the limit with an algorithm that broke its contract, or NULL. */
 static inline const struct limit *limits_faulty(const struct limits *limits)

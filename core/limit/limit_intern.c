@@ -58,7 +58,7 @@ static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
     size_t text_size = limit_intern_text_size(a);
 
     if (a->type != b->type || a->refund != b->refund || a->charges != b->charges ||
-        a->shadow != b->shadow)
+        a->shadow != b->shadow || a->listed != b->listed)
         return false;
     if (a->algorithm != b->algorithm || a->algorithm_name != b->algorithm_name ||
         a->algorithm_version != b->algorithm_version)

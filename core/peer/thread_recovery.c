@@ -185,9 +185,7 @@ static int recovery_complete_writes(struct thread_ctx *ctx, weir_set *set, uint6
         segment_definition_of_unit(set->participant->segment, (uint32_t)head, &number))
         version_help(set->region, (uint32_t)head);
     version_help(set->region, set->head_unit);
-    if (set->inline_format == INLINE_DCAS && !set->is_keyed) /* a template changes no state */
-        return dcas_complete_all(ctx, set);
-    return 0;
+    return set->is_keyed ? 0 : dcas_complete_all(ctx, set); /* a template changes no state */
 }
 
 /* Does what the dead thread may have owed its active set. */

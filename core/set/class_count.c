@@ -15,7 +15,7 @@ static struct class_counters *class_counters_of(const struct thread_ctx *ctx, co
     struct counters *counters = thread_ctx_counters(ctx, set->number);
 
     WEIR_INVARIANT(c < set->classes->rule.n || set_is_shared(set));
-    return c < set->classes->rule.n ? &counters_classes(counters, set->limits.n)[c] : NULL;
+    return c < set->classes->rule.n ? &counters_classes(counters, set_amounts_n(set))[c] : NULL;
 }
 
 void class_count(struct thread_ctx *ctx, const weir_set *set, uint32_t c, int code)

@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "set/txn.h"
 #include "shm/participant.h"
+#include "shm/segment_definition.h"
 
 _Static_assert(SEGMENT_RUNS_MAX *(uint64_t)SEGMENT_RUN_UNITS <= UINT64_C(1)
                                                                     << (64 - DCAS_RECORD_SHIFT),
@@ -45,6 +46,22 @@ static bool dcas_is_next_word(uint64_t announcement, uint64_t expected, uint64_t
            record_state(expected) == (held ? RECORD_FREE : RECORD_HELD);
 }
 
+bool dcas_may_be_announced(const weir_set *set)
+{
+    if (set->inline_format == INLINE_DCAS)
+        return true;
+    if (!set_is_shared(set) || !set->is_later || set_definition(set)->is_keyed)
+        return false;
+    return segment_definition_dcas(set->participant->segment, set->head_unit) & DCAS_MARK;
+}
+
+uint64_t dcas_bits(const weir_set *set, const struct version *version)
+{
+    if (set->inline_format == INLINE_DCAS)
+        return version->content[DCAS_BITS_AT];
+    return segment_definition_dcas(set->participant->segment, set->head_unit);
+}
+
 /* Completes the announcement of slot `i`, if it is of `record` (0: of any) and has taken effect.
  * Returns false if `version` is not current any more. */
 static bool dcas_complete_slot(const weir_set *set, const struct version *version, uint32_t i,
@@ -58,7 +75,7 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
         return true;
     if (!version_is_current(set->region, set->head_unit, version))
         return false;
-    if ((announcement >> DCAS_BIT_SHIFT & 1) != (version->content[DCAS_BITS_AT] >> i & 1))
+    if ((announcement >> DCAS_BIT_SHIFT & 1) != (dcas_bits(set, version) >> i & 1))
         return true;
     r = record_at(set->region, (uint32_t)(announcement >> DCAS_RECORD_SHIFT));
     expected = record_load(&r->word);
@@ -70,7 +87,7 @@ static bool dcas_complete_slot(const weir_set *set, const struct version *versio
 
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record)
 {
-    WEIR_INVARIANT(version_is_inflated(version) && set->inline_format == INLINE_DCAS);
+    WEIR_INVARIANT(version_is_inflated(version) && dcas_may_be_announced(set));
     for (uint32_t i = 0; i < DCAS_SLOTS; i++)
         if (!dcas_complete_slot(set, version, i, record))
             return;
@@ -83,7 +100,7 @@ int dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
     uint32_t i = 0;
     int r = 0;
 
-    while (r == 0 && i < DCAS_SLOTS) {
+    while (r == 0 && i < DCAS_SLOTS && dcas_may_be_announced(set)) {
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return 0;

@@ -71,12 +71,24 @@ WEIR_ALWAYS_INLINE uint64_t dcas_announce(struct announce_slots *slots, uint32_t
     return state << DCAS_USED_SHIFT | bits;
 }
 
+/*
+ * A shared set may get a definition without this format, and later one with it. No word is swapped
+ * meanwhile, so the toggle bits stay as they were in the last version of the last definition with
+ * the format. Each definition has them in the segment.
+ */
+
+/* Returns whether records of the set may be announced: by this definition, or by one before it. */
+bool dcas_may_be_announced(const weir_set *set);
+
+/* Returns the toggle bits as of `version`, which is inflated. */
+uint64_t dcas_bits(const weir_set *set, const struct version *version);
+
 /* Completes the announcements of `record` that took effect before `version`, which is inflated.
  * What the caller reads of the record afterwards counts only if `version` is current then. */
 void dcas_complete(const weir_set *set, const struct version *version, uint32_t record);
 
 /* Completes all announcements that took effect before the call. Inflates an inline set. Returns 0,
- * also if the set is broken; or an error of set_catch_up(). */
+ * also if the set is broken or nothing is announced; or an error of set_catch_up(). */
 int dcas_complete_all(struct thread_ctx *ctx, weir_set *set);
 
 #endif

@@ -185,6 +185,7 @@ static void event_pass_probe(const struct weir_event *event)
 
 void event_tell(const weir_set *set, struct weir_event *event, const struct event_tag *tag)
 {
+    uint64_t listed[WEIR_LIMITS_MAX];
     weir *w = set->w;
 
     if (event_is_inside)
@@ -193,7 +194,10 @@ void event_tell(const weir_set *set, struct weir_event *event, const struct even
     event->at_ns = clock_now_ns(&w->clock);
     event->set = set_own_name(instance_set(w, set->number)); /* of a key set, its template's */
     event->key = event->key ? event->key : "";
-    event->amounts_n = set->limits.n;
+    event->amounts_n = set_listed_n(set);
+    for (uint32_t i = 0; event->amounts && set->limits.is_arranged && i < set_listed_n(set); i++)
+        listed[i] = event->amounts[set_listed(set, i)];
+    event->amounts = event->amounts && set->limits.is_arranged ? listed : event->amounts;
     event->subject = tag ? tag->subject : 0;
     event->trace = tag && event_has_trace(tag) ? &tag->trace : NULL;
     event_pass_probe(event);

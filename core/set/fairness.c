@@ -45,7 +45,7 @@ static uint32_t fairness_search_per_limit(const weir_set *set, const struct vers
 {
     const struct limits *limits = &set->limits;
     uint32_t record = waitq_head(version), left = waitq_length(version), next = 0;
-    uint64_t waited_for = 0, all = UINT64_MAX >> (64 - limits->n), amounts[WEIR_LIMITS_MAX];
+    uint64_t waited_for = 0, all = limits_present(limits), amounts[WEIR_LIMITS_MAX];
     const struct limit *limiting;
 
     *ret_ready = WEIR_NEVER;

@@ -27,7 +27,7 @@ static inline uint64_t fairness_limits(const weir_set *set, const uint64_t *amou
 
     for (uint32_t i = 0; i < set->limits.n; i++)
         limits |= (uint64_t)(amounts[i] != 0) << i;
-    return limits;
+    return set->limits.is_arranged ? limits & limits_present(&set->limits) : limits;
 }
 
 /* Copies the amounts of a record to `ret`, which has room for WEIR_LIMITS_MAX: as asked for. */

@@ -30,17 +30,18 @@ static void lease_store(struct thread_ctx *ctx, const weir_set *set, uint64_t am
     set_ctx->lease_ns = at_ns;
 }
 
-/* Clears the lease, then returns the units: a death in between loses them and grants none twice. */
+/* Clears the lease, then returns the units: a death in between loses them and grants none twice. It
+ * is of the first limit, which a shared set may have had beside others before. */
 static void lease_return(struct thread_ctx *ctx, weir_set *set)
 {
     const struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set->number];
-    const uint64_t unused = 0;
     uint64_t left = atomic_load_explicit(lease_counter(set_ctx->counters), memory_order_relaxed);
+    const uint64_t amounts[WEIR_LIMITS_MAX] = {left}, unused[WEIR_LIMITS_MAX] = {0};
     const struct release_args args = {
-        .amounts = &left, .used = &unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
+        .amounts = amounts, .used = unused, .return_all = true, .granted_ns = set_ctx->lease_ns};
 
-    WEIR_INVARIANT(set->limits.has_lease &&
-                   (set_is_shared(set) || left < set->limits.items->lease));
+    WEIR_INVARIANT(set_is_shared(set) ||
+                   (set->limits.has_lease && left < set->limits.items->lease));
     if (!left || (set_is_shared(set) && !lease_is_valid(set, left)))
         return;
     atomic_store_explicit(lease_counter(set_ctx->counters), 0, memory_order_relaxed);

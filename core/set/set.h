@@ -84,6 +84,42 @@ static inline bool set_is_key_set(const weir_set *set)
     return (set->id & KEY_SET_ID_BIT) != 0;
 }
 
+/* Returns the amounts that its records have room for, at least one for each limit. Not before a
+ * shared set is attached to its segment. */
+static inline uint32_t set_amounts_n(const weir_set *set)
+{
+    return set_is_shared(set) ? participant_amounts_n(set->participant) : set->limits.n;
+}
+
+/*
+ * Programs number the limits of a set as its configuration lists them. The library numbers them by
+ * their places, which are those of their amounts and counters. The two differ for a shared set that
+ * has got or lost limits while it was used.
+ */
+
+/* Returns how many limits the set has for programs. */
+static inline uint32_t set_listed_n(const weir_set *set)
+{
+    uint32_t n = set->limits.n;
+
+    for (uint32_t i = 0; set->limits.is_arranged && i < set->limits.n; i++)
+        n -= limit_is_retired(&set->limits.items[i]);
+    return n;
+}
+
+/* Returns the place of limit `i`, less than set_listed_n(). */
+static inline uint32_t set_listed(const weir_set *set, uint32_t i)
+{
+    uint32_t place = 0;
+
+    WEIR_INVARIANT(i < set_listed_n(set));
+    if (!set->limits.is_arranged)
+        return i;
+    while (set->limits.items[place].listed != i)
+        place++;
+    return place;
+}
+
 /* Returns the set that programs know, of a key set (keyed/). */
 weir_set *key_set_owner(const weir_set *set);
 
@@ -183,9 +219,9 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
  * the two commits.
  *
  * A shared set has the definitions that are in its segment, one after the other: each has its head
- * and text there, and so each process makes the same successor. Its limits have the same keys and
- * types, and its versions blocks of the same size. So all sets of one process have
- * one number, one participant and the same thread contexts, and amounts are the same for all. The
+ * and text there, and so each process makes the same successor. Its versions have blocks of the
+ * same size, and its records room for so many amounts. So all sets of one process have one number,
+ * one participant and the same thread contexts, and amounts are by places (places.h). The
  * process that changes the definition writes it before it commits the version that is MOVED; all
  * others make a successor when they come upon that. A process that cannot marks the set broken for
  * itself, and its records stay as they are until it ends. Want of memory passes: it does so only
@@ -199,7 +235,8 @@ static inline struct acq_record *set_record(const weir_set *set, uint32_t record
 
 /* Where a limit of a successor comes from. */
 struct origin_limit {
-    uint8_t from;    /* the predecessor's limit with its key; ORIGIN_NONE: there was none */
+    /* The predecessor's limit with its key, or in its place; ORIGIN_NONE: there was none. */
+    uint8_t from;
     bool is_carried; /* it goes on with the state of that one */
     uint32_t began;  /* shared: head unit of the definition where its state began; 0: not known */
 };
@@ -239,6 +276,14 @@ weir_set *set_newest(const weir_set *set);
 /* Makes the states of a successor, of all limits, from those of its predecessor at its end. */
 void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
                        uint64_t *states);
+/* Returns the set by which the amounts of a record are read that was found by the number of a set:
+ * of a shared set the newest, which knows no fewer places than the one that has filled it. With
+ * subjects all know the same. */
+static inline weir_set *set_of_record(weir_set *set)
+{
+    return set_is_shared(set) && !set->is_keyed && !set_is_key_set(set) ? set_newest(set) : set;
+}
+
 /* Makes `after` the successor of a shared set. The lock of the instance is held. */
 void set_succeed(weir_set *before, weir_set *after);
 
@@ -286,8 +331,10 @@ void set_remove(struct thread_ctx *ctx, weir_set *set);
 /* Returns whether a limit decides as another one of its type and algorithm does, in every state. */
 bool limit_is_same(const struct limit *a, const struct limit *b);
 
-/* Returns whether a limit can go on with the state of another one. */
+/* Returns whether a limit can go on with the state of another one, and whether it then decides as
+ * that one. */
 bool limit_can_carry(const struct limit *from, const struct limit *to);
+bool limit_is_unchanged(const struct limit *from, const struct limit *to);
 
 /* Notes of a shared successor, which has its place, what limits begin anew. */
 void successor_set_began(weir_set *set);
@@ -314,8 +361,8 @@ void successor_amounts(const weir_set *set, uint32_t record, uint64_t *ret);
  * waiter those that it waits for, of a holder those that were taken. */
 void shadow_reduce(const weir_set *set, const struct acq_record *r, uint64_t *amounts);
 
-/* Returns whether a record was made by an earlier definition with other limits. Those of a shared
- * set are the same in all definitions. */
+/* Returns whether a record was made by an earlier definition that has numbered limits otherwise. In
+ * a shared set all number them by their places. */
 static inline bool set_is_foreign(const weir_set *set, const struct acq_record *r)
 {
     return set->origin && !set_is_shared(set) && record_set_number(r) != set->id;

@@ -5,7 +5,9 @@
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "set/class_order.h"
+#include "set/detectable_cas.h"
 #include "set/instance_base.h"
+#include "set/places.h"
 #include "set/set_ops.h"
 #include "set/shadow.h"
 #include "set/try_now.h"
@@ -110,11 +112,11 @@ static void successor_convert_classes(const weir_set *set, const uint64_t *befor
         words[WAIT_CLASS_WORDS * c + 1] = 0;
 }
 
-/* Returns whether a limit of a shared set begins anew. */
+/* Returns whether a limit of a shared set begins anew in its place. */
 static bool successor_begins_anew(const weir_set *set)
 {
     for (uint32_t i = 0; set_is_shared(set) && i < set->limits.n; i++)
-        if (!set->origin->limits[i].is_carried)
+        if (!set->origin->limits[i].is_carried && set->origin->limits[i].from != ORIGIN_NONE)
             return true;
     return false;
 }
@@ -144,8 +146,13 @@ static void successor_take_over(struct thread_ctx *ctx, const weir_set *set, str
     WEIR_INVARIANT(version_flags(&txn.version) & CONTENT_MOVED);
     version_set_flags(&txn.version, 0);
     memcpy(content, txn.version.content, CONTENT_STATES * sizeof(*content));
-    if (set->inline_format == INLINE_DCAS) /* announcements before the change are told by them */
-        content[DCAS_BITS_AT] = txn.version.content[DCAS_BITS_AT];
+    if (set_is_shared(set) && !set_is_key_set(set)) {
+        uint64_t bits = dcas_bits(before, &txn.version);
+
+        segment_definition_note_dcas(set->participant->segment, set->head_unit, bits);
+        if (set->inline_format == INLINE_DCAS)
+            content[DCAS_BITS_AT] = bits | DCAS_MARK;
+    }
     if ((before->limits.clock_needs ^ set->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
         content[CONTENT_LAST_NS] = at.now_ns; /* no limit that knows the time is carried over */
     if (successor_begins_anew(set) && content[CONTENT_LAST_NS] < CLOCK_MAX_NS)
@@ -277,6 +284,10 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
                                const char *text, uint64_t hash)
 {
     const struct segment *segment = before->participant->segment;
+    struct limit_places places = {.n = set_listed_n(after),
+                                  .has_lost_first = after->limits.has_lost_first,
+                                  .had_rate_first = after->limits.had_rate_first};
+    struct limit_base base[WEIR_LIMITS_MAX];
     uint64_t *content = ctx->saved_states;
     uint32_t number, n = set_content_min(after);
     int r;
@@ -289,7 +300,10 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
         return -ESTALE; /* there is a newer definition, or a newer segment */
     memset(content, 0, n * sizeof(*content));
     set_fill_unopened(after, content);
-    r = segment_definition_write(segment, number, text, hash, content, n);
+    for (uint32_t i = 0; i < places.n; i++)
+        places.of_limit[i] = (uint8_t)set_listed(after, i);
+    places_count_base(after, base);
+    r = segment_definition_write(segment, number, text, hash, &places, base, content, n);
     if (r < 0)
         return r;
     set_close_state(ctx, before, CONTENT_MOVED);
@@ -331,6 +345,29 @@ static weir_set *moved_follow(const weir_set *set)
     return newest == set ? NULL : newest;
 }
 
+/* Returns to a shared set what was granted by any definition. */
+static int moved_release_shared(struct thread_ctx *ctx, weir_set *newest, const weir_set *set,
+                                struct release_op *rel)
+{
+    const struct release_args *args = rel->args;
+    uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];
+    struct release_args translated = *args;
+    int r;
+
+    memcpy(amounts, args->amounts, set->limits.n * sizeof(*amounts));
+    memcpy(used, args->used, set->limits.n * sizeof(*used));
+    successor_translate(newest, set, 0, amounts);
+    successor_translate(newest, set, 0, used);
+    translated.amounts = amounts;
+    translated.used = used;
+    if (rel->rest)
+        places_translate_record(newest, set, rel->rest);
+    rel->args = &translated;
+    r = set_release_inflated(ctx, newest, rel);
+    rel->args = args;
+    return r;
+}
+
 /* Returns what was granted by the old definition, or by a later one to a record of the old one. */
 int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 {
@@ -344,8 +381,8 @@ int moved_release(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
 
     if (revoker && (newest == set || newest != revoker))
         return TRY_REFUSED; /* it may be held for longer by the newest definition */
-    if (set_is_shared(set)) /* with the same limits, and the record changes with the state */
-        return set_release_inflated(ctx, newest, rel);
+    if (set_is_shared(set)) /* the record changes with the state */
+        return moved_release_shared(ctx, newest, set, rel);
     args.granted_ns = grant_time(set_granted_ns(set, rel->record, rel->args));
     memcpy(amounts, rel->args->amounts, set->limits.n * sizeof(*amounts));
     memcpy(used, rel->args->used, set->limits.n * sizeof(*used));
@@ -431,8 +468,7 @@ void moved_forecast(struct thread_ctx *ctx, weir_set *set, const struct newcomer
     }
     own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, newcomer->amounts, set->limits.n * sizeof(*translated));
-    if (!set_is_shared(set))
-        successor_translate(newest, set, UINT32_MAX, translated);
+    successor_translate(newest, set, UINT32_MAX, translated);
     shadow_remove(newest, 0, translated);
     set_forecast(own, newest,
                  &(struct newcomer){translated, newcomer->within, newcomer->wait_class}, walk, ret);
@@ -453,8 +489,7 @@ void moved_look(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts,
     }
     own = moved_borrow_ctx(ctx, newest);
     memcpy(translated, amounts, set->limits.n * sizeof(*amounts));
-    if (!set_is_shared(set))
-        successor_translate(newest, set, UINT32_MAX, translated);
+    successor_translate(newest, set, UINT32_MAX, translated);
     shadow_remove(newest, 0, translated);
     set_look(own, newest, translated, ret);
     moved_return_ctx(ctx, own);

@@ -53,8 +53,10 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
         WEIR_INVARIANT(set->is_robust || limit->algorithm || *state >= amount);
         if (limit->algorithm)
             set_release_observed(set, i, state, at, args, granted_ns);
-        else
+        else if (*state >= amount)
             *state -= amount;
+        else
+            participant_mark_broken(set->participant); /* no correct process writes that */
         return false;
     }
     if (args->return_all)
@@ -201,8 +203,7 @@ static int set_release_begun(struct txn *txn, struct release_op *rel)
         return TRY_SLOW;
     }
     /* The record's word says whether it was released only once announced writes are complete. */
-    if (!rel->is_owner && txn->set->inline_format == INLINE_DCAS &&
-        version_is_inflated(&txn->version))
+    if (!rel->is_owner && version_is_inflated(&txn->version) && dcas_may_be_announced(txn->set))
         dcas_complete(txn->set, &txn->version, rel->record);
     else if (!rel->rest && set_become_inline(txn))
         return try_now_release(txn->ctx, txn->set, rel);

@@ -10,30 +10,11 @@
 #include "os/os.h"
 #include "set/inline_state.h"
 #include "set/instance_base.h"
+#include "set/places.h"
 #include "shm/participant.h"
 #include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
-
-/* Of a later definition units of a resource may be held beyond its capacity. */
-static int set_storage_raise_held(weir_set *set)
-{
-    struct limit *limits = os_alloc(set->limits.n, sizeof(*limits)), *interned;
-
-    if (!limits)
-        return -ENOMEM;
-    memcpy(limits, set->limits.items, set->limits.n * sizeof(*limits));
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (!limits[i].algorithm)
-            limits[i].held_max = UINT64_MAX;
-    interned = limit_intern(&set->w->limits, limits, set->limits.n);
-    os_free(limits);
-    if (!interned)
-        return -ENOMEM;
-    limit_intern_release(&set->w->limits, set->limits.items);
-    set->limits.items = interned;
-    return 0;
-}
 
 /* Gives the versions of a shared set with subjects as many words of state as its blocks have room
  * for, beside a forecast, by every definition: so the bindings of key sets have one place.
@@ -45,9 +26,32 @@ static void set_storage_pad(weir_set *set)
             ((uint32_t)block_capacity(set->block_class) - CONTENT_STATES - 2) / 2;
 }
 
+/* Moves the limits of a shared set to where they are by the last definition, which is its own. */
+static int set_storage_arrange(weir_set *set, struct weir_error *reterr)
+{
+    const struct segment *segment = set->participant->segment;
+    struct definition_copy *copy = set->participant->following;
+    uint8_t clock_needs = set->limits.clock_needs;
+    int r = segment_definition_read(segment->fd, &segment->layout, segment->definition, copy);
+
+    if (r == 0 && !places_are_valid(&copy->places, set->limits.n, set_amounts_n(set)))
+        r = -EUCLEAN;
+    if (r < 0)
+        return error_set(reterr, r, "set `%s`: its definition cannot be read: %s",
+                         set_own_name(set), r == -EUCLEAN ? "it is damaged" : strerrordesc_np(-r));
+    if (places_apply(set, &copy->places) < 0)
+        return error_set(reterr, -ENOMEM, "out of memory");
+    places_describe(set);
+    set->limits.clock_needs = clock_needs;
+    set->inline_format = inline_format_for(&set->limits, true);
+    return 0;
+}
+
 static int set_storage_attach(weir_set *set, const struct set_storage_plan *storage,
                               const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
+    uint32_t words = set_record_words(set),
+             room = set->is_keyed ? set->limits.n : places_room(set->limits.n, words);
     struct segment_shape shape = {
         .name = storage->plan->name,
         .while_used = storage->plan->while_used,
@@ -56,12 +60,12 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
         .in_use = segment_has_users,
         .sizes = {.block_class = set->block_class,
                   .record_units = set->record_units,
-                  .limits_n = set->limits.n,
+                  .limits_n = room,
                   .counters_size = (uint32_t)counters_size(
-                      set->limits.n, true,
-                      storage->plan->classes ? storage->plan->classes->rule.n : 0),
+                      room, true, storage->plan->classes ? storage->plan->classes->rule.n : 0),
                   .keys_max = storage->keys_max,
                   .key_sets_max = storage->key_sets_max},
+        .record_words = words,
         .initial_state = content,
         .initial_state_n = n,
     };
@@ -87,10 +91,9 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     set->announce_slots = &segment_header(set->participant->segment)->announce_slots;
     if (set->w->clock.tsc)
         clock_tsc_disable(set->w->clock.tsc, TSC_SHARED);
+    set->record_units = (uint8_t)set->participant->segment->layout.sizes.record_units;
     set->is_later = set->participant->segment->definition != 0;
-    if (set->is_later && set_storage_raise_held(set) < 0)
-        return error_set(reterr, -ENOMEM, "out of memory");
-    return 0;
+    return set->is_later ? set_storage_arrange(set, reterr) : 0;
 }
 
 #define START_ANEW                                                                                 \
@@ -114,13 +117,14 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
                          "%zu; " START_ANEW,
                          set_content_max(set) * sizeof(uint64_t),
                          block_capacity(before->block_class) * sizeof(uint64_t));
+    if ((set->limits.clock_needs ^ before->limits.clock_needs) & CLOCK_NEEDS_BOOTTIME)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "its times would be by another clock, as only rates, calls and "
+                         "algorithms need `clock: boottime`; " START_ANEW);
     if (set->is_keyed && set->limits.state_words != before->limits.state_words)
         return error_set(reterr, -EOPNOTSUPP,
                          "the states of its subjects would have another size; " START_ANEW);
-    /* What was announced by a detectable CAS is told by a word that only sets with it have. */
-    WEIR_INVARIANT(set->record_units == before->record_units);
-    if ((set->inline_format == INLINE_DCAS) != (before->inline_format == INLINE_DCAS))
-        return error_set(reterr, -EOPNOTSUPP, "the state of the set would have another form");
+    set->record_units = before->record_units;
     if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
         number >= segment->layout.definitions_n)
         return error_set(reterr, -ENOSPC, "its segment has no room for another definition");

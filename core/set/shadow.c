@@ -38,7 +38,7 @@ void shadow_remove(const weir_set *set, uint64_t number, uint64_t *amounts)
 /* Returns the word of a record behind its amounts and those of its kind. */
 static const _Atomic uint64_t *shadow_word(const weir_set *of, const struct acq_record *r)
 {
-    return &r->amounts[of->limits.n + of->ops->record_words];
+    return &r->amounts[set_amounts_n(of) + of->ops->record_words];
 }
 
 /* Returns the number of the request of a record; 0: the definition `of` that has made it had no
@@ -64,7 +64,7 @@ bool shadow_forecast(struct acquire_op *op, uint32_t record)
 
 void shadow_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
-    record_store(&r->amounts[op->set->limits.n + op->set->ops->record_words],
+    record_store(&r->amounts[set_amounts_n(op->set) + op->set->ops->record_words],
                  shadow_number(op->request));
 }
 

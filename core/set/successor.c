@@ -4,6 +4,7 @@
 #include "base/invariant.h"
 #include "os/os.h"
 #include "set/instance_base.h"
+#include "set/places.h"
 #include "set/shadow.h"
 #include "shm/participant.h"
 #include "shm/segment_definition.h"
@@ -24,7 +25,7 @@ bool limit_can_carry(const struct limit *from, const struct limit *to)
     return !to->algorithm || to->algorithm->reconfigure || limit_is_same(from, to);
 }
 
-static bool limit_is_unchanged(const struct limit *from, const struct limit *to)
+bool limit_is_unchanged(const struct limit *from, const struct limit *to)
 {
     return limit_can_carry(from, to) && limit_is_same(from, to);
 }
@@ -52,23 +53,29 @@ static void origin_connect(struct set_origin *origin, const struct limits *limit
     }
 }
 
-/* Connects all limits of a shared set with those of the same places: releases go by these. */
+/* Connects each limit of a shared set with the one that had its place (places.h). */
 static void origin_connect_shared(struct set_origin *origin, const struct limits *limits)
 {
     const weir_set *before = origin->predecessor;
 
-    WEIR_INVARIANT(limits->n == before->limits.n);
-    for (uint32_t i = 0; i < limits->n; i++)
-        origin->limits[i] = (struct origin_limit){
-            .from = (uint8_t)i,
-            .is_carried = limit_can_carry(&before->limits.items[i], &limits->items[i]),
-            .began = before->origin ? before->origin->limits[i].began : 0};
+    for (uint32_t i = 0; i < limits->n; i++) {
+        const struct limit *from = places_limit(before, i), *to = &limits->items[i];
+
+        if (!from || limit_is_retired(to)) {
+            origin->limits[i].from = ORIGIN_NONE;
+            continue;
+        }
+        origin->limits[i] =
+            (struct origin_limit){.from = (uint8_t)i,
+                                  .is_carried = limit_can_carry(from, to),
+                                  .began = before->origin ? before->origin->limits[i].began : 0};
+    }
 }
 
 void successor_set_began(weir_set *set)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
-        if (!set->origin->limits[i].is_carried)
+        if (!set->origin->limits[i].is_carried && set->origin->limits[i].from != ORIGIN_NONE)
             set->origin->limits[i].began = set->head_unit;
 }
 
@@ -121,11 +128,29 @@ void set_succeed(weir_set *before, weir_set *after)
     atomic_store_explicit(&before->successor, after, memory_order_seq_cst);
 }
 
+/* Amounts of a shared set are by places. Those of limits that had one before others are dropped. */
+static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
+{
+    for (; of != set; of = set_successor(of)) {
+        const weir_set *next = set_successor(of);
+
+        WEIR_INVARIANT(next && next != of);
+        for (uint32_t i = 0; i < next->limits.n; i++)
+            if (next->origin->limits[i].from == ORIGIN_NONE)
+                amounts[i] = 0;
+    }
+}
+
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
                          uint64_t *amounts)
 {
     set = set_definition(set);
     of = set_definition(of);
+    if (set_is_shared(set)) {
+        if (!set->is_keyed) /* else all definitions have the same limits */
+            successor_translate_shared(set, of, amounts);
+        return;
+    }
     while (of != set) {
         const weir_set *next = set_successor(of);
         uint64_t before[WEIR_LIMITS_MAX];

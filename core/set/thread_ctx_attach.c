@@ -243,7 +243,7 @@ static int thread_ctx_join_shared(struct thread_ctx *ctx, weir_set *set)
         return r;
     }
     WEIR_INVARIANT(set_ctx.counters && set_ctx.unit);
-    if (set->limits.has_lease) /* its former process may have died */
+    if (set->limits.n) /* its former process may have died */
         atomic_store_explicit(&set_ctx.counters->limits[0].leased, 0, memory_order_relaxed);
     ctx->set_ctxs[set->number] = set_ctx;
     return 0;
@@ -293,7 +293,7 @@ int thread_ctx_prepare(struct thread_ctx *ctx, weir_set *set)
         return -ENOMEM;
     if (set_is_shared(set))
         return thread_ctx_join_shared(ctx, set);
-    counters = os_alloc(1, counters_size(set->limits.n, set->limits.counts_holds,
+    counters = os_alloc(1, counters_size(set_amounts_n(set), set->limits.counts_holds,
                                          set->classes ? set->classes->rule.n : 0));
     if (!counters)
         return -ENOMEM;

@@ -422,9 +422,17 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
             content[CONTENT_LAST_NS] = at->now_ns;
         return true;
     }
-    for (uint32_t i = 0; i < set->limits.n; i++)
-        if (set->limits.items[i].type == WEIR_LIMIT_RESOURCE)
-            states[set->limits.items[i].state_offset] -= rel->args->amounts[i];
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        uint64_t *state = states + set->limits.items[i].state_offset;
+
+        if (set->limits.items[i].type != WEIR_LIMIT_RESOURCE)
+            continue;
+        if (shared && *state < rel->args->amounts[i]) {
+            participant_mark_broken(set->participant);
+            return false;
+        }
+        *state -= rel->args->amounts[i];
+    }
     return true;
 }
 

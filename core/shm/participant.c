@@ -19,6 +19,11 @@
 
 /* ---- records ---- */
 
+uint32_t participant_amounts_n(const struct participant *participant)
+{
+    return participant->segment->layout.sizes.limits_n;
+}
+
 /* Returns the end of the runs that may have proxies. Sequentially consistent: a thread that sees
  * the end sees the entries below. */
 static uint32_t participant_proxies_end(const struct participant *participant)

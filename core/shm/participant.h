@@ -155,6 +155,9 @@ void participant_report_broken(struct participant *participant);
 bool participant_check_name(struct participant *participant, bool now);
 bool participant_is_nameless(const struct participant *participant);
 
+/* Returns the amounts that a record of the segment has room for. */
+uint32_t participant_amounts_n(const struct participant *participant);
+
 /* Returns true if the set is broken. Relaxed: each reader also checks the content in its own
  * copy. */
 static inline bool participant_is_broken(const struct participant *participant)

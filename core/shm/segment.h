@@ -39,6 +39,7 @@ struct segment_shape {
     segment_in_use_fn *in_use; /* allows to replace an unused one that differs; NULL: never */
     _Atomic bool *broken;      /* set if the file is truncated; NULL: one of the segment's own */
     struct segment_sizes sizes;
+    uint32_t record_words;         /* of a record, behind its amounts */
     const uint64_t *initial_state; /* first version of the set, used if the segment is made */
     uint32_t initial_state_n;      /* its words */
 };
@@ -162,8 +163,9 @@ int segment_remove(const char *directory, const char *name, uint32_t flags,
 
 /* A definition, copied from a segment. */
 struct definition_copy {
-    uint32_t number; /* 0: the first */
-    uint64_t hash;   /* of its meaning */
+    uint32_t number;            /* 0: the first */
+    uint64_t hash;              /* of its meaning */
+    struct limit_places places; /* of the first: none, its limits are where it lists them */
     char text[SEGMENT_DEFINITION_MAX];
 };
 

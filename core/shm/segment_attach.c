@@ -5,6 +5,7 @@
 #include "shm/segment.h"
 
 #include "base/sched_point.h"
+#include "limit/counters.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/key_table.h"
@@ -270,7 +271,8 @@ static int segment_replace_unused(struct segment_file *file, const struct segmen
 }
 
 /* Computes the layout of a usable segment for a process with this shape. An earlier definition may
- * have needed larger blocks, and the first one says for how many subjects there is room. */
+ * have needed larger blocks, and the first one says for how many limits and subjects there is room.
+ */
 static int segment_layout_there(const struct segment_file *file, const struct segment_shape *shape,
                                 struct segment_layout *ret)
 {
@@ -279,6 +281,12 @@ static int segment_layout_there(const struct segment_file *file, const struct se
 
     if (sizes->block_class > shape->sizes.block_class)
         there.sizes.block_class = sizes->block_class;
+    if (sizes->limits_n && sizes->limits_n <= WEIR_LIMITS_MAX) {
+        there.sizes.limits_n = sizes->limits_n;
+        there.sizes.record_units = record_units(sizes->limits_n + shape->record_words);
+        there.sizes.counters_size +=
+            (sizes->limits_n - shape->sizes.limits_n) * (uint32_t)sizeof(struct limit_counters);
+    }
     if (shape->sizes.keys_max && sizes->keys_max) {
         there.sizes.keys_max = sizes->keys_max;
         there.sizes.key_sets_max = sizes->key_sets_max;

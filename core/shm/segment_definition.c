@@ -9,9 +9,18 @@
 #include <errno.h>
 #include <string.h>
 
-static uint64_t definition_checksum(uint64_t hash, const char *text)
+static uint64_t definition_checksum(uint64_t hash, const struct limit_places *places,
+                                    const char *text)
 {
-    return fnv1a_bytes(fnv1a_bytes(FNV1A_INIT, &hash, sizeof(hash)), text, strlen(text) + 1);
+    uint64_t sum = fnv1a_bytes(FNV1A_INIT, &hash, sizeof(hash));
+
+    sum = fnv1a_bytes(sum, places, sizeof(*places));
+    return fnv1a_bytes(sum, text, strlen(text) + 1);
+}
+
+static uint64_t definition_copy_checksum(const struct definition_copy *copy)
+{
+    return definition_checksum(copy->hash, &copy->places, copy->text);
 }
 
 /* Reads a part of the file that is there as a whole. */
@@ -29,6 +38,7 @@ static int definition_read_first(int fd, struct definition_copy *ret)
                              sizeof(ret->hash));
 
     ret->number = 0;
+    ret->places.n = 0;
     if (r == 0)
         r = definition_pread(fd, SEGMENT_DEFINITION_AT, ret->text, sizeof(ret->text));
     ret->text[sizeof(ret->text) - 1] = '\0';
@@ -55,7 +65,8 @@ int segment_definition_read(int fd, const struct segment_layout *layout, uint64_
     ret->text[sizeof(ret->text) - 1] = '\0';
     ret->number = (uint32_t)number;
     ret->hash = definition.hash;
-    return definition.checksum == definition_checksum(ret->hash, ret->text) ? 0 : -EUCLEAN;
+    ret->places = definition.places;
+    return definition.checksum == definition_copy_checksum(ret) ? 0 : -EUCLEAN;
 }
 
 /* The text changes only before the head has the state. So one that was read before, and is there
@@ -84,13 +95,24 @@ int segment_definition_read_opened(int fd, const struct segment_layout *layout, 
                              sizeof(checksum));
     if (r < 0)
         return r;
-    return checksum == definition_checksum(ret->hash, ret->text) &&
+    return checksum == definition_copy_checksum(ret) &&
            word != segment_definition_unopened(layout, (uint32_t)number);
+}
+
+void segment_definition_seal(struct segment_definition *definition)
+{
+    const char *text = (const char *)definition + SEGMENT_PAGE;
+
+    atomic_store_explicit(&definition->checksum,
+                          definition_checksum(definition->hash, &definition->places, text),
+                          memory_order_release);
 }
 
 /* The block is that of this definition alone. */
 int segment_definition_write(const struct segment *segment, uint32_t number, const char *text,
-                             uint64_t hash, const uint64_t *content, uint32_t content_n)
+                             uint64_t hash, const struct limit_places *places,
+                             const struct limit_base *base, const uint64_t *content,
+                             uint32_t content_n)
 {
     const struct segment_layout *layout = &segment->layout;
     size_t length = strlen(text) + 1, at;
@@ -120,8 +142,9 @@ int segment_definition_write(const struct segment *segment, uint32_t number, con
     memcpy(segment->base + at + SEGMENT_PAGE, text, length);
     SCHED_POINT();
     definition->hash = hash;
-    atomic_store_explicit(&definition->checksum, definition_checksum(hash, text),
-                          memory_order_release);
+    definition->places = *places;
+    memcpy(definition->base, base, sizeof(definition->base));
+    segment_definition_seal(definition);
     SCHED_POINT();
     return 0;
 }

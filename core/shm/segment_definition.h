@@ -27,11 +27,17 @@ int segment_definition_read(int fd, const struct segment_layout *layout, uint64_
 int segment_definition_read_opened(int fd, const struct segment_layout *layout, uint64_t number,
                                    struct definition_copy *ret);
 
-/* Writes the later definition `number`, with the first content of its head. The caller holds the
- * lock of the file, and no process has come upon that definition. Returns 0; -ENOSPC (also: the
+/* Writes the later definition `number`, with the first content of its head. All of `places` and of
+ * `base`, one for each place that there can be, is stored: what is not used is 0. The caller holds
+ * the lock of the file, and no process has come upon that definition. Returns 0; -ENOSPC (also: the
  * segment has no place for so many); or another error of the system. */
 int segment_definition_write(const struct segment *segment, uint32_t number, const char *text,
-                             uint64_t hash, const uint64_t *content, uint32_t content_n);
+                             uint64_t hash, const struct limit_places *places,
+                             const struct limit_base *base, const uint64_t *content,
+                             uint32_t content_n);
+
+/* Stores the checksum of a definition that is written, with a NUL behind its text. */
+void segment_definition_seal(struct segment_definition *definition);
 
 static inline size_t segment_definition_at(const struct segment_layout *layout, uint32_t number)
 {
@@ -111,6 +117,41 @@ static inline uint64_t segment_definition_opened_ns(const struct segment *segmen
     if (!segment_definition_of_unit(segment, unit, &number) || !number)
         return 0;
     return atomic_load_explicit(&segment_definition(segment, number)->opened_ns,
+                                memory_order_acquire);
+}
+
+/* Returns what was counted at each place before its limit by the definition with its head at this
+ * unit; NULL: nothing, it is the first one. */
+static inline const struct limit_base *segment_definition_base(const struct segment *segment,
+                                                               uint32_t unit)
+{
+    uint32_t number;
+
+    if (!segment_definition_of_unit(segment, unit, &number) || !number)
+        return NULL;
+    return segment_definition(segment, number)->base;
+}
+
+/* Notes the toggle bits that announcements are compared with by the definition with its head at
+ * this unit (detectable_cas.h), before it has the state. All calls note the same. */
+static inline void segment_definition_note_dcas(const struct segment *segment, uint32_t unit,
+                                                uint64_t bits)
+{
+    uint32_t number;
+
+    if (segment_definition_of_unit(segment, unit, &number) && number)
+        atomic_store_explicit(&segment_definition(segment, number)->dcas_bits, bits,
+                              memory_order_release);
+}
+
+/* Returns what was noted; 0: it is the first definition. */
+static inline uint64_t segment_definition_dcas(const struct segment *segment, uint32_t unit)
+{
+    uint32_t number;
+
+    if (!segment_definition_of_unit(segment, unit, &number) || !number)
+        return 0;
+    return atomic_load_explicit(&segment_definition(segment, number)->dcas_bits,
                                 memory_order_acquire);
 }
 

@@ -32,6 +32,12 @@ static uint64_t segment_abi_hash(void)
         offsetof(struct segment_header, full_ns),
         offsetof(struct segment_header, head),
         offsetof(struct segment_header, announce_slots),
+        sizeof(struct segment_definition),
+        offsetof(struct segment_definition, dcas_bits),
+        offsetof(struct segment_definition, places),
+        sizeof(struct limit_places),
+        offsetof(struct limit_places, of_limit),
+        WEIR_LIMITS_MAX,
         offsetof(struct announce_slots, slots),
         DCAS_SLOTS,
         sizeof(struct peer_slot),
@@ -273,7 +279,8 @@ int segment_file_check_match(struct segment_file *file, const struct segment_sha
     if (file->newest.hash != shape->definition_hash || identity->while_used != shape->while_used)
         return segment_error_differs(file, file->newest.text, shape->definition);
     file->segment->definition = file->newest.number;
-    if (!file->newest.number && (layout->sizes.keys_max != shape->sizes.keys_max ||
+    if (!file->newest.number && (layout->sizes.limits_n != shape->sizes.limits_n ||
+                                 layout->sizes.keys_max != shape->sizes.keys_max ||
                                  layout->sizes.key_sets_max != shape->sizes.key_sets_max))
         return segment_error_damaged(file, "its sizes do not match its definition");
     return segment_check_layout(file, layout);

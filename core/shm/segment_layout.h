@@ -15,8 +15,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/set.h>
 
-#define SEGMENT_LAYOUT         10u
+#define SEGMENT_LAYOUT         11u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -82,16 +83,35 @@ struct segment_header {
     _Alignas(64) struct announce_slots announce_slots;
 };
 
+/* The places of the limits of a set (set/places.h). */
+struct limit_places {
+    uint32_t n;
+    /* Not 0: the first place does not have the limit any more that the first definition had there.
+     * Threads may have leases of that. */
+    uint32_t has_lost_first;
+    uint32_t had_rate_first; /* not 0: a rate or call had the first place (places_may_be_stale()) */
+    uint8_t of_limit[WEIR_LIMITS_MAX]; /* as the definition lists them */
+};
+
+/* What was counted at a place before its limit had it: nothing of it is the limit's. */
+struct limit_base {
+    uint64_t granted, refused, would_refuse, refunded, overused;
+};
+
 /*
  * A later definition of the set: from 1, in the order in which they came into force. Its text, of
  * SEGMENT_DEFINITION_MAX bytes, begins with the next page. It is written with the lock of the file,
- * before the version of the one before it that is MOVED, and never after that but for `opened_ns`.
+ * before the version of the one before it that is MOVED, and never after that but for `opened_ns`
+ * and `dcas_bits`.
  */
 struct segment_definition {
     struct set_head head;       /* first: its unit is that of the whole */
     _Alignas(64) uint64_t hash; /* of its meaning, as segment_identity.definition_hash */
-    _Atomic uint64_t checksum;  /* of the hash, and of the text with its NUL; stored last */
+    _Atomic uint64_t checksum; /* of the hash, the places, and the text with its NUL; stored last */
     _Atomic uint64_t opened_ns; /* 0, or nothing was taken by it before (segment_definition.h) */
+    _Atomic uint64_t dcas_bits; /* toggle bits of the last DCAS format before (detectable_cas.h) */
+    struct limit_places places;
+    struct limit_base base[WEIR_LIMITS_MAX]; /* by place */
 };
 
 #define SEGMENT_DEFINITION_STRIDE (SEGMENT_PAGE + SEGMENT_DEFINITION_MAX)
@@ -168,7 +188,7 @@ _Static_assert(sizeof(struct segment_identity) == 424, "no holes");
 _Static_assert(offsetof(struct segment_header, removal) == 448, "a line of its own");
 _Static_assert(offsetof(struct segment_header, head) == 576, "a line of its own");
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");
-_Static_assert(sizeof(struct segment_definition) == 128, "two lines, before its text");
+_Static_assert(sizeof(struct segment_definition) <= SEGMENT_PAGE, "before its text");
 _Static_assert(offsetof(struct segment_definition, head) == 0, "found by the number of its unit");
 _Static_assert(sizeof(struct segment_thread) == 192, "three lines, no holes");
 _Static_assert(offsetof(struct segment_thread, head) == 0, "found by the number of its unit");

@@ -44,7 +44,7 @@ struct wait_classes {
     uint32_t state_offset;              /* of their words among the states of the set */
     uint32_t weights[WAIT_CLASSES_MAX]; /* of shares, as configured */
     char names[WAIT_CLASSES_MAX][WAIT_CLASS_NAME_MAX + 1];
-    uint64_t unit_costs[]; /* of a unit of each amount of a request */
+    uint64_t unit_costs[]; /* of a unit of each amount of a request, WEIR_LIMITS_MAX */
 };
 
 /* Words of class `c`, at WAIT_CLASS_WORDS * c: tail:32 | head:32, then the key. */

@@ -422,8 +422,9 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
     if (record) {
         weir_acquisition *acquisition = cq_acquisition(cq_record(queue, record));
 
-        *ret = (struct cq_snapshot){record, cq_word(queue, record),
-                                    waiter_set(queue->timer.w, record), !acquisition};
+        *ret =
+            (struct cq_snapshot){record, cq_word(queue, record),
+                                 set_of_record(waiter_set(queue->timer.w, record)), !acquisition};
         cq_drop(queue, record);
         if (acquisition)
             atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);

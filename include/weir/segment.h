@@ -103,13 +103,18 @@ enum {
  * for that but memory and the same plugins. One that lacks the plugins says so to its log, and its
  * calls on the set return -EUCLEAN; what it holds comes back when it ends. Want of memory or of
  * descriptors is -ENOMEM, and passes; a release cannot wait for that, and ends as without the
- * plugins. Processes that open the set later need the new definition. A rate or call that gets
- * another algorithm begins anew, as it does by settings that its algorithm cannot carry over: what
- * it granted before gives nothing back. What stays as it is: the number, keys and types of limits,
- * algorithms of resources, leases, shadow, enforce, max_hold_action, classes of requests, lifetime
- * and clock; and whether there are subjects. A set with subjects keeps the algorithms of all
- * limits, and has no more room for subjects than before. What each process decides for itself
- * (timeout, max_wait, strict, config) is not touched.
+ * plugins. Processes that open the set later need the new definition. What each process decides for
+ * itself (timeout, max_wait, strict, config) is not touched.
+ *
+ * Limits may come and go, and change in all that they are. One goes on as that of its key and type.
+ * It begins anew with another type, algorithm, shadow, enforce, lease or max_hold_action, with
+ * settings that its algorithm cannot carry over, and if it was gone meanwhile: what it granted
+ * before gives nothing back, and what is held of it is not counted any more. A new limit asks
+ * nothing of what is held or waits already. There is room for three limits more than the segment
+ * was made with; those that are gone take it as long as something of them is held or waited for.
+ * What stays as it is: classes of requests, lifetime and clock; and whether there are subjects. A
+ * set with subjects keeps all limits as they are but for their settings, and has no more room for
+ * subjects than before.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
  * argument lives as long as the call, which may call it again if another process has changed the
@@ -121,7 +126,8 @@ enum {
  * Any thread. Returns 1 (changed), or with WEIR_REDEFINE_CHECK that it could be; 0 (the set has
  * this definition); -ENOENT (there is no such segment, or the configuration does not define the
  * set); -ECANCELED (`differs` returned another value); -EOPNOTSUPP (something would change that has
- * to stay as it is); -EEXIST (its plugins are of other versions here); -EBUSY (other processes keep
+ * to stay as it is, or there is no room for its limits); -EEXIST (its plugins are of other versions
+ * here); -EBUSY (limits that are gone still take the room that others need; other processes keep
  * changing it, or one was stopped while it did); -ENOSPC (the segment has no room for another
  * definition, of which it has at most 16384, with subjects 2047, or the file system has none);
  * -EINVAL, -ENOEXEC, -EUCLEAN, -ENOMEM, another error of weir_open or weir_segments, or a code of

@@ -1264,7 +1264,7 @@ static void more_than_is_held_is_not_taken_back(void **state)
     alone(take_back_too_much);
 }
 
-enum { RUN_RECORDS = SEGMENT_RUN_UNITS / 6 };
+enum { RUN_RECORDS = SEGMENT_RUN_UNITS / 8 };
 
 /* All records of the first run are in use, and a write says that the run has no owner. */
 static void lose_run(void *unused)

@@ -2,8 +2,8 @@
 /*
  * A shared set gets another definition again and again, while four processes and their threads use
  * it without a pause: more units and fewer of a resource, another capacity of a rate, another
- * algorithm of one, and invalid ones in between. A log outside of the set says what is held and
- * what was granted.
+ * algorithm of one, a limit that comes and goes, and invalid ones in between. A log outside of the
+ * set says what is held and what was granted.
  *
  *   - What is held never exceeds the capacity, from when no more than that is held.
  *   - No grant is lost and none is made twice: in the end nothing is held, as much of the rate is
@@ -11,8 +11,8 @@
  *   - Waiters are woken: no blocked request is left behind.
  *
  * The second test kills the processes that use the set and those that change it, wherever they are.
- * Both are made again with a set that has subjects, where each has all of that for itself; but a
- * rate keeps its algorithm.
+ * Both are made again with a set that has subjects, where each has all of that for itself; but all
+ * limits stay, and a rate keeps its algorithm.
  *
  * WEIR_ROUNDS is the number of changes.
  */
@@ -30,7 +30,7 @@
 #include <weir/segment.h>
 #include <weir/weir.h>
 
-enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000, SUBJECTS = 3 };
+enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000, SUBJECTS = 3, LIMITS = 5 };
 
 /* What outlives the processes. */
 struct ledger {
@@ -44,19 +44,32 @@ static struct ledger *ledger;
 static char directory[TMPDIR_SIZE];
 static unsigned subjects_n; /* 0: the set has none */
 
-static const char *definition_text(unsigned slots, unsigned calls, char ret[512])
+/* A limit that is there at times, before others. */
+static const char *guest_text(unsigned calls)
+{
+    static const char *const guests[] = {
+        "", " { type: resource, key: guest, capacity: 100 },",
+        " { type: call, key: guest, algorithm: gcra, capacity: 1000000, window: 1s },",
+        " { type: resource, key: other, capacity: 100 },"
+        " { type: resource, key: guest, capacity: 90 },"};
+
+    return subjects_n ? "" : guests[calls % 4];
+}
+
+static const char *definition_text(unsigned slots, unsigned calls, char ret[1024])
 {
     static const char *const algorithms[] = {"gcra", "token_bucket", "fixed_window",
                                              "leaky_bucket"};
 
-    snprintf(ret, 512,
+    snprintf(ret, 1024,
              "version: 1\nsets: { jobs: { backend: process, %slimits: ["
              " { type: resource, key: slots, capacity: %u },"
              " { type: call, key: calls, algorithm: fixed_window, capacity: %u, window: 365d,"
-             " refund: false },"
+             " refund: false },%s"
              " { type: call, key: pace, algorithm: %s, capacity: %u, window: 1s } ] } }\n",
              subjects_n ? "subjects: { max: 16, evict: none }, " : "", slots, calls,
-             algorithms[subjects_n ? 0 : calls % 4], calls % 2 ? 999983 : 1000000);
+             guest_text(calls), algorithms[subjects_n ? 0 : calls / 4 % 4],
+             calls % 2 ? 999983 : 1000000);
     return ret;
 }
 
@@ -71,14 +84,14 @@ static struct weir_options options_for(const char *text)
 static int copy_definition(void *userdata, const struct weir_segment *segment)
 {
     require(!segment->refusal && segment->definition);
-    snprintf(userdata, 1024, "%s", segment->definition);
+    snprintf(userdata, 2048, "%s", segment->definition);
     return 1;
 }
 
 /* Opens the set by the definition that it has, which may change meanwhile. */
 static weir *open_newest(weir_pool **ret)
 {
-    char text[1024] = "";
+    char text[2048] = "";
     struct weir_options options = options_for(NULL);
     weir *w = NULL;
     int r;
@@ -175,11 +188,14 @@ static pid_t start_worker(void)
 
 static int redefine(unsigned slots, unsigned calls)
 {
-    char text[512];
+    char text[1024];
     struct weir_options options = options_for(definition_text(slots, calls, text));
     struct weir_error error = {0};
-    int r = weir_segment_redefine(&options, "jobs", 0, NULL, NULL, &error);
+    int r;
 
+    do /* what is held of limits that are gone takes their places */
+        r = weir_segment_redefine(&options, "jobs", 0, NULL, NULL, &error);
+    while (r == -EBUSY);
     if (r < 0)
         printf("%s\n", error.message);
     return r;
@@ -190,9 +206,8 @@ static void refuse_one(uint64_t choice)
 {
     static const char *const refused[] = {
         "version: 1\nsets: { jobs: { backend: process, limits: [ { type: resource } ] } }\n",
-        "version: 1\nsets: { jobs: { backend: process, limits: ["
-        " { type: resource, key: slots, capacity: 3 } ] } }\n",
-        "version: 1\nsets: { jobs: { backend: process, limits: ["
+        "version: 1\nsets: { jobs: { backend: process, limits: [] } }\n",
+        "version: 1\nsets: { jobs: { backend: process, lifetime: users, limits: ["
         " { type: resource, key: slots, capacity: 3 },"
         " { type: call, key: calls, algorithm: gcra, capacity: 5, window: 1s } ] } }\n",
         "nonsense",
@@ -206,7 +221,7 @@ static void refuse_one(uint64_t choice)
 
 static weir *begin(weir_pool **ret)
 {
-    char text[512];
+    char text[1024];
     struct weir_options options = options_for(definition_text(2, CALLS_MAX, text));
     struct weir_error error = {0};
     weir *w = NULL;
@@ -236,9 +251,9 @@ static void check_rest(weir_pool *pool, unsigned subject, unsigned slots, unsign
     const struct weir_request request = ask(subject);
     uint64_t used, granted = atomic_load(&ledger->granted[subject]);
     weir_acquisition *acquisitions[SLOTS_MAX + 1] = {NULL};
-    struct weir_remaining remaining[3];
+    struct weir_remaining remaining[LIMITS];
 
-    require(weir_set_remaining(weir_pool_set(pool, 0), &request, remaining, 3) == 3);
+    require(weir_set_remaining(weir_pool_set(pool, 0), &request, remaining, LIMITS) >= 3);
     require(remaining[0].available == slots);
     used = calls - remaining[1].available;
     if (kills == 0)
@@ -254,11 +269,15 @@ static void check_rest(weir_pool *pool, unsigned subject, unsigned slots, unsign
 /* Checks what is left once no process uses the set. */
 static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsigned kills)
 {
-    struct weir_limit_stats limits[3];
+    struct weir_limit_stats limits[LIMITS];
     struct weir_set_stats stats = {.size = sizeof(stats)};
+    int n;
 
-    require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
+    n = weir_set_stats(weir_pool_set(pool, 0), &stats, limits, LIMITS);
+    require(n >= 3);
     require(limits[0].capacity == slots && limits[1].capacity == calls);
+    for (int i = 2; i < n; i++)
+        require(limits[i].held == 0);
     require(stats.waiting == 0);
     for (unsigned i = 0; i < (subjects_n ? subjects_n : 1); i++)
         check_rest(pool, i, slots, calls, kills);
@@ -271,10 +290,10 @@ static void end(weir *w, weir_pool *pool, unsigned slots, unsigned calls, unsign
 static void set_bound(weir_pool *pool, uint64_t epoch, unsigned slots)
 {
     struct weir_set_stats stats = {.size = sizeof(stats)};
-    struct weir_limit_stats limits[3];
+    struct weir_limit_stats limits[LIMITS];
 
     do
-        require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, 3) == 3);
+        require(weir_set_stats(weir_pool_set(pool, 0), &stats, limits, LIMITS) >= 3);
     while (limits[0].held > slots);
     require(limits[0].capacity == slots);
     atomic_store(&ledger->bound, epoch << 8 | slots);

@@ -35,8 +35,8 @@
 /* ---- the set ---- */
 
 /* With a second limit the set is never inline. With subjects all of it is for each of them, and
- * this is about one. */
-static enum { INFLATED, INLINE, WITH_SUBJECTS, VARIANTS } variant;
+ * this is about one. The last two get a second limit by the change, or lose theirs. */
+static enum { INFLATED, INLINE, WITH_SUBJECTS, GAINS, LOSES, VARIANTS } variant;
 
 static const struct weir_request *ask(struct shared_request *memory, uint64_t n,
                                       uint64_t timeout_ns)
@@ -53,7 +53,7 @@ enum { RATE = 10 };
 
 static const char *text_of(unsigned capacity)
 {
-    static char texts[2][256];
+    static char texts[2][512];
     static int turn;
 
     turn = !turn;
@@ -66,11 +66,15 @@ static const char *text_of(unsigned capacity)
     }
     snprintf(texts[turn], sizeof(texts[0]),
              "version: 1\nsets: { s: { backend: process, %slimits: ["
-             " { type: resource, key: slot, capacity: %u }%s ] } }\n",
-             variant == WITH_SUBJECTS ? "subjects: { max: 8, evict: none }, " : "", capacity,
-             variant == INLINE ? ""
-                               : ", { type: call, key: calls, algorithm: gcra, capacity: 1000000, "
-                                 "window: 1s }");
+             "%s{ type: resource, key: slot, capacity: %u }%s ] } }\n",
+             variant == WITH_SUBJECTS ? "subjects: { max: 8, evict: none }, " : "",
+             variant == (capacity == BEFORE ? LOSES : GAINS)
+                 ? "{ type: resource, key: disk, capacity: 1000 }, "
+                 : "",
+             capacity,
+             variant == INFLATED || variant == WITH_SUBJECTS
+                 ? ", { type: call, key: calls, algorithm: gcra, capacity: 1000000, window: 1s }"
+                 : "");
     return texts[turn];
 }
 
@@ -245,7 +249,8 @@ static void each_step(const char *what, int signal,
     uint64_t stride = effort_from("WEIR_STRIDE", 1);
 
     for (variant = INFLATED; variant < VARIANTS; variant++) {
-        static const char *const names[] = {"inflated", "inline", "with subjects"};
+        static const char *const names[] = {"inflated", "inline", "with subjects", "a limit comes",
+                                            "a limit goes"};
         struct stepped stepped = {
             .n = 1, .signal = signal, .deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
 

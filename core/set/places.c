@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/* Chooses the places of the limits of a shared set, and moves its limits there. */
+#include "set/places.h"
+
+#include "base/invariant.h"
+#include "config/plan.h"
+#include "limit/counters.h"
+#include "os/os.h"
+#include "set/detectable_cas.h"
+#include "set/instance_base.h"
+#include "set/set_ops.h"
+#include "shm/segment_definition.h"
+#include "state/wait_class.h"
+#include <errno.h>
+#include <string.h>
+
+_Static_assert(WEIR_LIMITS_MAX <= 64, "places are bits of a word");
+
+uint32_t places_room(uint32_t limits_n, uint32_t words)
+{
+    uint32_t units = record_units(limits_n + PLACES_SPARE + words);
+    uint32_t room =
+        (uint32_t)((units * RECORD_UNIT_SIZE - sizeof(struct acq_record)) / sizeof(uint64_t)) -
+        words;
+
+    return room < WEIR_LIMITS_MAX ? room : WEIR_LIMITS_MAX;
+}
+
+bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t room)
+{
+    uint64_t taken = 0;
+
+    if (places->n != n || n > WEIR_LIMITS_MAX)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t place = places->of_limit[i];
+
+        if (place >= room || taken >> place & 1)
+            return false;
+        taken |= UINT64_C(1) << place;
+    }
+    return true;
+}
+
+static bool places_are_listed(const struct limit_places *places)
+{
+    for (uint32_t i = 0; i < places->n; i++)
+        if (places->of_limit[i] != i)
+            return false;
+    return true;
+}
+
+/* Of a later definition units of a resource may be held beyond its capacity. */
+static void places_raise_held(struct limit *limits, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!limits[i].algorithm)
+            limits[i].held_max = UINT64_MAX;
+}
+
+int places_apply(weir_set *set, const struct limit_places *places)
+{
+    uint32_t n, listed_n = set->limits.n;
+    struct limit *arranged = limits_arrange(set->limits.items, listed_n, places->of_limit, &n);
+    struct limit *interned = NULL;
+
+    WEIR_INVARIANT(places->n == listed_n && !set->limits.is_arranged);
+    if (arranged) {
+        places_raise_held(arranged, n);
+        interned = limit_intern(&set->w->limits, arranged, n);
+    }
+    os_free(arranged);
+    if (!interned)
+        return -ENOMEM;
+    limit_intern_release(&set->w->limits, set->limits.items);
+    set->limits.items = interned;
+    set->limits.n = (uint8_t)n;
+    set->limits.is_arranged = !places_are_listed(places);
+    set->limits.has_lost_first = places->has_lost_first;
+    set->limits.had_rate_first = places->had_rate_first;
+    return 0;
+}
+
+void places_describe(weir_set *set)
+{
+    limits_describe(&set->limits);
+    if (set->limits.has_lost_first)
+        set->limits.has_lease = false;
+}
+
+void places_apply_costs(weir_set *set)
+{
+    uint64_t listed[WEIR_LIMITS_MAX], *costs = set->classes->unit_costs;
+
+    memcpy(listed, costs, set_listed_n(set) * sizeof(*costs));
+    memset(costs, 0, set->limits.n * sizeof(*costs));
+    for (uint32_t i = 0; i < set_listed_n(set); i++)
+        costs[set_listed(set, i)] = listed[i];
+}
+
+/* ---- choosing ---- */
+
+/* A record does not say by which definition it was granted. So what decides what a release returns,
+ * and whether another thread may end the record, is the same as long as a place has its limit. */
+static bool places_are_alike(const struct limit *from, const struct limit *to)
+{
+    return from->lease == to->lease && from->shadow == to->shadow && from->revokes == to->revokes;
+}
+
+bool places_can_carry(const struct limit *from, const struct limit *to)
+{
+    return places_are_alike(from, to) && limit_can_carry(from, to);
+}
+
+/* What is held of a resource with an algorithm is in a state that only that algorithm knows. */
+bool places_can_go_on(const struct limit *from, const struct limit *to)
+{
+    if (from->type == WEIR_LIMIT_RESOURCE)
+        return places_can_carry(from, to);
+    return from->type == to->type && places_are_alike(from, to);
+}
+
+static bool places_are_same(const struct limit *from, const struct limit *to)
+{
+    return places_are_alike(from, to) && limit_is_unchanged(from, to);
+}
+
+struct places_choice {
+    const weir_set *before;
+    const struct set_plan *plan;
+    struct limit_places *places;
+    uint64_t chosen; /* limits of the plan that have a place */
+    uint64_t taken;  /* places that have a limit of the plan */
+};
+
+static void places_take(struct places_choice *choice, uint32_t i, uint32_t place)
+{
+    choice->places->of_limit[i] = (uint8_t)place;
+    choice->chosen |= UINT64_C(1) << i;
+    choice->taken |= UINT64_C(1) << place;
+}
+
+typedef bool places_match(const struct limit *from, const struct limit *to);
+
+/* Leaves limit `i` of the plan at place `k`, if it can go on there in this way. */
+static void places_try(struct places_choice *choice, uint32_t i, uint32_t k, places_match *can)
+{
+    const struct limit *from = places_limit(choice->before, k), *to = &choice->plan->limits[i];
+
+    if (from && !(choice->chosen >> i & 1) && !(choice->taken >> k & 1) &&
+        strcmp(from->key, to->key) == 0 && can(from, to))
+        places_take(choice, i, k);
+}
+
+/* Leaves limits where they are that can go on in this way: first those that are listed where they
+ * were. */
+static void places_keep(struct places_choice *choice, places_match *can)
+{
+    const weir_set *before = choice->before;
+
+    for (uint32_t i = 0; i < choice->plan->limits_n && i < set_listed_n(before); i++)
+        places_try(choice, i, set_listed(before, i), can);
+    for (uint32_t i = 0; i < choice->plan->limits_n; i++)
+        for (uint32_t k = 0; k < before->limits.n; k++)
+            places_try(choice, i, k, can);
+}
+
+/* Returns the places of which a record has an amount that holds or waits. */
+static uint64_t places_of_records(const weir_set *set)
+{
+    uint64_t in_use = 0;
+
+    for (uint32_t at = 0; (at = region_next_record(set->region, at)) != 0;) {
+        const struct acq_record *r = set_record(set, at);
+
+        enum record_state state = record_state(record_load(&r->word));
+
+        if (state != RECORD_HELD && state != RECORD_WAITING)
+            continue;
+        for (uint32_t k = 0; k < set_amounts_n(set); k++)
+            in_use |= (uint64_t)(record_load(&r->amounts[k]) != 0) << k;
+    }
+    return in_use;
+}
+
+/* Returns the places that no limit of the set has. */
+static uint64_t places_unused(const weir_set *set)
+{
+    uint64_t unused = UINT64_MAX >> (64 - set_amounts_n(set));
+
+    for (uint32_t k = 0; k < set->limits.n; k++)
+        if (places_limit(set, k))
+            unused &= ~(UINT64_C(1) << k);
+    return unused;
+}
+
+/* Returns those of them of which no record has an amount. -ESTALE: there is a later definition. */
+static int places_find_free(struct thread_ctx *ctx, weir_set *before, uint64_t *ret)
+{
+    int r = dcas_complete_all(ctx, before); /* what was announced by any definition is held */
+
+    *ret = places_unused(before) & ~places_of_records(before);
+    if (r == 0 && set_is_broken(before))
+        return -EUCLEAN;
+    return r == 0 && (set_successor(before) || set_is_moved(before)) ? -ESTALE : r;
+}
+
+/* A grant of a rate or call that is the only limit takes effect before its record is HELD. The
+ * record of a thread that was stopped in between becomes that at any time, without a commit. What
+ * it then says of another rate is never returned; but units of a resource would be. */
+static bool places_may_be_stale(const struct places_choice *choice, const struct limit *limit)
+{
+    return choice->places->had_rate_first && limit->type == WEIR_LIMIT_RESOURCE;
+}
+
+/* Says that limit `i` of the plan has no place. */
+static int places_refuse(const struct places_choice *choice, uint32_t i, struct weir_error *reterr)
+{
+    const char *key = choice->plan->limits[i].key;
+    uint32_t room = set_amounts_n(choice->before);
+    bool fits = choice->plan->limits_n <= room;
+
+    if (!(places_unused(choice->before) & ~choice->taken))
+        return error_set(reterr, -EOPNOTSUPP,
+                         "there is no room for limit %u (`%s`): its segment has room for %u%s end "
+                         "the processes that use the set, remove it with `weir rm`, and start them "
+                         "with the new definition",
+                         i + 1, error_text(key).text, room,
+                         fits ? ", those that would go among them: change it twice, first to a "
+                                "definition without these; or"
+                              : ";");
+    return error_set(
+        reterr, -EBUSY,
+        "there is no room for limit %u (`%s`) now: its segment has room for %u, those "
+        "that are gone among them as long as something of them is held; try again when "
+        "it was released",
+        i + 1, error_text(key).text, room);
+}
+
+static int places_add(struct places_choice *choice, uint64_t free_places, struct weir_error *reterr)
+{
+    for (uint32_t i = 0; i < choice->plan->limits_n; i++) {
+        uint64_t places = free_places;
+
+        if (choice->chosen >> i & 1)
+            continue;
+        if (places_may_be_stale(choice, &choice->plan->limits[i]))
+            places &= ~UINT64_C(1);
+        if (!places)
+            return places_refuse(choice, i, reterr);
+        places_take(choice, i, (uint32_t)__builtin_ctzll(places));
+        free_places &= ~choice->taken;
+    }
+    return 0;
+}
+
+int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_plan *plan,
+                  struct limit_places *ret, struct weir_error *reterr)
+{
+    struct places_choice choice = {.before = before, .plan = plan, .places = ret};
+    const struct limit *first;
+    uint64_t free_places;
+    int r;
+
+    WEIR_INVARIANT(set_is_shared(before) && plan->limits_n <= WEIR_LIMITS_MAX);
+    *ret = (struct limit_places){.n = plan->limits_n};
+    places_keep(&choice, places_are_same);
+    places_keep(&choice, places_can_carry);
+    places_keep(&choice, places_can_go_on);
+    first = places_limit(before, 0);
+    ret->has_lost_first = before->limits.has_lost_first || !(choice.taken & 1);
+    ret->had_rate_first =
+        before->limits.had_rate_first || (first && first->type != WEIR_LIMIT_RESOURCE);
+    if (__builtin_popcountll(choice.chosen) == (int)plan->limits_n)
+        return 0;
+    r = places_find_free(ctx, before, &free_places);
+    if (r == -ESTALE)
+        return r;
+    if (r < 0)
+        return error_set(reterr, r, "set `%s` cannot be read: %s", set_own_name(before),
+                         r == -EUCLEAN ? "it is damaged" : strerrordesc_np(-r));
+    return places_add(&choice, free_places, reterr);
+}
+
+void places_translate_record(const weir_set *set, const weir_set *of, uint32_t record)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    struct acq_record *r = set_record(set, record);
+    uint32_t n = set_amounts_n(set);
+
+    for (uint32_t k = 0; k < n; k++)
+        amounts[k] = record_load(&r->amounts[k]);
+    successor_translate(set, of, 0, amounts);
+    for (uint32_t k = 0; k < n; k++)
+        record_store(&r->amounts[k], places_limit(set, k) ? amounts[k] : 0);
+}
+
+void places_count_base(const weir_set *set, struct limit_base *ret)
+{
+    const weir_set *before = set->origin->predecessor;
+    const struct segment *segment = set->participant->segment;
+    const struct limit_base *base = segment_definition_base(segment, before->head_unit);
+    struct weir_limit_stats sums[WEIR_LIMITS_MAX] = {{0}};
+    struct weir_set_stats totals = {0};
+
+    memset(ret, 0, WEIR_LIMITS_MAX * sizeof(*ret));
+    for (uint32_t i = 0; i < segment_threads_n(segment); i++)
+        counters_sum(segment_thread_counters(segment, i), &totals, sums, set->limits.n);
+    for (uint32_t k = 0; k < set->limits.n; k++) {
+        if (set->origin->limits[k].from == ORIGIN_NONE)
+            ret[k] = (struct limit_base){.granted = sums[k].granted,
+                                         .refused = sums[k].refused,
+                                         .would_refuse = sums[k].would_refuse,
+                                         .refunded = sums[k].refunded,
+                                         .overused = sums[k].overused};
+        else if (base)
+            ret[k] = base[k];
+    }
+}
