@@ -11,6 +11,7 @@
  */
 #include "os/os_uring.h"
 
+#include "configured.h"
 #include "os/os_internal.h"
 
 #if WEIR_URING

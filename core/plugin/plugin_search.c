@@ -2,6 +2,7 @@
 /* Finds plugins by name, in the order that README.md describes. Every file is loaded at most once.
  */
 #include "base/str_map.h"
+#include "configured.h"
 #include "os/os.h"
 #include "plugin/plugin_file.h"
 #include <fcntl.h>

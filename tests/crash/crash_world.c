@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define SAID_MAX 20u
+#define USED_MAX (THREADS * SETS * RECORDS + 1u)
 
 struct crash_world world;
 
@@ -491,18 +492,31 @@ static void check_line(uint32_t s, const struct version *version)
            before);
 }
 
+/* The records that are in use, in one walk: most of them are free, and there are many. */
+static uint32_t list_records(uint32_t *used)
+{
+    uint32_t n = 0;
+
+    for (uint32_t at = 0; (at = region_next_record(&world.w->region, at)) != 0;)
+        if (record_state(record_load(&record_at(&world.w->region, at)->word)) != RECORD_FREE &&
+            n < USED_MAX)
+            used[n++] = at;
+    return n;
+}
+
 /* What the records say, against what the set says. */
-static void check_records(uint32_t s, const struct version *version)
+static void check_records(uint32_t s, const struct version *version, const uint32_t *used_records,
+                          uint32_t n)
 {
     const weir_set *set = world.sets[s];
     uint64_t held[LIMITS] = {0};
     uint32_t waiting = 0;
 
-    for (uint32_t at = 0; (at = region_next_record(&world.w->region, at)) != 0;) {
-        const struct acq_record *r = record_at(&world.w->region, at);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct acq_record *r = record_at(&world.w->region, used_records[i]);
         enum record_state state = record_state(record_load(&r->word));
 
-        if (state == RECORD_FREE || record_set_number(r) != set->number)
+        if (record_set_number(r) != set->number)
             continue;
         waiting += state == RECORD_WAITING;
         for (uint32_t l = 0; state == RECORD_HELD && l < set->limits.n; l++)
@@ -521,7 +535,7 @@ static void check_records(uint32_t s, const struct version *version)
     }
 }
 
-static void check_set(uint32_t s, bool empty)
+static void check_set(uint32_t s, bool empty, const uint32_t *used_records, uint32_t n)
 {
     uint64_t content[64];
     const weir_set *set = world.sets[s];
@@ -531,7 +545,7 @@ static void check_set(uint32_t s, bool empty)
 
     version_read(&world.w->region, set->head_unit, &version);
     check_line(s, &version);
-    check_records(s, &version);
+    check_records(s, &version, used_records, n);
     if (!empty)
         return;
     expect(waitq_length(&version) == 0, "set %u: waiters are left", s);
@@ -541,23 +555,29 @@ static void check_set(uint32_t s, bool empty)
                "set %u: something is left in use", s);
 }
 
-void world_check(void)
+static void check_all(bool empty)
 {
+    uint32_t used[USED_MAX], n;
+
     for (uint32_t s = 0; s < SETS; s++)
         version_help(&world.w->region, world.sets[s]->head_unit);
     check_slots();
+    n = list_records(used);
+    expect(n < USED_MAX, "%u records are in use", n);
     for (uint32_t s = 0; s < SETS; s++)
-        check_set(s, false);
+        check_set(s, empty, used, n);
+    for (uint32_t i = 0; empty && i < n; i++)
+        expect(false, "record %u is not free", used[i]);
+}
+
+void world_check(void)
+{
+    check_all(false);
 }
 
 void world_check_empty(void)
 {
-    world_check();
-    for (uint32_t s = 0; s < SETS; s++)
-        check_set(s, true);
-    for (uint32_t at = 0; (at = region_next_record(&world.w->region, at)) != 0;)
-        expect(record_state(record_load(&record_at(&world.w->region, at)->word)) == RECORD_FREE,
-               "record %u is not free", at);
+    check_all(true);
 }
 
 static int compare_grants(const void *a, const void *b)

@@ -213,10 +213,12 @@ static void read_entry(const struct atomic128 *slot, struct truth *now)
 static void read_keys(struct truth *ret)
 {
     const struct key_table *table = &keyed_of(set)->table;
+    const struct atomic128 *end = table->slots + key_table_slots(table);
 
     memset(ret, 0, KEYS * sizeof(*ret));
-    for (uint64_t i = 0; i < key_table_slots(table); i++)
-        read_entry(&table->slots[i], ret);
+    for (const struct atomic128 *slot = table->slots; slot < end; slot++)
+        if (atomic_load_explicit(&slot->low, memory_order_relaxed)) /* most are free */
+            read_entry(slot, ret);
 }
 
 static void compare(uint32_t key, const struct truth *before, const struct truth *now)

@@ -110,6 +110,7 @@ class Storm(unittest.TestCase):
             got = self.stat()
             if any(entry["process"] == child.pid for entry in got["holders"] + got["waiters"]):
                 return got
+            time.sleep(0.01)
 
     def kill_runners(self, pids):
         """The children that are to be killed while they run, if they do."""
@@ -194,6 +195,7 @@ class Storm(unittest.TestCase):
         while len(self.stat()["waiters"]) < len(waiting):
             self.assertEqual([], [child.returncode for child in waiting if child.poll()])
             self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
         holder.kill()
         self.assertEqual({0}, {child.wait(PATIENCE) for child in waiting})
         self.killer.finish()

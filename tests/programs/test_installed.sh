@@ -4,12 +4,13 @@
 # would: by pkg-config and nothing else. Prints one line per test: pass|fail|skip TAB name TAB reason; what the failed
 # ones said goes to standard error.
 #
-# usage: tests/programs/test_installed.sh BUILD_DIRECTORY
+# usage: tests/programs/test_installed.sh BUILD_DIRECTORY [MESON_OPTION]...
 set -euo pipefail
 umask 022 # plugins that others can write to would be refused
 
 source=$(realpath "$(dirname "$0")/../..")
 build=$(realpath -m "$1")
+options=("${@:2}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
@@ -34,7 +35,7 @@ check()
 build_and_install()
 {
     rm -rf "$build"
-    meson setup "$build" "$source" --prefix="$prefix" --buildtype=release --werror \
+    meson setup "$build" "$source" --prefix="$prefix" --werror "${options[@]}" \
         -Ddefault_library=both -Dman=enabled -Dtests=disabled && meson install -C "$build"
 }
 
