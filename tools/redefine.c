@@ -375,6 +375,14 @@ static char *change_setting(const char *title, const char *definition, const cha
                 (int)setting.n, setting.at);
         return NULL;
     }
+    if (setting.n > 2 && (strncmp(setting.at, "key", setting.n) == 0 ||
+                          strncmp(setting.at, "type", setting.n) == 0)) {
+        fprintf(
+            stderr,
+            "%s: `%s`: `%.*s` makes it another limit, which is for the file, and `weir apply`\n",
+            title, change, (int)setting.n, setting.at);
+        return NULL;
+    }
     changed = put_setting(definition, limit, setting, equals + 1);
     if (!changed)
         fprintf(stderr, "%s: out of memory\n", title);

@@ -80,16 +80,66 @@ static bool definition_span_equal(struct definition_span a, struct definition_sp
     return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
 
-/* Finds the field of the same limit with the same key. */
-static bool definition_find(const char *definition, const struct definition_field *field,
+/* Finds a field of this limit; 0: of the set. */
+static bool definition_find(const char *definition, unsigned limit, struct definition_span key,
                             struct definition_field *ret)
 {
     struct definition_reader reader = {.at = definition};
 
     while (definition_next(&reader, ret))
-        if (ret->limit == field->limit && definition_span_equal(ret->key, field->key))
+        if (ret->limit == limit && definition_span_equal(ret->key, key))
             return true;
     return false;
+}
+
+static unsigned definition_limits_n(const char *definition)
+{
+    struct definition_reader reader = {.at = definition};
+    struct definition_field field;
+
+    while (definition_next(&reader, &field))
+        ;
+    return reader.limits_n;
+}
+
+static const struct definition_span definition_key_name = {"key", 3};
+
+/* Returns how many of the first `n` limits have this key. */
+static unsigned definition_count_key(const char *definition, unsigned n, struct definition_span key)
+{
+    struct definition_field field;
+    unsigned count = 0;
+
+    for (unsigned limit = 1; limit <= n; limit++)
+        count += definition_find(definition, limit, definition_key_name, &field) &&
+                 definition_span_equal(field.value, key);
+    return count;
+}
+
+/* Returns the limit of `other` that is this one of `definition`: limits of one key are told apart
+ * by their order. 0: there is none. */
+static unsigned definition_counterpart(const char *definition, unsigned limit, const char *other)
+{
+    unsigned n = definition_limits_n(other), count;
+    struct definition_field key, found;
+
+    if (!definition_find(definition, limit, definition_key_name, &key))
+        return 0;
+    count = definition_count_key(definition, limit, key.value);
+    for (unsigned i = 1; i <= n; i++)
+        if (definition_find(other, i, definition_key_name, &found) &&
+            definition_span_equal(found.value, key.value) && --count == 0)
+            return i;
+    return 0;
+}
+
+/* Finds the field of `other` that is this one of `definition`. */
+static bool definition_find_other(const char *definition, const struct definition_field *field,
+                                  const char *other, struct definition_field *ret)
+{
+    unsigned limit = field->limit ? definition_counterpart(definition, field->limit, other) : 0;
+
+    return (limit || !field->limit) && definition_find(other, limit, field->key, ret);
 }
 
 static bool definition_parse(enum units_kind kind, struct definition_span value, uint64_t *ret)
@@ -114,16 +164,6 @@ static bool definition_same_value(struct definition_span a, struct definition_sp
         if (definition_parse(kinds[i], a, &x) && definition_parse(kinds[i], b, &y))
             return x == y;
     return false;
-}
-
-static unsigned definition_limits_n(const char *definition)
-{
-    struct definition_reader reader = {.at = definition};
-    struct definition_field field;
-
-    while (definition_next(&reader, &field))
-        ;
-    return reader.limits_n;
 }
 
 /* A span for a message, cut if it is long. */
@@ -185,9 +225,8 @@ static void definition_append_field(struct definition_diff *diff, bool is_change
                                     const struct definition_field *here)
 {
     const struct definition_field *field = there ? there : here;
-    const struct definition_field wanted = {.key = {"key", 3}, .limit = field->limit};
     struct definition_field key;
-    bool has_key = definition_find(definition, &wanted, &key);
+    bool has_key = definition_find(definition, field->limit, definition_key_name, &key);
 
     definition_append_setting(
         diff, is_change, field->limit, has_key ? definition_text(key.value).text : NULL,
@@ -200,15 +239,25 @@ static void definition_append_only(struct definition_diff *diff, bool is_change,
                                    const char *definition, const char *other,
                                    const struct definition_field *field, bool is_there)
 {
-    if (field->limit <= definition_limits_n(other))
+    if (!field->limit || definition_counterpart(definition, field->limit, other))
         definition_append_field(diff, is_change, definition, is_there ? field : NULL,
                                 is_there ? NULL : field);
-    else if (definition_span_equal(field->key, (struct definition_span){"key", 3}))
+    else if (definition_span_equal(field->key, definition_key_name))
         definition_append(diff, is_change ? "limit %u (`%s`) %s" : "limit %u (`%s`) is %s only",
                           field->limit, definition_text(field->value).text,
                           is_change  ? is_there ? "goes" : "comes"
                           : is_there ? "there"
                                      : "here");
+}
+
+static bool definition_is_reordered(const char *definition, const char *other)
+{
+    unsigned n = definition_limits_n(definition);
+
+    for (unsigned limit = 1; limit <= n; limit++)
+        if (definition_counterpart(definition, limit, other) != limit)
+            return true;
+    return false;
 }
 
 static struct definition_diff definition_compare(const char *there, const char *here,
@@ -219,14 +268,17 @@ static struct definition_diff definition_compare(const char *there, const char *
     struct definition_field field, other;
 
     while (definition_next(&reader, &field)) {
-        if (!definition_find(here, &field, &other))
+        if (!definition_find_other(there, &field, here, &other))
             definition_append_only(&diff, is_change, there, here, &field, true);
         else if (!definition_same_value(field.value, other.value))
             definition_append_field(&diff, is_change, there, &field, &other);
     }
     for (reader = (struct definition_reader){.at = here}; definition_next(&reader, &field);)
-        if (!definition_find(there, &field, &other))
+        if (!definition_find_other(here, &field, there, &other))
             definition_append_only(&diff, is_change, here, there, &field, false);
+    if (diff.text[0] == '\0' && definition_is_reordered(there, here))
+        definition_append(&diff, is_change ? "limits get another order"
+                                           : "limits are in another order there");
     return diff;
 }
 

@@ -50,8 +50,8 @@ static const char *guest_text(unsigned calls)
     static const char *const guests[] = {
         "", " { type: resource, key: guest, capacity: 100 },",
         " { type: call, key: guest, algorithm: gcra, capacity: 1000000, window: 1s },",
-        " { type: resource, key: other, capacity: 100 },"
-        " { type: resource, key: guest, capacity: 90 },"};
+        (" { type: resource, key: other, capacity: 100 },"
+         " { type: resource, key: guest, capacity: 90 },")};
 
     return subjects_n ? "" : guests[calls % 4];
 }

@@ -148,11 +148,26 @@ sets:
 
     def test_one_that_cannot_change_stops_all(self):
         self.make()
-        path = self.write((BOTH % (5, 7)).replace("type: call", "type: rate"))
+        path = self.write((BOTH % (5, 7)).replace("api:\n", "api:\n    lifetime: users\n"))
         out, err = self.expect(1, "apply", path)
-        self.assertIn("set `api`: limit 2 (`calls`) would have another type", err)
+        self.assertIn("set `api`: it would have another lifetime", err)
         self.assertEqual(self.limits("db")["slots"]["capacity"], 2)
         self.assertIn("db:", out)
+
+    def test_limits_come_and_go(self):
+        self.make()
+        more = "limits:\n      - { type: rate, key: tokens, algorithm: gcra, capacity: 9, window: 1h }\n"
+        path = self.write((BOTH % (2, 9)).replace("type: call", "type: rate")
+                          .replace("limits:\n", more))
+        out, err = self.expect(0, "apply", path)
+        self.assertIn("`tokens`", out)
+        self.assertIn("limit 3 (`calls`) begins anew", out)
+        self.assertEqual(list(self.limits("api")), ["tokens", "a.b", "calls"])
+        path = self.write((BOTH % (2, 9)).replace("      - { type: resource, key: a.b, capacity: 2 }\n", ""))
+        out, err = self.expect(0, "apply", path)
+        self.assertIn("limit 1 (`tokens`) goes", out)
+        self.assertIn("limit 1 (`calls`) begins anew", out)
+        self.assertEqual(list(self.limits("api")), ["calls"])
 
     def test_another_algorithm(self):
         self.make()
@@ -196,7 +211,8 @@ sets:
                             ("slots.=3", "is not the name of a setting"),
                             ("slots.a: 1, capacity=3", "is not the name of a setting"),
                             ("slots." + "x" * 100 + "=3", "`" + "x" * 60),
-                            ("slots.key=b", "another key"),
+                            ("slots.key=b", "another limit"),
+                            ("slots.type=call", "another limit"),
                             ("slots=none", "none")):
             with self.subTest(change=change):
                 _, err = self.expect(1, "set", "db", change)

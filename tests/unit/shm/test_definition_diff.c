@@ -56,7 +56,17 @@ static void test_differences(void **state)
          "`capacity` of limit 1 (`\"a, capacity: 9}\"`) is 4 there, 5 here"},
         {SET(BOOT, "{type: resource, key: \"a\\\"b\", capacity: 4}"),
          SET(BOOT, "{type: resource, key: \"a\\\"c\", capacity: 4}"),
-         "`key` of limit 1 (`\"a\\\"b\"`) is \"a\\\"b\" there, \"a\\\"c\" here"},
+         "limit 1 (`\"a\\\"b\"`) is there only; limit 1 (`\"a\\\"c\"`) is here only"},
+        /* Limits are told apart by their keys, and those of one key by their order. */
+        {SET(BOOT, CALLS("1", "1s") ", " SLOTS), SET(BOOT, SLOTS),
+         "limit 1 (`calls`) is there only"},
+        {SET(BOOT, SLOTS ", " CALLS("1", "1s")), SET(BOOT, CALLS("2", "1s") ", " SLOTS),
+         "`capacity` of limit 2 (`calls`) is 1 there, 2 here"},
+        {SET(BOOT, SLOTS ", " CALLS("1", "1s")), SET(BOOT, CALLS("1", "1s") ", " SLOTS),
+         "limits are in another order there"},
+        {SET(BOOT, CALLS("1", "1s") ", " CALLS("9", "1h")),
+         SET(BOOT, SLOTS ", " CALLS("1", "1s") ", " CALLS("8", "1h")),
+         "`capacity` of limit 2 (`calls`) is 9 there, 8 here; limit 1 (`slots`) is here only"},
         {"{a: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxä}", "{a: 1}",
          "`a` is xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… there, 1 here"},
     };

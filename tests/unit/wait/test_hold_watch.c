@@ -703,7 +703,7 @@ static int apply(const char *limits)
                                                      .process_dir = world_directory()},
                               "main", 0, NULL, NULL, &error);
     if (r < 0)
-        assert_non_null(strstr(error.message, "another `max_hold_action`"));
+        print_message("%s\n", error.message);
     return r;
 }
 
@@ -716,23 +716,38 @@ static bool open_shared(const char *limits)
     return backend->is_shared;
 }
 
-/* A record does not say by which definition it was granted. */
+/* A record does not say by which definition it was granted. So a limit that revokes is another one
+ * than one that does not: what is held of the former is neither counted nor revoked. */
 static void a_change_of_a_shared_set_revokes_no_more_and_no_less(void **state)
 {
+    static const char counts[] = "{ type: resource, key: slots, capacity: 2 }";
+    static const struct {
+        const char *before, *after;
+        bool goes_on;
+    } changes[] = {
+        {WARNS, REVOKES, false},  {WARNS, HELD_FOR("60s", "warn"), true},
+        {counts, REVOKES, false}, {counts, WARNS, true},
+        {REVOKES, WARNS, false},  {REVOKES, HELD_FOR("60s", "revoke"), true},
+        {REVOKES, counts, false},
+    };
+
     (void)state;
-    if (!open_shared(WARNS))
-        skip();
-    assert_int_equal(apply(REVOKES), -EOPNOTSUPP);
-    assert_int_equal(apply(HELD_FOR("60s", "warn")), 1);
-    world_close();
-    (void)open_shared("{ type: resource, key: slots, capacity: 2 }");
-    assert_int_equal(apply(REVOKES), -EOPNOTSUPP);
-    world_close();
-    (void)open_shared(REVOKES);
-    assert_int_equal(apply(WARNS), -EOPNOTSUPP);
-    assert_int_equal(apply("{ type: resource, key: slots, capacity: 2 }"), -EOPNOTSUPP);
-    assert_int_equal(apply(HELD_FOR("60s", "revoke")), 1);
-    world_close();
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct weir_set_stats stats = {.size = sizeof(stats)};
+        struct weir_limit_stats limits[1];
+        weir_acquisition *held = NULL;
+
+        if (!open_shared(changes[i].before))
+            skip();
+        held = granted(slots(1));
+        assert_int_equal(apply(changes[i].after), 1);
+        assert_int_equal(weir_set_stats(weir_pool_set(world.pool, 0), &stats, limits, 1), 1);
+        assert_int_equal(limits[0].held, changes[i].goes_on ? 1 : 0);
+        assert_int_equal(weir_release(&held), 0);
+        assert_int_equal(weir_set_stats(weir_pool_set(world.pool, 0), &stats, limits, 1), 1);
+        assert_int_equal(limits[0].held, 0);
+        world_close();
+    }
 }
 
 /* A process that has not noticed the change revokes nothing by the shorter time. */
