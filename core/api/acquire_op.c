@@ -210,6 +210,15 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     return events_are_on(pool->w) ? acquire_op_identify_and_tell(op) : acquire_op_identify(op);
 }
 
+/* Limits that come later may have the places behind those of the set (set/places.h). */
+static void acquire_op_clear_rest(const weir_set *set, struct acq_record *r)
+{
+    uint32_t n = set_amounts_n(set);
+
+    for (uint32_t i = set->limits.n; i < n; i++)
+        record_store(&r->amounts[i], 0);
+}
+
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
 {
     const struct thread_ctx *ctx = op->ctx;
@@ -221,8 +230,10 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record)
     WEIR_INVARIANT(op->set->number < ctx->set_ctxs_n);
     WEIR_INVARIANT(record && ctx->w == op->set->w);
     WEIR_INVARIANT(set_is_shared(op->set) || record_state(record_load(&r->word)) == RECORD_FREE);
-    for (uint32_t i = 0; i < set_amounts_n(op->set); i++) /* set/places.h */
-        record_store(&r->amounts[i], i < op->set->limits.n ? op->amounts[i] : 0);
+    for (uint32_t i = 0; i < op->set->limits.n; i++)
+        record_store(&r->amounts[i], op->amounts[i]);
+    if (set_is_shared(op->set))
+        acquire_op_clear_rest(op->set, r);
     SCHED_POINT();
     /* Relaxed: the generation never changes while this thread lives and has the context. */
     if (set_is_shared(op->set))

@@ -334,6 +334,28 @@ static void a_waiter_asks_nothing_of_a_limit_that_comes(void **state)
     assert_int_equal(logged_n, 0);
 }
 
+/* What a waiter asks of a limit that is gone is not asked of one that comes later. */
+static void a_waiter_keeps_its_place_from_others(void **state)
+{
+    static const char other[] = SLOT(1) ", { type: resource, key: other, capacity: 9 }";
+    struct user a = user_open(SLOT(1) ", " DISK(5)), b;
+    weir_acquisition *held = have(&a, ask("slot", 1, "disk", 0));
+    weir_acquisition *waiting = wait_for(&a, ask("slot", 1, "disk", 3));
+
+    (void)state;
+    assert_int_equal(apply(SLOT(1)), 1);
+    assert_int_equal(apply(other), 1);
+    b = user_open(other);
+    end(&held);
+    expect_result(waiting, 0);
+    EXPECT_HELD(&b, {"slot", 1}, {"other", 0});
+    end(&waiting);
+    EXPECT_HELD(&b, {"slot", 0}, {"other", 0});
+    user_close(&a);
+    user_close(&b);
+    assert_int_equal(logged_n, 0);
+}
+
 /* ---- other kinds ---- */
 
 /* A resource becomes a rate, and a rate a resource. */
@@ -1246,6 +1268,7 @@ int main(void)
         place_test(a_set_without_limits_is_refused),
         place_test(a_waiter_of_a_limit_that_goes_is_granted),
         place_test(a_waiter_asks_nothing_of_a_limit_that_comes),
+        place_test(a_waiter_keeps_its_place_from_others),
         place_test(a_limit_gets_another_type),
         place_test(a_resource_gets_another_algorithm),
         place_test(a_resource_grows_beyond_its_word),
