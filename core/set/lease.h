@@ -35,7 +35,6 @@ WEIR_ALWAYS_INLINE bool lease_take_rest(struct thread_ctx *ctx, const weir_set *
         return false;
     atomic_store_explicit(&limit->leased, left - amount, memory_order_relaxed);
     counter_add(&limit->granted, amount);
-    counter_add(&counters->granted, 1);
     counter_add(&counters->taken, 1);
     return true;
 }
