@@ -3,6 +3,7 @@
  * path. The argument names the backend. */
 #include "lib/world.h"
 #include "set/set.h"
+#include "wait/acquisition_handle.h"
 #include <pthread.h>
 #include <unistd.h>
 
@@ -278,7 +279,8 @@ static void a_resource_goes_by_no_instant(void **state)
  * was used of it would not count. */
 static void nothing_of_a_damaged_set_goes_back(void **state)
 {
-    static const char *const limits[] = {WORD, SLOT, WORD ", " SLOT};
+    static const char *const limits[] = {WORD, SLOT, WORD ", " SLOT, CALL};
+    uint32_t record;
 
     (void)state;
     for (size_t i = 0; backend->is_shared && i < sizeof(limits) / sizeof(limits[0]); i++) {
@@ -286,14 +288,17 @@ static void nothing_of_a_damaged_set_goes_back(void **state)
 
         open_limits(limits[i]);
         for (int turn = 0; turn < 2; turn++) {
-            a = granted(i == 1 ? NULL : ASK({"k", 1}));
+            a = granted(i % 2 ? NULL : ASK({"k", 1}));
             if (turn == 0)
-                release_expecting(a, i == 1 ? 0 : -EPROTO);
+                release_expecting(a, i % 2 ? 0 : -EPROTO);
         }
+        record = a->record;
         participant_mark_broken(world.set->participant);
         assert_int_equal(weir_update(a, "k", 1), -EUCLEAN);
         release_expecting(a, 0);
-        assert_int_equal(try_acquire(i == 1 ? NULL : ASK({"k", 1}), &a), -EUCLEAN);
+        assert_int_equal(record_state(record_load(&set_record(world.set, record)->word)),
+                         RECORD_HELD);
+        assert_int_equal(try_acquire(i % 2 ? NULL : ASK({"k", 1}), &a), -EUCLEAN);
         world_close();
     }
 }
