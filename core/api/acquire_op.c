@@ -264,9 +264,7 @@ void acquire_op_count_empty(const struct acquire_op *op, bool is_taken)
 {
     struct counters *counters = thread_ctx_counters(op->ctx, op->set->number);
 
-    counter_add(&counters->granted, 1);
-    if (is_taken)
-        counter_add(&counters->taken, 1);
+    counter_add(is_taken ? &counters->taken : &counters->acquired, 1);
     if (op->set->classes)
         class_count(op->ctx, op->set, op->wait_class, 0);
 }

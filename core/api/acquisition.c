@@ -269,7 +269,7 @@ static void acquisition_set_used(weir_acquisition *acquisition, uint32_t i, uint
  * case needs few registers. */
 WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
-    uint64_t matching;
+    uint64_t matching = request_limits_named(&acquisition->set->limits, key);
 
     /* `fast_ctx` implies HELD, and that it stands for no other one. */
     if (!acquisition->fast_ctx && acquisition_granted(acquisition) != acquisition)
@@ -277,10 +277,6 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
             acquisition, acquisition_update(acquisition_granted(acquisition), key, used));
     if (!acquisition->fast_ctx && acquisition_state(acquisition) != RECORD_HELD)
         return acquisition_not_held(acquisition);
-    if (acquisition->fast_ctx && acquisition_names_key(acquisition, key))
-        matching = acquisition->named_limits; /* by the memory of the fast path */
-    else
-        matching = request_limits_named(&acquisition->set->limits, key);
     if (!matching)
         return acquisition_skip_key(acquisition, key);
     for (uint64_t left = matching; left; left &= left - 1) {
@@ -298,6 +294,7 @@ WEIR_NOINLINE int acquisition_update(weir_acquisition *acquisition, const char *
 int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
 {
     const weir_set *set;
+    uint32_t named, i;
     int r;
 
     if (!acquisition || !key)
@@ -307,12 +304,15 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
         return -ECHILD;
     if (set_is_broken(set))
         return -EUCLEAN;
-    if (!acquisition->fast_ctx || set->limits.n > 1 ||
-        !request_key_equal(set->limits.items->key, key))
+    named = set->limits.n == 1 ? 1 : acquisition->named_limits; /* as the fast path remembers */
+    if (!acquisition->fast_ctx || !named || (named & (named - 1)))
         return acquisition_update(acquisition, key, used);
-    r = acquisition_check_update(acquisition, 0, used);
+    i = (uint32_t)__builtin_ctz(named);
+    if (!request_key_equal(set->limits.items[i].key, key))
+        return acquisition_update(acquisition, key, used);
+    r = acquisition_check_update(acquisition, i, used);
     if (r == 0)
-        acquisition_set_used(acquisition, 0, used);
+        acquisition_set_used(acquisition, i, used);
     return r;
 }
 

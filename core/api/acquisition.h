@@ -65,15 +65,6 @@ static inline uint64_t acquisition_latency_ns(const weir_acquisition *acquisitio
     return acquisition->has_latency ? acquisition->latency_ns : 0;
 }
 
-/* Returns whether `named_limits` are those with this key. */
-static inline bool acquisition_names_key(const weir_acquisition *acquisition, const char *key)
-{
-    uint32_t named_limits = acquisition->named_limits;
-
-    return named_limits && key &&
-           request_key_equal(acquisition->set->limits.items[__builtin_ctz(named_limits)].key, key);
-}
-
 /* Makes an acquisition of these amounts; a FREE record unless all are 0. NULL: out of memory. */
 weir_acquisition *acquisition_new(struct thread_ctx *ctx, weir_set *set, const uint64_t *amounts);
 /* Makes an acquisition of a filled record with waiter id `waiter`. NULL: out of memory. */
@@ -112,8 +103,6 @@ void acquisition_free(struct thread_ctx *ctx, weir_acquisition *acquisition);
  * `set` is NULL for cached acquisitions without a record.
  */
 
-/* Returns whether the fast path supports a set: inline state or a small version. */
-bool fast_path_supports(const weir_set *set);
 /* Marks an acquisition that was granted at once with a record filled by `ctx` for the fast path. */
 void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisition);
 /* Caches a refused acquisition with a record filled by `ctx`. False: it cannot be cached. */

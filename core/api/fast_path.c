@@ -14,6 +14,7 @@
  */
 #include "api/acquire.h"
 #include "api/pool.h"
+#include "api/set_object.h"
 #include "limit/counters.h"
 #include "set/lease.h"
 #include "set/probes.h"
@@ -21,30 +22,25 @@
 #include "set/try_now.h"
 #include <errno.h>
 
-/* Returns whether the instance is usable, has no loss of the TSC to report first, and tells no
- * events: the slow path does. */
+/* Returns whether the instance is usable and tells no events: the slow path does. */
+WEIR_ALWAYS_INLINE bool fast_path_is_quiet(weir *w)
+{
+    return !instance_is_forked(w) && instance_is_plain(w) && !probes_are_on();
+}
+
+/* Returns besides whether there is no loss of the TSC to report first. */
 WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
 {
-    return !instance_is_forked(w) && instance_is_plain(w) && !clock_must_report_tsc(&w->clock) &&
-           !probes_are_on();
+    return fast_path_is_quiet(w) && !clock_must_report_tsc(&w->clock);
 }
 
 /* ---- the cache ---- */
-
-bool fast_path_supports(const weir_set *set)
-{
-    if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
-        set->limits.n > ACQUISITION_LIMITS)
-        return false;
-    return set->inline_format != INLINE_NONE || (set->head_unit && try_now_fits_stack(set));
-}
 
 void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
-    if (acquisition->record && !acquisition->within && !acquisition->tag &&
-        fast_path_supports(acquisition->set))
+    if (acquisition->record && !acquisition->within && !acquisition->tag && acquisition->set->fast)
         acquisition->fast_ctx = ctx;
 }
 
@@ -60,8 +56,7 @@ WEIR_ALWAYS_INLINE void acquisition_cache_push(struct thread_ctx *ctx,
 
 bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    if (!acquisition->record || !fast_path_supports(acquisition->set) ||
-        ctx->cache_n >= ACQUISITION_CACHE_MAX)
+    if (!acquisition->record || !acquisition->set->fast || ctx->cache_n >= ACQUISITION_CACHE_MAX)
         return false;
     WEIR_INVARIANT(set_is_shared(acquisition->set) ||
                    acquisition_record_is(acquisition, RECORD_FREE));
@@ -126,28 +121,6 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *
 
 /* ---- take ---- */
 
-/* Takes what a lease has not got. */
-WEIR_NOINLINE bool fast_path_refill_lease(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                                          struct weir_refusal *retref, int *ret)
-{
-    struct decision decision = {0};
-
-    *ret = lease_refill(ctx, set, amount, &decision);
-    if (*ret == -ESTALE)
-        return false; /* the slow path finds the set that is to be asked */
-    acquire_op_fill_refusal(retref, set, *ret, &decision);
-    return true;
-}
-
-WEIR_NOINLINE bool fast_path_take_leased(struct thread_ctx *ctx, weir_set *set, uint64_t amount,
-                                         struct weir_refusal *retref, int *ret)
-{
-    if (!lease_take_rest(ctx, set, amount))
-        return fast_path_refill_lease(ctx, set, amount, retref, ret);
-    *ret = 0;
-    return true;
-}
-
 WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_set *set,
                                        const struct weir_request *request,
                                        struct weir_refusal *retref, int *ret)
@@ -163,8 +136,6 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
     if (!request || !fast_path_is_open(set->w) ||
         !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
         return false;
-    if (set->limits.has_lease)
-        return fast_path_take_leased(ctx, set, amounts[0], retref, ret);
     r = try_now(repr, shared, ctx, set, &grant); /* commits here */
     if (repr_is_inline(repr) && r == TRY_REFUSED)
         return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
@@ -173,6 +144,28 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
     fast_path_count_grant(repr, ctx, set, amounts, true);
     *ret = 0;
     return true;
+}
+
+/* Takes from what the thread has leased. No clock is read, so no loss of the TSC is reported. */
+WEIR_ALWAYS_INLINE bool fast_path_take_leased(weir_set *set, const struct weir_request *request)
+{
+    const struct thread_ctx *ctx = thread_ctx_self;
+    struct counters *counters;
+    uint64_t amount;
+
+    if (!ctx || ctx->w != set->w || set->number >= ctx->set_ctxs_n)
+        return false;
+    counters = ctx->set_ctxs[set->number].counters;
+    request = request_validate_plain(request);
+    return counters && request && fast_path_is_quiet(set->w) &&
+           fast_path_resolve(REPR_WORD, set, request, PURPOSE_TAKE, &amount) &&
+           lease_take_rest(counters, set, amount);
+}
+
+static int fast_path_take_lease(weir_pool *pool, const struct weir_request *request,
+                                struct weir_refusal *retref, weir_set *set)
+{
+    return fast_path_take_leased(set, request) ? 0 : acquire_take(pool, request, retref);
 }
 
 /* ---- acquire ---- */
@@ -219,7 +212,9 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
     struct acq_record *r = set_record(set, acquisition->record);
     uint64_t amount;
 
-    if (request->amounts_n != 1 || !acquisition_names_key(acquisition, request->amounts->key))
+    if (request->amounts_n != 1 || !acquisition->named_limits || !request->amounts->key ||
+        !request_key_equal(set->limits.items[__builtin_ctz(acquisition->named_limits)].key,
+                           request->amounts->key))
         return false;
     amount = request->amounts->amount;
     for (uint32_t named_limits = acquisition->named_limits; named_limits;
@@ -332,7 +327,7 @@ WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
 }
 
 WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
-                                          weir_acquisition *acquisition, int *ret)
+                                          weir_acquisition *acquisition)
 {
     struct thread_ctx *ctx = thread_ctx_self;
     weir_set *set = acquisition->set;
@@ -350,7 +345,6 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
         return false;
     counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
     acquisition_cache_push(ctx, acquisition);
-    *ret = 0;
     return true;
 }
 
@@ -362,7 +356,16 @@ struct slow_path {
     enum wait_mode mode;
 };
 
-/* Defines the three operations for one representation of the state. */
+/* The operations of a set, by the representation of its state and whether there are leases. */
+struct fast_path {
+    int (*take)(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref,
+                weir_set *set);
+    int (*acquire)(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
+                   struct weir_refusal *retref, weir_set *set, const struct slow_path *slow);
+    int (*release)(weir_acquisition *acquisition);
+};
+
+/* Defines the operations for one representation of the state. */
 #define FAST_PATH_INSTANCE(name, repr, shared)                                                     \
     WEIR_NOINLINE int fast_path_take_##name(weir_pool *pool, const struct weir_request *request,   \
                                             struct weir_refusal *retref, weir_set *set)            \
@@ -385,12 +388,12 @@ struct slow_path {
     }                                                                                              \
     WEIR_NOINLINE int fast_path_release_##name(weir_acquisition *acquisition)                      \
     {                                                                                              \
-        int r;                                                                                     \
-                                                                                                   \
-        return fast_path_release(repr, shared, acquisition, &r)                                    \
-                   ? r                                                                             \
-                   : acquisition_release(acquisition);                                             \
-    }
+        return fast_path_release(repr, shared, acquisition) ? 0                                    \
+                                                            : acquisition_release(acquisition);    \
+    }                                                                                              \
+    static const struct fast_path fast_path_##name[] = {                                           \
+        {fast_path_take_##name, fast_path_acquire_##name, fast_path_release_##name},               \
+        {fast_path_take_lease, fast_path_acquire_##name, fast_path_release_##name}};
 
 FAST_PATH_INSTANCE(word_private, REPR_WORD, false)
 FAST_PATH_INSTANCE(word_shared, REPR_WORD, true)
@@ -399,16 +402,21 @@ FAST_PATH_INSTANCE(count_shared, REPR_COUNT, true)
 FAST_PATH_INSTANCE(block_private, REPR_BLOCK, false)
 FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
 
-/* Calls the instance of an operation for a set, and for a robust one. */
-#define FAST_PATH_CALL(operation, set, ...)                                                        \
-    ((set)->inline_format == INLINE_COUNT  ? fast_path_##operation##_count_private(__VA_ARGS__)    \
-     : (set)->is_robust                    ? FAST_PATH_CALL_ROBUST(operation, set, __VA_ARGS__)    \
-     : (set)->inline_format == INLINE_NONE ? fast_path_##operation##_block_private(__VA_ARGS__)    \
-                                           : fast_path_##operation##_word_private(__VA_ARGS__))
-#define FAST_PATH_CALL_ROBUST(operation, set, ...)                                                 \
-    ((set)->inline_format == INLINE_NONE   ? fast_path_##operation##_block_shared(__VA_ARGS__)     \
-     : (set)->inline_format == INLINE_DCAS ? fast_path_##operation##_count_shared(__VA_ARGS__)     \
-                                           : fast_path_##operation##_word_shared(__VA_ARGS__))
+const struct fast_path *fast_path_for(const weir_set *set)
+{
+    static const struct fast_path *const paths[][2] = {
+        [INLINE_NONE] = {fast_path_block_private, fast_path_block_shared},
+        [INLINE_STATE] = {fast_path_word_private, fast_path_word_shared},
+        [INLINE_COUNT] = {fast_path_count_private, fast_path_count_private},
+        [INLINE_DCAS] = {fast_path_count_shared, fast_path_count_shared}};
+
+    if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
+        set->limits.n > ACQUISITION_LIMITS)
+        return NULL;
+    if (set->inline_format == INLINE_NONE && !(set->head_unit && try_now_fits_stack(set)))
+        return NULL;
+    return &paths[set->inline_format][set->is_robust][set->limits.has_lease];
+}
 
 /* Finds the set that the fast path may serve. Acquire: a reload exchanges it. */
 WEIR_ALWAYS_INLINE bool fast_path_find_set(weir_pool *pool, weir_set **ret)
@@ -425,7 +433,7 @@ int weir_take(weir_pool *pool, const struct weir_request *request, struct weir_r
 
     if (!fast_path_find_set(pool, &set))
         return acquire_take(pool, request, retref);
-    return FAST_PATH_CALL(take, set, pool, request, retref, set);
+    return set->fast->take(pool, request, retref, set);
 }
 
 WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_request *request,
@@ -436,7 +444,7 @@ WEIR_ALWAYS_INLINE int fast_path_acquire_any(weir_pool *pool, const struct weir_
 
     if (!fast_path_find_set(pool, &set))
         return slow->call(pool, request, ret, retref);
-    return FAST_PATH_CALL(acquire, set, pool, request, ret, retref, set, slow);
+    return set->fast->acquire(pool, request, ret, retref, set, slow);
 }
 
 int weir_try_acquire(weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,
@@ -472,6 +480,6 @@ int weir_release(weir_acquisition **at)
     if (!acquisition)
         return 0;
     *at = NULL;
-    return acquisition->fast_ctx ? FAST_PATH_CALL(release, acquisition->set, acquisition)
+    return acquisition->fast_ctx ? acquisition->set->fast->release(acquisition)
                                  : acquisition_release(acquisition);
 }

@@ -15,7 +15,7 @@
 
 uintptr_t pool_word(weir_set *set, uintptr_t several)
 {
-    return (uintptr_t)set | several | (set && fast_path_supports(set) ? 0 : POOL_SLOW);
+    return (uintptr_t)set | several | (set && set->fast ? 0 : POOL_SLOW);
 }
 
 /* Release: a thread that finds a set here finds what it was made of. */

@@ -118,6 +118,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     set->limits.has_classes = set->classes != NULL;
     set->reorders = set->per_limit || set->classes;
     set->hands_over = set_may_hand_over(set);
+    set->fast = fast_path_for(set);
     set_plan_free(plan);
     *ret = set;
     return 0;

@@ -58,6 +58,11 @@ void stats_add_classes(const weir_set *set, struct weir_class_stats *ret);
 int stats_view(weir_set *set, const struct weir_request *request, uint64_t now_ns,
                struct weir_set_view *ret);
 
+/* ---- fast_path.c ---- */
+
+/* Returns the fast path of a set, if it has inline state or a small version; or NULL. */
+const struct fast_path *fast_path_for(const weir_set *set);
+
 /* ---- redefine.c ---- */
 
 /* Makes the earlier definitions of a new shared set by which it may still have subjects. Then

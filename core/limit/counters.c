@@ -62,8 +62,10 @@ void counters_sum_classes(const struct class_counters *classes, struct weir_clas
 void counters_sum(const struct counters *counters, struct weir_set_stats *totals,
                   struct weir_limit_stats *limits, uint32_t limits_n)
 {
-    totals->granted += counter_load(&counters->granted);
-    totals->taken += counter_load(&counters->taken);
+    uint64_t taken = counter_load(&counters->taken);
+
+    totals->taken += taken;
+    totals->granted += taken + counter_load(&counters->acquired);
     totals->granted_waited += counter_load(&counters->granted_waited);
     totals->refused_busy += counter_load(&counters->refused_busy);
     totals->refused_max_wait += counter_load(&counters->refused_max_wait);

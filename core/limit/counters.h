@@ -31,8 +31,9 @@ struct class_counters {
 };
 
 struct counters {
-    /* Counters that move without waiting come first, together. */
-    _Atomic uint64_t granted, taken, released, refused_busy, refunded, overused, missing_update;
+    /* Counters that move without waiting come first, together. What was granted was either taken,
+     * or acquired to be released. */
+    _Atomic uint64_t taken, acquired, released, refused_busy, refunded, overused, missing_update;
     _Atomic uint64_t canceled, granted_waited, refused_max_wait, refused_full, timed_out;
     _Atomic uint64_t refused_impossible, refused_unknown, refused_deadlock, overheld, revoked;
     _Atomic uint64_t wait_ns_sum, wait_ns_max;
@@ -74,9 +75,7 @@ WEIR_ALWAYS_INLINE void counter_add(_Atomic uint64_t *counter, uint64_t n)
 WEIR_ALWAYS_INLINE void counters_add_grant(struct counters *counters, const uint64_t *amounts,
                                            uint32_t limits_n, bool taken)
 {
-    counter_add(&counters->granted, 1);
-    if (taken)
-        counter_add(&counters->taken, 1);
+    counter_add(taken ? &counters->taken : &counters->acquired, 1);
     for (uint32_t i = 0; i < limits_n; i++)
         counter_add(&counters->limits[i].granted, amounts[i]);
 }

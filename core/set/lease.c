@@ -6,16 +6,10 @@
 #include "base/invariant.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
-#include "shm/participant.h"
 
 static _Atomic uint64_t *lease_counter(struct counters *counters)
 {
     return &counters->limits[0].leased;
-}
-
-bool lease_is_valid(const weir_set *set, uint64_t left)
-{
-    return !participant_is_broken(set->participant) && left < set->limits.items->lease;
 }
 
 /* Stores the rest of a lease that was taken at `at_ns`. */
@@ -48,7 +42,7 @@ static void lease_return(struct thread_ctx *ctx, weir_set *set)
     set->ops->return_units(ctx, set, &args);
 }
 
-int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret)
+int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret)
 {
     struct counters *counters = thread_ctx_counters(ctx, set->number);
     uint64_t left = atomic_load_explicit(lease_counter(counters), memory_order_relaxed);
@@ -56,7 +50,9 @@ int lease_refill(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct 
     int r;
 
     WEIR_INVARIANT(set->limits.has_lease && thread_ctx_is_ready(ctx, set));
-    WEIR_INVARIANT(set_is_shared(set) || (left < lease && left < amount));
+    WEIR_INVARIANT(set_is_shared(set) || left < lease);
+    if (lease_take_rest(counters, set, amount))
+        return 0;
     if (set_is_shared(set) && left >= lease) { /* no operation writes that */
         participant_mark_broken(set->participant);
         left = 0;

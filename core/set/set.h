@@ -28,6 +28,7 @@ struct weir_set {
     /* For every call. */
     weir *w;
     const struct set_ops *ops;       /* of its kind (set_ops.h) */
+    const struct fast_path *fast;    /* api/fast_path.c; NULL: it has none */
     struct region *region;           /* of its state and records */
     struct participant *participant; /* NULL: a private set */
     struct limits limits;            /* items: interned */

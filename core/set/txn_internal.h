@@ -202,7 +202,7 @@ static inline void txn_count_grant(const struct txn *txn)
 {
     struct counters *counters = thread_ctx_counters(txn->ctx, txn->set->number);
 
-    counter_add(&counters->granted, 1);
+    counter_add(&counters->acquired, 1);
     for (uint32_t i = 0; i < txn->set->limits.n; i++)
         counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
     if (txn->set->limits.has_shadow || txn->set->limits.has_classes)

@@ -552,11 +552,13 @@ static void test_counters_read_between(void **state)
     (void)state;
     use_once(pool);
     counters = thread_ctx_counters(thread_ctx_get(set), set->number);
-    counter_add(&counters->taken, 5); /* more than were granted before */
+    counter_add(&counters->released, 5); /* more than were granted before */
     assert_int_equal(stats_of(pool, limit_stats).held, 0);
-    counter_add(&counters->granted, 5);
+    counter_add(&counters->acquired, 5);
     assert_int_equal(stats_of(pool, limit_stats).held, 0);
-    counter_add(&counters->granted, 1);
+    counter_add(&counters->taken, 1);
+    assert_int_equal(stats_of(pool, limit_stats).held, 0);
+    counter_add(&counters->acquired, 1);
     assert_int_equal(stats_of(pool, limit_stats).held, 1);
     weir_pool_close(pool);
     weir_close(w);

@@ -108,6 +108,19 @@ static void a_grant_and_its_release(void **state)
     world_close();
 }
 
+/* A take that touches nothing shared is told like any other. */
+static void a_take_from_a_lease_is_told(void **state)
+{
+    (void)state;
+    world_limits("{ type: call, key: k, algorithm: gcra, capacity: 10, window: 10s, lease: 4 }");
+    assert_int_equal(take(NULL), 0);
+    listen_to(0);
+    assert_int_equal(take(NULL), 0);
+    assert_int_equal(heard[1].amounts[0], 1);
+    EXPECT(REQUEST, GRANT);
+    world_close();
+}
+
 /* What a fast path would have granted by the last tick is dated by the clock. */
 static void a_hold_is_measured_from_its_grant(void **state)
 {
@@ -517,6 +530,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_grant_and_its_release),
+        leak_checked_test(a_take_from_a_lease_is_told),
         leak_checked_test(a_hold_is_measured_from_its_grant),
         leak_checked_test(refusals_say_why),
         leak_checked_test(a_wait_ends_with_a_grant),

@@ -60,7 +60,7 @@ static bool far_grant(struct thread_ctx *ctx, weir_set *set, uint64_t amount)
     if (far_of(set)->held + amount > far_of(set)->capacity)
         return false;
     far_of(set)->held += amount;
-    counter_add(&thread_ctx_counters(ctx, set->number)->granted, 1);
+    counter_add(&thread_ctx_counters(ctx, set->number)->acquired, 1);
     return true;
 }
 
