@@ -35,8 +35,15 @@
 /* ---- the set ---- */
 
 /* With a second limit the set is never inline. With subjects all of it is for each of them, and
- * this is about one. The last two get a second limit by the change, or lose theirs. */
-static enum { INFLATED, INLINE, WITH_SUBJECTS, GAINS, LOSES, VARIANTS } variant;
+ * this is about one. The next two get a second limit by the change, or lose theirs. The last one
+ * gets so many units that they do not fit its word any more. */
+static enum { INFLATED, INLINE, WITH_SUBJECTS, GAINS, LOSES, GROWS, VARIANTS } variant;
+
+/* Units that the set has besides, by the second definition. */
+static unsigned more_units(unsigned capacity)
+{
+    return variant == GROWS && capacity == AFTER ? 70000 : 0;
+}
 
 static const struct weir_request *ask(struct shared_request *memory, uint64_t n,
                                       uint64_t timeout_ns)
@@ -71,7 +78,7 @@ static const char *text_of(unsigned capacity)
              variant == (capacity == BEFORE ? LOSES : GAINS)
                  ? "{ type: resource, key: disk, capacity: 1000 }, "
                  : "",
-             capacity,
+             capacity + more_units(capacity),
              variant == INFLATED || variant == WITH_SUBJECTS
                  ? ", { type: call, key: calls, algorithm: gcra, capacity: 1000000, window: 1s }"
                  : "");
@@ -102,10 +109,13 @@ static int try_one(weir_pool *pool, weir_acquisition **ret)
 /* What the dead had may come back a little later. */
 static void check_all(weir_pool *pool, unsigned capacity)
 {
-    weir_acquisition *acquisitions[AFTER + 1] = {NULL};
+    weir_acquisition *acquisitions[AFTER + 1] = {NULL}, *more = NULL;
     uint64_t end = clock_now() + 20000 * MS;
+    struct shared_request memory;
     unsigned n = 0;
 
+    if (more_units(capacity))
+        require(weir_try_acquire(pool, ask(&memory, more_units(capacity), 0), &more, NULL) == 0);
     while (n < capacity && clock_now() < end) {
         if (try_one(pool, &acquisitions[n]) == 0)
             n++;
@@ -116,6 +126,7 @@ static void check_all(weir_pool *pool, unsigned capacity)
     require(try_one(pool, &acquisitions[n]) == -EAGAIN);
     for (unsigned i = 0; i < n; i++)
         require(weir_release(&acquisitions[i]) == 0);
+    weir_release(&more);
 }
 
 static void leave(weir *w, weir_pool *pool)
@@ -249,8 +260,8 @@ static void each_step(const char *what, int signal,
     uint64_t stride = effort_from("WEIR_STRIDE", 1);
 
     for (variant = INFLATED; variant < VARIANTS; variant++) {
-        static const char *const names[] = {"inflated", "inline", "with subjects", "a limit comes",
-                                            "a limit goes"};
+        static const char *const names[] = {"inflated",      "inline",       "with subjects",
+                                            "a limit comes", "a limit goes", "units come"};
         struct stepped stepped = {
             .n = 1, .signal = signal, .deed = deed, .ready = shared_pipe(), .go = shared_pipe()};
 
@@ -505,7 +516,8 @@ static void do_submit(weir_pool *pool, weir_acquisition **held)
     weir_acquisition *waiting = NULL;
 
     (void)held;
-    require(weir_submit(pool, ask(&memory, AFTER, WEIR_FOREVER), &waiting, NULL) == 1);
+    require(weir_submit(pool, ask(&memory, AFTER + more_units(AFTER), WEIR_FOREVER), &waiting,
+                        NULL) == 1);
     require(weir_release(&waiting) == 0);
 }
 

@@ -511,9 +511,10 @@ class Apply(EngineSets):
     def test_a_refusal_of_one_set_changes_none(self):
         self.make("jobs", "local")
         before = self.definition()
-        out, err = self.apply(1, self.revise(2, 2, local="call, algorithm: gcra, window: 1s"))
+        more = "".join(f"resource, key: k{i}, capacity: 1 }}, {{ type: " for i in range(5))
+        out, err = self.apply(1, self.revise(2, 2, local=more + "resource"))
         self.assertIn("jobs: `revision`: 1 -> 2", out)
-        self.assertRegex(err, r"\Aweir apply: set `local`: .*another type")
+        self.assertRegex(err, r"\Aweir apply: set `local`: .*no room for limit")
         self.assertEqual(self.definition(), before)
         out, err = self.apply(1, self.revise(1, 2))  # now it is the engine's that cannot
         self.assertIn("local: `capacity` of limit 1 (`slots`): 1 -> 2", out)

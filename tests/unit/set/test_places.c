@@ -745,6 +745,26 @@ static void a_place_is_used_again_when_nothing_is_held_there(void **state)
     assert_int_equal(logged_n, 0);
 }
 
+/* A record that is used again says nothing of limits that it had amounts of before. */
+static void a_record_keeps_nothing_of_limits_that_are_gone(void **state)
+{
+    static const char other[] = SLOT(9) ", { type: resource, key: other, capacity: 9 }";
+    struct user a = user_open(SLOT(9) ", " DISK(5)), b;
+    weir_acquisition *held = have(&a, ask("slot", 1, "disk", 3));
+
+    (void)state;
+    end(&held);
+    assert_int_equal(apply(SLOT(9)), 1);
+    held = have(&a, ask("slot", 1, NULL, 0));
+    assert_int_equal(apply(other), 1);
+    b = user_open(other);
+    assert_int_equal(set_of_user(&b)->limits.n, 2); /* the place of `disk` was free */
+    EXPECT_HELD(&b, {"slot", 1}, {"other", 0});
+    end(&held);
+    user_close(&a);
+    user_close(&b);
+}
+
 /* More limits than there is room for, whatever is held. */
 static void too_many_limits_are_refused(void **state)
 {
@@ -1283,6 +1303,7 @@ int main(void)
         place_test(limits_are_listed_in_another_order),
         place_test(a_reload_finds_the_same),
         place_test(a_place_is_used_again_when_nothing_is_held_there),
+        place_test(a_record_keeps_nothing_of_limits_that_are_gone),
         place_test(too_many_limits_are_refused),
         place_test(counts_begin_anew_with_a_place),
         place_test(parts_are_returned_to_what_there_is),
