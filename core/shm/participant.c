@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/doorbell.h"
+#include "shm/doorbell_cache.h"
 #include "shm/nameless.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
@@ -158,6 +159,18 @@ bool participant_is_stalled(const struct participant *participant, uint32_t reco
     return (int32_t)((uint32_t)(now_ns >> PEER_BEAT_SHIFT) - beat) > PEER_STALL_BEATS;
 }
 
+/* Returns how many doorbells another process has closed. */
+static uint64_t participant_doorbells_closed(const struct participant *participant,
+                                             uint32_t peer_key)
+{
+    const struct segment *segment = participant->segment;
+    uint32_t i = peer_key % PEERS_MAX;
+
+    return i < segment_peers_n(segment)
+               ? shm_load_seq_cst(&segment_peer(segment, i)->doorbells_closed)
+               : 0;
+}
+
 /* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
@@ -167,8 +180,8 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), true);
     else if (peer_key)
-        doorbell_ring(participant->segment->directory_fd, participant->segment->doorbell_stem,
-                      peer_key, wait_target_cq(target), record);
+        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_cq(target),
+                            participant_doorbells_closed(participant, peer_key), record);
 }
 
 /* ---- doorbells ---- */
@@ -188,6 +201,10 @@ void participant_close_doorbell(const struct participant *participant, uint32_t 
     const struct segment *segment = participant->segment;
 
     doorbell_close(segment->directory_fd, fd, segment->doorbell_stem, participant->peer_key, timer);
+    /* Before the timer waits with another one: those that have this one open learn that it is not
+     * the one to ring. */
+    atomic_fetch_add_explicit(&segment_peer(segment, participant->slot)->doorbells_closed, 1,
+                              memory_order_seq_cst);
 }
 
 void participant_mark_broken(struct participant *participant)
@@ -358,6 +375,7 @@ void participant_close(struct participant *participant)
     os_free(participant->free_records);
     os_free(participant->following);
     peer_watch_close(&participant->peer_watch);
+    doorbell_cache_free(participant->doorbells);
     pthread_mutex_destroy(&participant->watch_lock);
     if (participant->region.segment)
         region_close(&participant->region);
@@ -384,13 +402,15 @@ int participant_open(const struct log_sink *log, const char *directory,
     /* Of processes that died when no other was there to clean up. What cannot be swept may stay. */
     (void)doorbell_sweep(participant->segment->directory_fd, participant->segment->file_stem);
     pthread_mutex_init(&participant->watch_lock, NULL);
+    participant->doorbells =
+        doorbell_cache_new(participant->segment->directory_fd, participant->segment->doorbell_stem);
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
     participant->following = os_alloc(1, sizeof(*participant->following));
     r = peer_watch_open(&participant->peer_watch, self_id, participant->slot);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);
-    if (r == 0 && (!participant->proxies || !participant->following))
+    if (r == 0 && (!participant->proxies || !participant->following || !participant->doorbells))
         r = -ENOMEM;
     if (r < 0) {
         participant_close(participant);
@@ -403,5 +423,6 @@ int participant_open(const struct log_sink *log, const char *directory,
 void participant_close_in_child(struct participant *participant)
 {
     peer_watch_close(&participant->peer_watch);
+    doorbell_cache_free(participant->doorbells);
     segment_close_in_child(participant->segment);
 }

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* Doorbells that stay open: each ring is heard by the doorbell that has the name now, whatever was
+ * open, and with whatever descriptors there are. */
+#include "lib/child.h"
+#include "lib/fake_os.h"
+#include "lib/fixture.h"
+#include "lib/tmpdir.h"
+#include "os/os.h"
+#include "shm/doorbell.h"
+#include "shm/doorbell_cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STEM "set.0123456789abcdef"
+#define SLOT 2049u /* a peer key */
+#define ANY  (FAKE_ANY | FAKE_EVENT)
+
+static char directory[TMPDIR_SIZE];
+static int directory_fd;
+static struct doorbell_cache *cache;
+
+static int setup(void **state)
+{
+    if (!tmpdir_make(directory, "/tmp"))
+        return -1;
+    directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory_fd < 0 || fixture_setup(state) < 0)
+        return -1;
+    cache = doorbell_cache_new(directory_fd, STEM);
+    return cache ? 0 : -1;
+}
+
+/* Fails if a descriptor, or a doorbell, is left. */
+static int teardown(void **state)
+{
+    int r;
+
+    doorbell_cache_free(cache);
+    r = fixture_teardown(state);
+    close(directory_fd);
+    return rmdir(directory) < 0 ? -1 : r;
+}
+
+#define cache_test(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+static int make(uint32_t slot, uint32_t timer)
+{
+    int fd = doorbell_open(directory_fd, STEM, slot, timer);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void unmake(int fd, uint32_t slot, uint32_t timer)
+{
+    doorbell_close(directory_fd, fd, STEM, slot, timer);
+}
+
+/* Requires that exactly this number is in it. */
+static void assert_hears(int fd, uint32_t record)
+{
+    uint32_t heard[8];
+    bool overflowed = false;
+
+    assert_int_equal(doorbell_read(fd, heard, 8, &overflowed), 1);
+    assert_false(overflowed);
+    assert_int_equal(heard[0], record);
+}
+
+static void assert_silent(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
+
+    assert_int_equal(poll(&poller, 1, 0), 0);
+}
+
+static int ring(uint32_t slot, uint32_t timer, uint64_t closed_n, uint32_t record)
+{
+    return doorbell_cache_ring(cache, slot, timer, closed_n, record);
+}
+
+static void renew(void)
+{
+    doorbell_cache_free(cache);
+    cache = doorbell_cache_new(directory_fd, STEM);
+    assert_non_null(cache);
+}
+
+static int kept(void)
+{
+    int n = 0;
+
+    for (uint32_t i = 0; i < DOORBELL_CACHE_SIZE; i++)
+        n += cache->entries[i].fd >= 0;
+    return n;
+}
+
+/* How many system calls that may fail a ring makes. */
+static uint64_t calls_of_ring(uint32_t slot, uint32_t timer, uint64_t closed_n, int fd)
+{
+    uint64_t n;
+
+    fake_os_fail_kind_at(0, ANY, 0);
+    assert_int_equal(ring(slot, timer, closed_n, 7), 0);
+    n = fake_os_calls();
+    assert_hears(fd, 7);
+    return n;
+}
+
+static void later_rings_are_one_call(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    assert_true(calls_of_ring(SLOT, 0, 0, fd) > 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(calls_of_ring(SLOT, 0, 0, fd), 1);
+    assert_int_equal(kept(), 1);
+    unmake(fd, SLOT, 0);
+}
+
+/* Neighbors in the table, and those that meet in one place of it. */
+static void each_is_rung_alone(void **state)
+{
+    static const uint32_t places[][2] = {
+        {SLOT, 0}, {SLOT, 1}, {SLOT + 1, 0}, {SLOT, DOORBELL_CACHE_SIZE}, {SLOT + 1024, 0}};
+    enum { PLACES = sizeof(places) / sizeof(places[0]) };
+    int fds[PLACES];
+
+    (void)state;
+    for (int i = 0; i < PLACES; i++)
+        fds[i] = make(places[i][0], places[i][1]);
+    for (uint32_t turn = 0; turn < 4 * PLACES; turn++) {
+        uint32_t at = turn * 3 % PLACES;
+
+        assert_int_equal(ring(places[at][0], places[at][1], 0, turn), 0);
+        for (uint32_t i = 0; i < PLACES; i++) {
+            if (i == at)
+                assert_hears(fds[i], turn);
+            assert_silent(fds[i]);
+        }
+    }
+    assert_int_equal(kept(), 2);
+    for (int i = 0; i < PLACES; i++)
+        unmake(fds[i], places[i][0], places[i][1]);
+}
+
+/* A timer that was closed and opened again has another doorbell of the same name. */
+static void a_successor_is_rung(void **state)
+{
+    int old = make(SLOT, 3), fd;
+
+    (void)state;
+    assert_int_equal(ring(SLOT, 3, 0, 1), 0);
+    assert_hears(old, 1);
+    unmake(old, SLOT, 3);
+    fd = make(SLOT, 3);
+    assert_int_equal(ring(SLOT, 3, 1, 2), 0);
+    assert_hears(fd, 2);
+    assert_int_equal(kept(), 1);
+    unmake(fd, SLOT, 3);
+    assert_int_equal(ring(SLOT, 3, 2, 3), -ENOENT);
+    assert_int_equal(kept(), 0);
+}
+
+/* As at each point between the removal and the count: the number is lost, and nothing else. */
+static void a_closed_one_is_rung_for_nothing(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    assert_int_equal(ring(SLOT, 0, 0, 1), 0);
+    unmake(fd, SLOT, 0);
+    for (uint32_t i = 0; i < 20000; i++) /* more than it has room for */
+        assert_int_equal(ring(SLOT, 0, 0, i), 0);
+}
+
+static void those_of_the_dead_are_closed(void **state)
+{
+    int fds[3] = {make(SLOT, 0), make(SLOT, 1), make(SLOT + 5, 0)};
+
+    (void)state;
+    assert_int_equal(ring(SLOT, 0, 0, 1) | ring(SLOT, 1, 0, 1) | ring(SLOT + 5, 0, 0, 1), 0);
+    assert_int_equal(kept(), 3);
+    doorbell_cache_forget(cache, SLOT);
+    assert_int_equal(kept(), 1);
+    assert_int_equal(ring(SLOT + 5, 0, 0, 2), 0);
+    pthread_mutex_lock(&cache->lock); /* another thread rings */
+    doorbell_cache_forget(cache, SLOT + 5);
+    pthread_mutex_unlock(&cache->lock);
+    assert_int_equal(kept(), 1);
+    unmake(fds[0], SLOT, 0);
+    unmake(fds[1], SLOT, 1);
+    unmake(fds[2], SLOT + 5, 0);
+}
+
+/* It would wait for ever otherwise. */
+static void a_ring_waits_for_no_other(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    pthread_mutex_lock(&cache->lock);
+    assert_int_equal(ring(SLOT, 0, 0, 1), 0);
+    pthread_mutex_unlock(&cache->lock);
+    assert_hears(fd, 1);
+    assert_int_equal(kept(), 0);
+    unmake(fd, SLOT, 0);
+}
+
+/* An eighth of what the process may have. */
+static void with_few_descriptors_none_or_few_are_kept(void **state)
+{
+    struct rlimit before, few;
+    int fds[4];
+
+    (void)state;
+    getrlimit(RLIMIT_NOFILE, &before);
+    for (uint32_t i = 0; i < 4; i++)
+        fds[i] = make(SLOT + i, 0);
+    for (rlim_t most = 0; most < 4; most++) {
+        few = (struct rlimit){8 * most + 7, before.rlim_max};
+        renew();
+        for (uint32_t i = 0; i < 4; i++) {
+            /* The limit is of new descriptors, and the opened ones are of higher numbers. */
+            setrlimit(RLIMIT_NOFILE, &few);
+            (void)ring(SLOT + i, 0, 0, 1);
+            setrlimit(RLIMIT_NOFILE, &before);
+            assert_true((rlim_t)kept() <= most);
+        }
+    }
+    renew();
+    for (uint32_t i = 0; i < 4; i++)
+        unmake(fds[i], SLOT + i, 0);
+}
+
+static void of_all_sets_together_few_are_kept(void **state)
+{
+    struct doorbell_cache *caches[8];
+    struct rlimit before, few;
+    int fd = make(SLOT, 0), n = 0;
+
+    (void)state;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = (struct rlimit){40, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int i = 0; i < 8; i++) {
+        caches[i] = doorbell_cache_new(directory_fd, STEM);
+        assert_non_null(caches[i]);
+        assert_int_equal(doorbell_cache_ring(caches[i], SLOT, 0, 0, 7), 0);
+        assert_hears(fd, 7); /* kept or not */
+        n += caches[i]->entries[SLOT % DOORBELL_CACHE_SIZE].fd >= 0;
+    }
+    assert_int_equal(n, 5);
+    doorbell_cache_free(caches[0]);
+    assert_int_equal(doorbell_cache_ring(caches[7], SLOT, 0, 0, 8), 0); /* has its place */
+    assert_true(caches[7]->entries[SLOT % DOORBELL_CACHE_SIZE].fd >= 0);
+    assert_hears(fd, 8);
+    for (int i = 1; i < 8; i++)
+        doorbell_cache_free(caches[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    unmake(fd, SLOT, 0);
+}
+
+/* Whichever call of it fails, by a sandbox say, the number arrives or the ring says why not, and
+ * the next one arrives. */
+static void a_ring_that_fails_spoils_nothing(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    for (int is_kept = 0; is_kept < 2; is_kept++) {
+        bool has_failed = true;
+
+        for (uint64_t n = 1; has_failed; n++) {
+            int r;
+
+            renew();
+            if (is_kept)
+                assert_int_equal(calls_of_ring(SLOT, 0, 0, fd) > 1, true);
+            fake_os_fail_kind_at(n, ANY, -EPERM);
+            r = ring(SLOT, 0, 0, 1);
+            has_failed = fake_os_has_failed();
+            fake_os_fail_kind_at(0, ANY, 0);
+            assert_int_equal(r, 0); /* by the other way */
+            assert_hears(fd, 1);
+            assert_true(n < 10);
+        }
+        fake_os_fail_kind_from(1, ANY, -EPERM);
+        assert_int_equal(ring(SLOT, 0, 0, 1), -EPERM);
+        fake_os_fail_kind_at(0, ANY, 0);
+        assert_silent(fd);
+        assert_int_equal(kept(), 0);
+    }
+    unmake(fd, SLOT, 0);
+}
+
+/* The program has closed a descriptor that is not its own. */
+static void a_descriptor_that_is_gone_is_opened_again(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    assert_int_equal(calls_of_ring(SLOT, 0, 0, fd) > 1, true);
+    close(cache->entries[SLOT % DOORBELL_CACHE_SIZE].fd);
+    assert_int_equal(ring(SLOT, 0, 0, 1), 0);
+    assert_hears(fd, 1);
+    assert_int_equal(calls_of_ring(SLOT, 0, 0, fd) > 1, true);
+    assert_int_equal(calls_of_ring(SLOT, 0, 0, fd), 1);
+    unmake(fd, SLOT, 0);
+}
+
+/* What is not the user's FIFO alone is neither rung nor kept. */
+static void only_a_doorbell_is_kept(void **state)
+{
+    char name[64], planted[4];
+    int fd;
+
+    (void)state;
+    snprintf(name, sizeof(name), STEM ".%u.0" DOORBELL_SUFFIX, SLOT);
+    fd = openat(directory_fd, name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ring(SLOT, 0, 0, 1), -EPERM);
+    assert_int_equal(read(fd, planted, sizeof(planted)), 0);
+    assert_int_equal(kept(), 0);
+    close(fd);
+    unmake(-1, SLOT, 0);
+}
+
+/* A program that this one executes has none of them. */
+static void they_are_closed_on_exec(void **state)
+{
+    int fd = make(SLOT, 0);
+
+    (void)state;
+    assert_int_equal(calls_of_ring(SLOT, 0, 0, fd) > 1, true);
+    assert_int_equal(fcntl(cache->entries[SLOT % DOORBELL_CACHE_SIZE].fd, F_GETFD), FD_CLOEXEC);
+    unmake(fd, SLOT, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cache_test(later_rings_are_one_call),
+        cache_test(each_is_rung_alone),
+        cache_test(a_successor_is_rung),
+        cache_test(a_closed_one_is_rung_for_nothing),
+        cache_test(those_of_the_dead_are_closed),
+        cache_test(a_ring_waits_for_no_other),
+        cache_test(with_few_descriptors_none_or_few_are_kept),
+        cache_test(of_all_sets_together_few_are_kept),
+        cache_test(a_ring_that_fails_spoils_nothing),
+        cache_test(a_descriptor_that_is_gone_is_opened_again),
+        cache_test(only_a_doorbell_is_kept),
+        cache_test(they_are_closed_on_exec),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
