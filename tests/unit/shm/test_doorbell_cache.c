@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -219,6 +220,43 @@ static void a_ring_waits_for_no_other(void **state)
     unmake(fd, SLOT, 0);
 }
 
+enum { RINGERS = 4, RINGS = 600, BELLS = 3 };
+
+static void *ring_all(void *failures)
+{
+    for (uint32_t i = 0; i < RINGS; i++)
+        if (ring(SLOT, i % BELLS * DOORBELL_CACHE_SIZE, 0, i) != 0) /* all in one place */
+            atomic_fetch_add((atomic_int *)failures, 1);
+    return NULL;
+}
+
+static void threads_that_ring_at_once_lose_nothing(void **state)
+{
+    static uint32_t heard[DOORBELL_READ_MAX];
+    pthread_t threads[RINGERS];
+    atomic_int failures = 0;
+    int fds[BELLS];
+
+    (void)state;
+    for (uint32_t i = 0; i < BELLS; i++)
+        fds[i] = make(SLOT, i * DOORBELL_CACHE_SIZE);
+    for (int i = 0; i < RINGERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ring_all, &failures), 0);
+    for (int i = 0; i < 1000; i++)
+        doorbell_cache_forget(cache, SLOT);
+    for (int i = 0; i < RINGERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(failures, 0);
+    for (uint32_t i = 0; i < BELLS; i++) {
+        bool overflowed = false;
+
+        assert_int_equal(doorbell_read(fds[i], heard, DOORBELL_READ_MAX, &overflowed),
+                         RINGERS * RINGS / BELLS);
+        assert_false(overflowed);
+        unmake(fds[i], SLOT, i * DOORBELL_CACHE_SIZE);
+    }
+}
+
 /* An eighth of what the process may have. */
 static void with_few_descriptors_none_or_few_are_kept(void **state)
 {
@@ -358,6 +396,7 @@ int main(void)
         cache_test(a_closed_one_is_rung_for_nothing),
         cache_test(those_of_the_dead_are_closed),
         cache_test(a_ring_waits_for_no_other),
+        cache_test(threads_that_ring_at_once_lose_nothing),
         cache_test(with_few_descriptors_none_or_few_are_kept),
         cache_test(of_all_sets_together_few_are_kept),
         cache_test(a_ring_that_fails_spoils_nothing),
