@@ -159,18 +159,6 @@ bool participant_is_stalled(const struct participant *participant, uint32_t reco
     return (int32_t)((uint32_t)(now_ns >> PEER_BEAT_SHIFT) - beat) > PEER_STALL_BEATS;
 }
 
-/* Returns how many doorbells another process has closed. */
-static uint64_t participant_doorbells_closed(const struct participant *participant,
-                                             uint32_t peer_key)
-{
-    const struct segment *segment = participant->segment;
-    uint32_t i = peer_key % PEERS_MAX;
-
-    return i < segment_peers_n(segment)
-               ? shm_load_seq_cst(&segment_peer(segment, i)->doorbells_closed)
-               : 0;
-}
-
 /* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
@@ -179,21 +167,31 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
 
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), true);
-    else if (peer_key)
-        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_cq(target),
-                            participant_doorbells_closed(participant, peer_key), record);
+    else if (peer_key && peer_key % PEERS_MAX < segment_peers_n(participant->segment))
+        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_cq(target), record);
 }
 
 /* ---- doorbells ---- */
+
+/* Tells those that have a doorbell of this process open that it may not be the one to ring: after
+ * each change of a name, and before the timer waits with the doorbell. */
+static void participant_doorbells_change(const struct participant *participant)
+{
+    atomic_fetch_add_explicit(
+        &segment_peer(participant->segment, participant->slot)->doorbells_changed, 1,
+        memory_order_seq_cst);
+}
 
 /* The number of the timer is announced first, so that a cleanup after this process knows it. */
 int participant_open_doorbell(const struct participant *participant, uint32_t timer)
 {
     const struct segment *segment = participant->segment;
+    int r;
 
     shm_raise_seq_cst(&segment_peer(segment, participant->slot)->doorbells, timer + UINT64_C(1));
-    return doorbell_open(segment->directory_fd, segment->doorbell_stem, participant->peer_key,
-                         timer);
+    r = doorbell_open(segment->directory_fd, segment->doorbell_stem, participant->peer_key, timer);
+    participant_doorbells_change(participant);
+    return r;
 }
 
 void participant_close_doorbell(const struct participant *participant, uint32_t timer, int fd)
@@ -201,10 +199,7 @@ void participant_close_doorbell(const struct participant *participant, uint32_t 
     const struct segment *segment = participant->segment;
 
     doorbell_close(segment->directory_fd, fd, segment->doorbell_stem, participant->peer_key, timer);
-    /* Before the timer waits with another one: those that have this one open learn that it is not
-     * the one to ring. */
-    atomic_fetch_add_explicit(&segment_peer(segment, participant->slot)->doorbells_closed, 1,
-                              memory_order_seq_cst);
+    participant_doorbells_change(participant);
 }
 
 void participant_mark_broken(struct participant *participant)
@@ -403,7 +398,8 @@ int participant_open(const struct log_sink *log, const char *directory,
     (void)doorbell_sweep(participant->segment->directory_fd, participant->segment->file_stem);
     pthread_mutex_init(&participant->watch_lock, NULL);
     participant->doorbells =
-        doorbell_cache_new(participant->segment->directory_fd, participant->segment->doorbell_stem);
+        doorbell_cache_new(participant->segment->directory_fd, participant->segment->doorbell_stem,
+                           segment_peer(participant->segment, 0));
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
     participant->following = os_alloc(1, sizeof(*participant->following));
@@ -422,7 +418,10 @@ int participant_open(const struct log_sink *log, const char *directory,
 
 void participant_close_in_child(struct participant *participant)
 {
+    struct doorbell_cache *doorbells = participant->doorbells;
+
+    participant->doorbells = NULL;
     peer_watch_close(&participant->peer_watch);
-    doorbell_cache_free(participant->doorbells);
+    doorbell_cache_close_in_child(doorbells);
     segment_close_in_child(participant->segment);
 }

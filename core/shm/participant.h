@@ -56,6 +56,7 @@ struct participant {
 
     pthread_mutex_t watch_lock; /* protects peer_watch */
     struct peer_watch peer_watch;
+    uint64_t pruned_at;               /* attaches when `doorbells` was pruned; also under it */
     struct doorbell_cache *doorbells; /* of other processes */
     _Atomic uint64_t last_reap_ns;    /* time of the last peer_reap(); no lock */
 };

@@ -44,8 +44,8 @@ struct peer_slot {
     _Atomic uint64_t predecessor; /* peer id: see peer_slot_predecessor(); 0: none */
     /* When the wait timers of the process ran last; timer n has beat n % PEER_BEATS. */
     _Atomic uint32_t beats[PEER_BEATS];
-    _Atomic uint64_t doorbells_closed;
-    _Atomic uint64_t doorbells; /* numbers of wait timers that may have one: those below */
+    _Atomic uint64_t doorbells_changed; /* how often one was opened or closed */
+    _Atomic uint64_t doorbells;         /* numbers of wait timers that may have one: those below */
 };
 
 _Static_assert(sizeof(struct peer_slot) == 64, "others count on this stride");

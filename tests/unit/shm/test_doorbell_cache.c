@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "shm/doorbell.h"
 #include "shm/doorbell_cache.h"
+#include "shm/peer_id.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,6 +31,21 @@
 static char directory[TMPDIR_SIZE];
 static int directory_fd;
 static struct doorbell_cache *cache;
+static struct peer_slot peers[PEERS_MAX];
+
+/* The process of this peer key is attached, and has opened and closed doorbells so often. */
+static void attach(uint32_t slot, uint64_t changed_n)
+{
+    struct peer_slot *peer = &peers[slot % PEERS_MAX];
+
+    atomic_store(&peer->id, peer_id_make(slot >> PEER_SLOT_BITS, 1, 1));
+    atomic_store(&peer->doorbells_changed, changed_n);
+}
+
+static void detach(uint32_t slot)
+{
+    atomic_store(&peers[slot % PEERS_MAX].id, peer_id_make(slot >> PEER_SLOT_BITS, 0, 0));
+}
 
 static int setup(void **state)
 {
@@ -38,7 +54,7 @@ static int setup(void **state)
     directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory_fd < 0 || fixture_setup(state) < 0)
         return -1;
-    cache = doorbell_cache_new(directory_fd, STEM);
+    cache = doorbell_cache_new(directory_fd, STEM, peers);
     return cache ? 0 : -1;
 }
 
@@ -86,15 +102,16 @@ static void assert_silent(int fd)
     assert_int_equal(poll(&poller, 1, 0), 0);
 }
 
-static int ring(uint32_t slot, uint32_t timer, uint64_t closed_n, uint32_t record)
+static int ring(uint32_t slot, uint32_t timer, uint64_t changed_n, uint32_t record)
 {
-    return doorbell_cache_ring(cache, slot, timer, closed_n, record);
+    attach(slot, changed_n);
+    return doorbell_cache_ring(cache, slot, timer, record);
 }
 
 static void renew(void)
 {
     doorbell_cache_free(cache);
-    cache = doorbell_cache_new(directory_fd, STEM);
+    cache = doorbell_cache_new(directory_fd, STEM, peers);
     assert_non_null(cache);
 }
 
@@ -108,12 +125,12 @@ static int kept(void)
 }
 
 /* How many system calls that may fail a ring makes. */
-static uint64_t calls_of_ring(uint32_t slot, uint32_t timer, uint64_t closed_n, int fd)
+static uint64_t calls_of_ring(uint32_t slot, uint32_t timer, uint64_t changed_n, int fd)
 {
     uint64_t n;
 
     fake_os_fail_kind_at(0, ANY, 0);
-    assert_int_equal(ring(slot, timer, closed_n, 7), 0);
+    assert_int_equal(ring(slot, timer, changed_n, 7), 0);
     n = fake_os_calls();
     assert_hears(fd, 7);
     return n;
@@ -206,6 +223,32 @@ static void those_of_the_dead_are_closed(void **state)
     unmake(fds[2], SLOT + 5, 0);
 }
 
+/* They have left, or another process has cleaned up after them, or closed one, or opened it anew.
+ */
+static void those_that_are_not_the_ones_to_ring_are_closed(void **state)
+{
+    int fds[4];
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        fds[i] = make(SLOT + i, 0);
+        assert_int_equal(ring(SLOT + i, 0, i, 1), 0);
+    }
+    assert_true(doorbell_cache_prune(cache));
+    assert_int_equal(kept(), 4);
+    detach(SLOT);
+    attach(SLOT + 1 + PEERS_MAX, 1); /* the slot's next process */
+    attach(SLOT + 2, 3);
+    pthread_mutex_lock(&cache->lock); /* another thread rings */
+    assert_false(doorbell_cache_prune(cache));
+    pthread_mutex_unlock(&cache->lock);
+    assert_int_equal(kept(), 4);
+    assert_true(doorbell_cache_prune(cache));
+    assert_int_equal(kept(), 1);
+    for (uint32_t i = 0; i < 4; i++)
+        unmake(fds[i], SLOT + i, 0);
+}
+
 /* It would wait for ever otherwise. */
 static void a_ring_waits_for_no_other(void **state)
 {
@@ -294,21 +337,184 @@ static void of_all_sets_together_few_are_kept(void **state)
     few = (struct rlimit){40, before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &few);
     for (int i = 0; i < 8; i++) {
-        caches[i] = doorbell_cache_new(directory_fd, STEM);
+        caches[i] = doorbell_cache_new(directory_fd, STEM, peers);
         assert_non_null(caches[i]);
-        assert_int_equal(doorbell_cache_ring(caches[i], SLOT, 0, 0, 7), 0);
+        assert_int_equal(doorbell_cache_ring(caches[i], SLOT, 0, 7), 0);
         assert_hears(fd, 7); /* kept or not */
         n += caches[i]->entries[SLOT % DOORBELL_CACHE_SIZE].fd >= 0;
     }
     assert_int_equal(n, 5);
     doorbell_cache_free(caches[0]);
-    assert_int_equal(doorbell_cache_ring(caches[7], SLOT, 0, 0, 8), 0); /* has its place */
+    assert_int_equal(doorbell_cache_ring(caches[7], SLOT, 0, 8), 0); /* has its place */
     assert_true(caches[7]->entries[SLOT % DOORBELL_CACHE_SIZE].fd >= 0);
     assert_hears(fd, 8);
     for (int i = 1; i < 8; i++)
         doorbell_cache_free(caches[i]);
     setrlimit(RLIMIT_NOFILE, &before);
     unmake(fd, SLOT, 0);
+}
+
+/* So many may be kept then, and so many descriptors be open. */
+enum { FEW_KEPT = 7, FEW = 8 * FEW_KEPT + 7 };
+
+/* Makes as many and one more, and keeps the first `n`. */
+static void make_few(int fds[static FEW_KEPT + 1], uint32_t n)
+{
+    for (uint32_t i = 0; i <= FEW_KEPT; i++) {
+        fds[i] = make(SLOT + i, 0);
+        if (i >= n)
+            continue;
+        assert_int_equal(ring(SLOT + i, 0, 0, 1), 0);
+        assert_hears(fds[i], 1);
+    }
+    assert_int_equal(kept(), n);
+}
+
+static void unmake_few(const int fds[static FEW_KEPT + 1])
+{
+    for (uint32_t i = 0; i <= FEW_KEPT; i++)
+        unmake(fds[i], SLOT + i, 0);
+}
+
+static struct rlimit limit_descriptors(rlim_t most)
+{
+    struct rlimit before, limit;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = (struct rlimit){most, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+/* Those of processes that have left make room for those of living ones. */
+static void what_is_left_takes_no_room(void **state)
+{
+    struct rlimit before = limit_descriptors(FEW);
+    int fds[FEW_KEPT + 1];
+
+    (void)state;
+    make_few(fds, FEW_KEPT);
+    assert_true(calls_of_ring(SLOT + FEW_KEPT, 0, 0, fds[FEW_KEPT]) > 1);
+    assert_true(calls_of_ring(SLOT + FEW_KEPT, 0, 0, fds[FEW_KEPT]) > 1); /* not kept */
+    detach(SLOT);
+    attach(SLOT + 1, 1);
+    assert_true(calls_of_ring(SLOT + FEW_KEPT, 0, 0, fds[FEW_KEPT]) > 1);
+    assert_int_equal(calls_of_ring(SLOT + FEW_KEPT, 0, 0, fds[FEW_KEPT]), 1);
+    assert_int_equal(kept(), FEW_KEPT - 1);
+    setrlimit(RLIMIT_NOFILE, &before);
+    unmake_few(fds);
+}
+
+/* Whether or not there may be more of them. */
+static void without_a_descriptor_those_that_are_kept_are_given_up(void **state)
+{
+    struct rlimit before = limit_descriptors(FEW);
+
+    (void)state;
+    for (uint32_t n = 0; n <= FEW_KEPT; n++) {
+        int fds[FEW_KEPT + 1], others[FEW], others_n = 0;
+
+        renew();
+        make_few(fds, n);
+        while ((others[others_n] = dup(directory_fd)) >= 0)
+            others_n++;
+        assert_int_equal(ring(SLOT + FEW_KEPT, 0, 0, 2), n > 0 ? 0 : -EMFILE);
+        if (n > 0)
+            assert_hears(fds[FEW_KEPT], 2);
+        assert_int_equal(kept(), 0);
+        while (others_n > 0)
+            close(others[--others_n]);
+        unmake_few(fds);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
+/* ---- forks ---- */
+
+#define FORKS 2000
+
+static atomic_bool stops;
+
+/* Two doorbells that take each other's place. */
+static void *ring_in_turn(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; !atomic_load(&stops); i++)
+        (void)doorbell_cache_ring(cache, SLOT, i % 2 * DOORBELL_CACHE_SIZE, i);
+    return NULL;
+}
+
+/* Returns whether none of the program's descriptors is among those that a child would close. It
+ * does not close them: a thread of the parent may have a lock of the fake. */
+static bool child_closes_no_other(void)
+{
+    int own[4], status;
+    pid_t child;
+
+    for (int i = 0; i < 4; i++)
+        own[i] = dup(directory_fd);
+    child = child_fork();
+    if (child == 0) {
+        bool lost = false;
+
+        for (int i = 0; i < 4 * (int)DOORBELL_CACHE_SIZE; i++)
+            lost |= cache->entries[i / 4].fd == own[i % 4];
+        _exit(lost);
+    }
+    status = child > 0 ? child_wait(child) : -1;
+    for (int i = 0; i < 4; i++)
+        close(own[i]);
+    return child_exited(status, 0);
+}
+
+/* A thread of the parent is anywhere in a ring when the child is made. */
+static void a_child_closes_nothing_of_the_program(void **state)
+{
+    int fds[] = {make(SLOT, 0), make(SLOT, DOORBELL_CACHE_SIZE)}, kept_n = 0;
+    pthread_t thread;
+
+    (void)state;
+    attach(SLOT, 0);
+    atomic_store(&stops, false);
+    assert_int_equal(pthread_create(&thread, NULL, ring_in_turn, NULL), 0);
+    while (kept_n < FORKS && child_closes_no_other())
+        kept_n++;
+    atomic_store(&stops, true);
+    pthread_join(thread, NULL);
+    unmake(fds[0], SLOT, 0);
+    unmake(fds[1], SLOT, DOORBELL_CACHE_SIZE);
+    assert_int_equal(kept_n, FORKS);
+}
+
+/* It has the room for others that it has given up, also if a ring was under way. */
+static void a_child_keeps_doorbells_itself(void **state)
+{
+    struct rlimit before = limit_descriptors(FEW);
+    int fds[FEW_KEPT + 1];
+    pid_t child;
+
+    (void)state;
+    make_few(fds, FEW_KEPT);
+    pthread_mutex_lock(&cache->lock);
+    child = child_fork();
+    if (child == 0) {
+        int failures = 0;
+
+        doorbell_cache_close_in_child(cache);
+        doorbell_cache_close_in_child(cache);
+        cache = doorbell_cache_new(directory_fd, STEM, peers);
+        for (uint32_t i = 0; i <= FEW_KEPT; i++)
+            failures += ring(SLOT + i, 0, 0, 2) != 0;
+        _exit(failures == 0 && kept() == FEW_KEPT ? 0 : 1);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    assert_true(child > 0);
+    assert_true(child_exited(child_wait(child), 0));
+    for (uint32_t i = 0; i <= FEW_KEPT; i++)
+        assert_hears(fds[i], 2);
+    assert_int_equal(kept(), FEW_KEPT);
+    setrlimit(RLIMIT_NOFILE, &before);
+    unmake_few(fds);
 }
 
 /* Whichever call of it fails, by a sandbox say, the number arrives or the ring says why not, and
@@ -395,10 +601,15 @@ int main(void)
         cache_test(a_successor_is_rung),
         cache_test(a_closed_one_is_rung_for_nothing),
         cache_test(those_of_the_dead_are_closed),
+        cache_test(those_that_are_not_the_ones_to_ring_are_closed),
         cache_test(a_ring_waits_for_no_other),
         cache_test(threads_that_ring_at_once_lose_nothing),
         cache_test(with_few_descriptors_none_or_few_are_kept),
         cache_test(of_all_sets_together_few_are_kept),
+        cache_test(what_is_left_takes_no_room),
+        cache_test(without_a_descriptor_those_that_are_kept_are_given_up),
+        cache_test(a_child_closes_nothing_of_the_program),
+        cache_test(a_child_keeps_doorbells_itself),
         cache_test(a_ring_that_fails_spoils_nothing),
         cache_test(a_descriptor_that_is_gone_is_opened_again),
         cache_test(only_a_doorbell_is_kept),
