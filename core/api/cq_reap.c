@@ -170,6 +170,18 @@ static unsigned cq_reap_batch(weir_queue *queue, const uint32_t *records, unsign
     return done;
 }
 
+/* Handles what other processes did. Completions that come of it cost no signal, as after it
+ * cq_pop_batch() takes them. */
+static void cq_handle_peer_events(weir_queue *queue)
+{
+    if (!atomic_load_explicit(&queue->timer.peer_events, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&queue->timer.lock);
+    queue->timer.wake_fd.reader_active = true;
+    pthread_mutex_unlock(&queue->timer.lock);
+    peer_events_handle_all(&queue->timer);
+}
+
 int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
 {
     uint32_t records[CQ_REAP_BATCH];
@@ -182,7 +194,7 @@ int weir_queue_reap(weir_queue *queue, struct weir_completion *out, unsigned n)
         return -ECHILD;
     if (n > INT32_MAX)
         n = INT32_MAX;
-    peer_events_handle(&queue->timer);
+    cq_handle_peer_events(queue);
     do {
         popped = cq_pop_batch(queue, records, n - done, done == 0);
         cq_ring_report_loss(queue);

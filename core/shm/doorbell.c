@@ -112,21 +112,32 @@ void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, u
         os_close(fd);
 }
 
+int doorbell_open_other(int directory_fd, const char *stem, uint32_t slot, uint32_t timer)
+{
+    struct doorbell_names names;
+    int r = doorbell_name(&names, stem, slot, timer);
+
+    return r < 0 ? r : doorbell_open_fifo(directory_fd, names.final);
+}
+
+int doorbell_write(int fd, uint32_t record)
+{
+    int r = os_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
+
+    return r == -EAGAIN ? 0 : r;
+}
+
 int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t timer,
                   uint32_t record)
 {
-    struct doorbell_names names;
-    int r = doorbell_name(&names, stem, slot, timer), fd;
+    int fd = doorbell_open_other(directory_fd, stem, slot, timer), r;
 
-    if (r < 0)
-        return r;
-    fd = doorbell_open_fifo(directory_fd, names.final);
     if (fd < 0)
         return fd;
     SCHED_POINT();
-    r = os_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
+    r = doorbell_write(fd, record);
     os_close(fd);
-    return r == -EAGAIN ? 0 : r;
+    return r;
 }
 
 /* Empties the FIFO. Bounded, in case another process keeps writing; the rest is read later. */

@@ -54,10 +54,13 @@ void doorbell_close(int directory_fd, int fd, const char *stem, uint32_t slot, u
  * Rings a doorbell of another process: writes `record` to the FIFO. Returns 0, also if it is full,
  * because then the reader checks all records; -ENOENT (no such doorbell); -EPERM (not a FIFO, or of
  * another user); or a negative errno (-EMFILE, -ELOOP …). Does not block, raises no signal, is no
- * cancellation point, and takes four system calls.
+ * cancellation point, and takes five system calls.
  */
 int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t timer,
                   uint32_t record);
+/* The first part of it, which returns a descriptor, and the second. */
+int doorbell_open_other(int directory_fd, const char *stem, uint32_t slot, uint32_t timer);
+int doorbell_write(int fd, uint32_t record);
 
 /*
  * Reads up to `n` numbers, at most DOORBELL_READ_MAX. Returns their count, or a negative errno, in

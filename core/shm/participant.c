@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/doorbell.h"
+#include "shm/doorbell_cache.h"
 #include "shm/nameless.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
@@ -166,21 +167,31 @@ void participant_notify_owner(const struct participant *participant, uint32_t re
 
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), true);
-    else if (peer_key)
-        doorbell_ring(participant->segment->directory_fd, participant->segment->doorbell_stem,
-                      peer_key, wait_target_cq(target), record);
+    else if (peer_key && peer_key % PEERS_MAX < segment_peers_n(participant->segment))
+        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_cq(target), record);
 }
 
 /* ---- doorbells ---- */
+
+/* Tells those that have a doorbell of this process open that it may not be the one to ring: after
+ * each change of a name, and before the timer waits with the doorbell. */
+static void participant_doorbells_change(const struct participant *participant)
+{
+    atomic_fetch_add_explicit(
+        &segment_peer(participant->segment, participant->slot)->doorbells_changed, 1,
+        memory_order_seq_cst);
+}
 
 /* The number of the timer is announced first, so that a cleanup after this process knows it. */
 int participant_open_doorbell(const struct participant *participant, uint32_t timer)
 {
     const struct segment *segment = participant->segment;
+    int r;
 
     shm_raise_seq_cst(&segment_peer(segment, participant->slot)->doorbells, timer + UINT64_C(1));
-    return doorbell_open(segment->directory_fd, segment->doorbell_stem, participant->peer_key,
-                         timer);
+    r = doorbell_open(segment->directory_fd, segment->doorbell_stem, participant->peer_key, timer);
+    participant_doorbells_change(participant);
+    return r;
 }
 
 void participant_close_doorbell(const struct participant *participant, uint32_t timer, int fd)
@@ -188,6 +199,7 @@ void participant_close_doorbell(const struct participant *participant, uint32_t 
     const struct segment *segment = participant->segment;
 
     doorbell_close(segment->directory_fd, fd, segment->doorbell_stem, participant->peer_key, timer);
+    participant_doorbells_change(participant);
 }
 
 void participant_mark_broken(struct participant *participant)
@@ -358,6 +370,7 @@ void participant_close(struct participant *participant)
     os_free(participant->free_records);
     os_free(participant->following);
     peer_watch_close(&participant->peer_watch);
+    doorbell_cache_free(participant->doorbells);
     pthread_mutex_destroy(&participant->watch_lock);
     if (participant->region.segment)
         region_close(&participant->region);
@@ -384,13 +397,16 @@ int participant_open(const struct log_sink *log, const char *directory,
     /* Of processes that died when no other was there to clean up. What cannot be swept may stay. */
     (void)doorbell_sweep(participant->segment->directory_fd, participant->segment->file_stem);
     pthread_mutex_init(&participant->watch_lock, NULL);
+    participant->doorbells =
+        doorbell_cache_new(participant->segment->directory_fd, participant->segment->doorbell_stem,
+                           segment_peer(participant->segment, 0));
     participant->proxies =
         os_alloc(participant->segment->layout.sizes.runs_n, sizeof(*participant->proxies));
     participant->following = os_alloc(1, sizeof(*participant->following));
     r = peer_watch_open(&participant->peer_watch, self_id, participant->slot);
     if (r == 0)
         r = region_open_segment(&participant->region, participant->segment, &participant->broken);
-    if (r == 0 && (!participant->proxies || !participant->following))
+    if (r == 0 && (!participant->proxies || !participant->following || !participant->doorbells))
         r = -ENOMEM;
     if (r < 0) {
         participant_close(participant);
@@ -402,6 +418,10 @@ int participant_open(const struct log_sink *log, const char *directory,
 
 void participant_close_in_child(struct participant *participant)
 {
+    struct doorbell_cache *doorbells = participant->doorbells;
+
+    participant->doorbells = NULL;
     peer_watch_close(&participant->peer_watch);
+    doorbell_cache_close_in_child(doorbells);
     segment_close_in_child(participant->segment);
 }

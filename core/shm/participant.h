@@ -21,6 +21,7 @@
 
 struct counters;
 struct definition_copy;
+struct doorbell_cache;
 struct segment;
 struct segment_shape;
 struct weir_error;
@@ -55,7 +56,9 @@ struct participant {
 
     pthread_mutex_t watch_lock; /* protects peer_watch */
     struct peer_watch peer_watch;
-    _Atomic uint64_t last_reap_ns; /* time of the last peer_reap(); no lock */
+    uint64_t pruned_at;               /* attaches when `doorbells` was pruned; also under it */
+    struct doorbell_cache *doorbells; /* of other processes */
+    _Atomic uint64_t last_reap_ns;    /* time of the last peer_reap(); no lock */
 };
 
 /* Attaches to the segment of this shape in `directory` (NULL: the default directory), and makes the

@@ -17,6 +17,7 @@
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
+#include "shm/doorbell_cache.h"
 #include "shm/peer_id.h"
 #include <pthread.h>
 #include <string.h>
@@ -116,6 +117,9 @@ int participant_next_dead(struct participant *participant, const struct probe_pl
     census.registrations =
         atomic_load_explicit(&segment_header(segment)->registrations, memory_order_seq_cst);
     census.n = segment_peers_n(segment);
+    if (census.registrations != participant->pruned_at &&
+        doorbell_cache_prune(participant->doorbells))
+        participant->pruned_at = census.registrations;
     begins = participant_begins_probes(participant, plan->round, census.n);
     if ((begins || !watch->n) && census.n > peer_watch_limit()) {
         participant_find_preferred(participant, plan, preferred);

@@ -57,9 +57,12 @@ static uint32_t peer_watch_room(const struct peer_watch *watch)
 /* Removes explicitly: closing is not enough if a forked child has the descriptor as well. */
 static void peer_watch_unwatch(struct peer_watch *watch, struct peer_watch_entry *entry)
 {
-    os_epoll_remove(watch->epoll_fd, entry->fd);
-    peer_watch_close_pidfd(entry->fd);
-    entry->fd = -1;
+    int fd = entry->fd;
+
+    os_epoll_remove(watch->epoll_fd, fd);
+    entry->fd = -1; /* first, as a child that is forked closes what it finds here */
+    atomic_signal_fence(memory_order_seq_cst);
+    peer_watch_close_pidfd(fd);
     watch->watched_n--;
     watch->polled_n++;
 }

@@ -42,6 +42,7 @@ static uint64_t segment_abi_hash(void)
         DCAS_SLOTS,
         sizeof(struct peer_slot),
         offsetof(struct peer_slot, predecessor),
+        offsetof(struct peer_slot, doorbells_changed),
         offsetof(struct peer_slot, doorbells),
         sizeof(struct segment_thread),
         offsetof(struct segment_thread, peer_key),

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -293,6 +294,56 @@ static void what_the_dead_held_comes_back(void **state)
     shared_wait(pid, SIGKILL);
     weir_release(&acquisition);
     assert_int_equal(shared_held(pool, 0), 0);
+    end(&child);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
+/* Returns a descriptor of a doorbell that this process has open, and its file; -1: none. */
+static int find_doorbell(char ret[static 256])
+{
+    char path[64];
+
+    for (int fd = 0; fd < 1024; fd++) {
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        n = readlink(path, ret, 255);
+        ret[n > 0 ? n : 0] = '\0';
+        if (n > 0 && strstr(ret, ".bell"))
+            return fd;
+    }
+    return -1;
+}
+
+/* A grant to it has opened its doorbell, which goes with it: with its file, and in this process. */
+static void the_doorbell_of_a_dead_process_is_closed(void **state)
+{
+    weir *w = shared_open(slots);
+    weir_pool *pool = shared_pool(w, "s");
+    struct child child;
+    weir_acquisition *acquisition = get(pool, "slot", 2);
+    struct shared_request memory;
+    char of_child[256], after[256];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(find_doorbell(of_child), -1);
+    pid = start(&child, slots, 2);
+    while (!shared_stats(pool).waiting)
+        pause_ns(MS);
+    assert_int_equal(weir_release(&acquisition), 0);
+    assert_true(find_doorbell(of_child) >= 0);
+    assert_int_equal(access(of_child, F_OK), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    shared_wait(pid, SIGKILL);
+    do /* which looks for the dead before it refuses */
+        pause_ns(MS);
+    while (weir_try_acquire(pool, shared_ask(&memory, "slot", 2, 0), &acquisition, NULL) ==
+           -EAGAIN);
+    assert_int_equal(access(of_child, F_OK), -1);
+    assert_int_equal(find_doorbell(after), -1);
+    weir_release(&acquisition);
     end(&child);
     weir_pool_close(pool);
     weir_close(w);
@@ -794,6 +845,7 @@ int main(void)
         shared_test(time_passes_as_ever),
         shared_test(timeouts_end_waits),
         shared_test(what_the_dead_held_comes_back),
+        shared_test(the_doorbell_of_a_dead_process_is_closed),
         shared_test(the_next_to_ask_finds_the_dead),
         shared_test(observers_do_not_see_the_dead),
         shared_test(the_dead_leave_the_wait_queue),

@@ -4,8 +4,12 @@
 #include "api/acquisition.h"
 #include "api/instance.h"
 #include "lib/world.h"
+#include "peer/peer.h"
 #include "set/hooks.h"
 #include "shm/doorbell.h"
+#include "shm/doorbell_cache.h"
+#include "shm/participant.h"
+#include "shm/segment.h"
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
 #include <fcntl.h>
@@ -465,6 +469,158 @@ static void a_queue_learns_of_a_set_that_came_later(void **state)
     leave(&waiter);
 }
 
+/* The giver has the doorbell of the one before open, which has the same name. As above, no look
+ * makes up for it. */
+static void a_queue_in_the_place_of_another_one_is_notified(void **state)
+{
+    struct sharer giver, waiter;
+    weir_acquisition *held = NULL;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&giver);
+    open_sharer(&waiter);
+    join(&giver);
+    join(&waiter);
+    for (int i = 0; i < 4; i++) {
+        struct pollfd fd = {.events = POLLIN};
+        struct weir_completion c;
+        weir_queue *queue;
+        uint64_t opened;
+
+        assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+        fd.fd = weir_queue_fd(queue);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(weir_try_acquire(giver.pool, NULL, &held, NULL), 0);
+            assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+            assert_int_equal(poll(&fd, 1, 0), 0);
+            opened = fake_os_counts().open;
+            release(held);
+            assert_int_equal(fake_os_counts().open - opened, k == 0);
+            assert_int_equal(poll(&fd, 1, 3000), 1);
+            c = reap_one(queue);
+            assert_int_equal(c.result, 0);
+            release(c.acquisition);
+        }
+        weir_queue_close(queue);
+    }
+    leave(&giver);
+    leave(&waiter);
+}
+
+static uint64_t doorbell_changes(const struct sharer *sharer)
+{
+    const struct participant *participant = instance_set(sharer->w, 0)->participant;
+
+    return atomic_load(&segment_peer(participant->segment, participant->slot)->doorbells_changed);
+}
+
+static int doorbells_kept(const struct sharer *sharer)
+{
+    const struct doorbell_cache *cache = instance_set(sharer->w, 0)->participant->doorbells;
+    int n = 0;
+
+    for (uint32_t i = 0; i < DOORBELL_CACHE_SIZE; i++)
+        n += cache->entries[i].fd >= 0;
+    return n;
+}
+
+/* A process that has opened something else of the name, or the one before, learns that there is
+ * another one. */
+static void a_doorbell_is_counted_when_opened_and_when_closed(void **state)
+{
+    struct sharer waiter;
+
+    (void)state;
+    open_sharer(&waiter);
+    join(&waiter);
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = doorbell_changes(&waiter);
+        weir_queue *queue;
+
+        assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+        assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+        assert_int_equal(doorbell_changes(&waiter), before + 1);
+        release(reap_one(queue).acquisition);
+        weir_queue_close(queue);
+        assert_int_equal(doorbell_changes(&waiter), before + 2);
+    }
+    leave(&waiter);
+}
+
+/* Those that left in order, when others have come since. */
+static void doorbells_of_those_that_left_are_closed(void **state)
+{
+    struct sharer giver, waiter, next;
+    weir_acquisition *held = NULL;
+    weir_queue *queue;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&giver);
+    open_sharer(&waiter);
+    open_sharer(&next);
+    join(&giver);
+    join(&waiter);
+    assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+    assert_int_equal(weir_try_acquire(giver.pool, NULL, &held, NULL), 0);
+    assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+    release(held);
+    release(reap_one(queue).acquisition);
+    peer_reap(NULL, instance_set(giver.w, 0));
+    assert_int_equal(doorbells_kept(&giver), 1);
+    weir_queue_close(queue);
+    leave(&waiter);
+    join(&next);
+    peer_reap(NULL, instance_set(giver.w, 0));
+    assert_int_equal(doorbells_kept(&giver), 0);
+    leave(&giver);
+    leave(&next);
+}
+
+/* What another process granted is listed by the call that takes it out of the list. */
+static void a_reap_does_not_signal_its_own_queue(void **state)
+{
+    struct sharer giver, waiter;
+    weir_acquisition *held = NULL;
+    struct pollfd fd = {.events = POLLIN};
+    struct weir_completion c[2];
+    uint64_t signals, drains;
+    weir_queue *queue;
+
+    (void)state;
+    fake_clock_set(START);
+    open_sharer(&giver);
+    open_sharer(&waiter);
+    join(&giver);
+    join(&waiter);
+    assert_int_equal(weir_queue_open(&queue, waiter.w, 4), 0);
+    fd.fd = weir_queue_fd(queue);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weir_try_acquire(giver.pool, NULL, &held, NULL), 0);
+        assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+        release(held);
+        signals = fake_os_counts().signal;
+        drains = fake_os_counts().drain;
+        assert_int_equal(weir_queue_reap(queue, c, 2), 1);
+        assert_int_equal(fake_os_counts().signal, signals);
+        assert_int_equal(fake_os_counts().drain, drains + 1); /* the doorbell alone */
+        assert_int_equal(poll(&fd, 1, 0), 0);
+        release(c[0].acquisition);
+    }
+    /* One is left: the descriptor stays readable. */
+    assert_int_equal(weir_try_acquire(giver.pool, NULL, &held, NULL), 0);
+    assert_int_equal(weir_queue_submit(queue, waiter.pool, NULL, 1, NULL, NULL), 0);
+    release(held);
+    assert_int_equal(weir_queue_reap(queue, c, 0), 0);
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    release(reap_one(queue).acquisition);
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    weir_queue_close(queue);
+    leave(&giver);
+    leave(&waiter);
+}
+
 /* The timer thread hears for the queue as it does for one that is attached. */
 static void relay(weir_queue *queue)
 {
@@ -792,6 +948,10 @@ int main(void)
         leak_checked_test(of_two_runs_the_last_sets_the_timer),
         leak_checked_test(a_reap_that_comes_early_waits_for_the_instant),
         leak_checked_test(a_queue_learns_of_a_set_that_came_later),
+        leak_checked_test(a_queue_in_the_place_of_another_one_is_notified),
+        leak_checked_test(a_doorbell_is_counted_when_opened_and_when_closed),
+        leak_checked_test(doorbells_of_those_that_left_are_closed),
+        leak_checked_test(a_reap_does_not_signal_its_own_queue),
         leak_checked_test(what_a_doorbell_needs_is_missing),
         leak_checked_test(a_call_that_cannot_be_repeated_is_noticed),
         leak_checked_test(no_doorbell_is_read_for_a_queue_that_is_closed),
