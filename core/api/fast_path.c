@@ -151,14 +151,15 @@ WEIR_ALWAYS_INLINE bool fast_path_take_leased(weir_set *set, const struct weir_r
 {
     const struct thread_ctx *ctx = thread_ctx_self;
     struct counters *counters;
-    uint64_t amount;
+    uint64_t amount = 0; /* for gcc, which does not see that it is stored */
 
     if (!ctx || ctx->w != set->w || set->number >= ctx->set_ctxs_n)
         return false;
     counters = ctx->set_ctxs[set->number].counters;
     request = request_validate_plain(request);
-    return counters && request && fast_path_is_quiet(set->w) &&
-           fast_path_resolve(REPR_WORD, set, request, PURPOSE_TAKE, &amount) &&
+    if (!counters || !request || !fast_path_is_quiet(set->w))
+        return false;
+    return fast_path_resolve(REPR_WORD, set, request, PURPOSE_TAKE, &amount) &&
            lease_take_rest(counters, set, amount);
 }
 

@@ -58,7 +58,7 @@ static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
     size_t text_size = limit_intern_text_size(a);
 
     if (a->type != b->type || a->refund != b->refund || a->charges != b->charges ||
-        a->shadow != b->shadow || a->listed != b->listed)
+        a->shadow != b->shadow)
         return false;
     if (a->algorithm != b->algorithm || a->algorithm_name != b->algorithm_name ||
         a->algorithm_version != b->algorithm_version)
@@ -66,7 +66,7 @@ static bool limit_intern_equal_one(const struct limit *a, const struct limit *b)
     if (a->capacity != b->capacity || a->lease != b->lease || a->state_offset != b->state_offset ||
         a->state_words != b->state_words)
         return false;
-    if (a->max_hold_ns != b->max_hold_ns || a->revokes != b->revokes ||
+    if (a->max_hold_ns != b->max_hold_ns || a->revokes != b->revokes || a->listed != b->listed ||
         limit_held_max(a) != limit_held_max(b))
         return false;
     if (a->settings_n != b->settings_n || text_size != limit_intern_text_size(b) ||

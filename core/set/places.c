@@ -147,8 +147,9 @@ static void places_try(struct places_choice *choice, uint32_t i, uint32_t k, pla
 {
     const struct limit *from = places_limit(choice->before, k), *to = &choice->plan->limits[i];
 
-    if (from && !(choice->chosen >> i & 1) && !(choice->taken >> k & 1) &&
-        strcmp(from->key, to->key) == 0 && can(from, to))
+    if (!from || choice->chosen >> i & 1 || choice->taken >> k & 1)
+        return;
+    if (strcmp(from->key, to->key) == 0 && can(from, to))
         places_take(choice, i, k);
 }
 
