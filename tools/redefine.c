@@ -375,8 +375,7 @@ static char *change_setting(const char *title, const char *definition, const cha
                 (int)setting.n, setting.at);
         return NULL;
     }
-    if (setting.n > 2 && (strncmp(setting.at, "key", setting.n) == 0 ||
-                          strncmp(setting.at, "type", setting.n) == 0)) {
+    if (span_is(setting, "key", 3) || span_is(setting, "type", 4)) {
         fprintf(
             stderr,
             "%s: `%s`: `%.*s` makes it another limit, which is for the file, and `weir apply`\n",

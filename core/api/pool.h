@@ -42,7 +42,7 @@ struct weir_pool {
 };
 
 /* Bits of `only_set`; the fast path serves a handle without them. */
-#define POOL_SLOW    ((uintptr_t)1) /* not fast_path_supports() */
+#define POOL_SLOW    ((uintptr_t)1) /* it has no fast path */
 #define POOL_SEVERAL ((uintptr_t)2) /* there is a choice, and this was the set before; or NULL */
 #define POOL_BITS    (POOL_SLOW | POOL_SEVERAL)
 

@@ -178,7 +178,7 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
 
         if (!nothing && request_key_equal(limit->key, asked->key)) {
             amount = asked->amount;
-            known = true;
+            known = !limit_is_retired(limit);
         }
         if (amount > limit->capacity || (nothing && limit->type == WEIR_LIMIT_RATE))
             return false;

@@ -132,7 +132,9 @@ static inline uint64_t request_limits_named(const struct limits *limits, const c
     uint64_t named = 0;
 
     for (uint32_t i = 0; i < limits->n; i++)
-        named |= (uint64_t)request_key_equal(limits->items[i].key, key) << i;
+        named |= (uint64_t)(request_key_equal(limits->items[i].key, key) &&
+                            !limit_is_retired(&limits->items[i]))
+                 << i;
     return named;
 }
 

@@ -216,6 +216,8 @@ static void stats_subtract_base(const weir_set *set, struct weir_limit_stats *li
     const struct limit_base *base =
         segment_definition_base(set->participant->segment, set->head_unit);
 
+    if (n && set->limits.has_lost_first)
+        limits[0].leased = 0; /* it is of the limit that was the first */
     for (uint32_t i = 0; base && i < n; i++) {
         limits[i].granted = stats_since(limits[i].granted, base[i].granted);
         limits[i].refused = stats_since(limits[i].refused, base[i].refused);

@@ -93,20 +93,25 @@ void dcas_complete(const weir_set *set, const struct version *version, uint32_t 
             return;
 }
 
-/* The bits of a version that is MOVED tell nothing about announcements since then. */
+/* The bits of a version that is MOVED tell nothing about announcements since then. Those of a
+ * definition are there once it has its state, which txn_begin() gives it. */
 int dcas_complete_all(struct thread_ctx *ctx, weir_set *set)
 {
     struct txn txn;
     uint32_t i = 0;
     int r = 0;
 
-    while (r == 0 && i < DCAS_SLOTS && dcas_may_be_announced(set)) {
+    if (set->inline_format != INLINE_DCAS && (!set_is_shared(set) || set_definition(set)->is_keyed))
+        return 0;
+    while (r == 0 && i < DCAS_SLOTS) {
         txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return 0;
         if (version_flags(&txn.version) & CONTENT_MOVED) {
             r = set_catch_up(set, false);
             set = r == 0 ? moved_newest(set) : set;
+        } else if (!dcas_may_be_announced(set)) {
+            return 0;
         } else if (!version_is_inflated(&txn.version)) {
             set_inflate(ctx, set, txn.version.state_word);
         } else {

@@ -42,7 +42,7 @@ bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t ro
     return true;
 }
 
-static bool places_are_listed(const struct limit_places *places)
+bool places_are_listed(const struct limit_places *places)
 {
     for (uint32_t i = 0; i < places->n; i++)
         if (places->of_limit[i] != i)
@@ -220,8 +220,11 @@ static int places_refuse(const struct places_choice *choice, uint32_t i, struct 
     const char *key = choice->plan->limits[i].key;
     uint32_t room = set_amounts_n(choice->before);
     bool fits = choice->plan->limits_n <= room;
+    uint64_t unused = places_unused(choice->before) & ~choice->taken;
 
-    if (!(places_unused(choice->before) & ~choice->taken))
+    if (places_may_be_stale(choice, &choice->plan->limits[i]))
+        unused &= ~UINT64_C(1);
+    if (!unused)
         return error_set(reterr, -EOPNOTSUPP,
                          "there is no room for limit %u (`%s`): its segment has room for %u%s end "
                          "the processes that use the set, remove it with `weir rm`, and start them "

@@ -33,6 +33,9 @@ uint32_t places_room(uint32_t limits_n, uint32_t words);
 /* Returns whether these can be the places of `n` limits in records with room for `room` amounts. */
 bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t room);
 
+/* Returns whether all limits are where they are listed. */
+bool places_are_listed(const struct limit_places *places);
+
 /* Moves the limits of a set, which has them as they are listed, to their places. They have to be
  * described anew. Returns 0 or -ENOMEM. The instance's lock is held. */
 int places_apply(weir_set *set, const struct limit_places *places);

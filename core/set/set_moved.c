@@ -97,7 +97,7 @@ void successor_convert(const weir_set *set, const uint64_t *before, const struct
     }
 }
 
-/* Copies the classes of waiters. Tags by other weights are not compared with new ones. */
+/* Copies the classes of waiters. Tags by other weights or costs are not compared with new ones. */
 static void successor_convert_classes(const weir_set *set, const uint64_t *before, uint64_t *states)
 {
     const struct wait_classes *from = set->origin->predecessor->classes;
@@ -106,7 +106,9 @@ static void successor_convert_classes(const weir_set *set, const uint64_t *befor
 
     memcpy(words, before + from->state_offset, rule->n * WAIT_CLASS_WORDS * sizeof(*words));
     if (rule->ageing ||
-        memcmp(rule->unit_times, from->rule.unit_times, sizeof(rule->unit_times)) == 0)
+        (memcmp(rule->unit_times, from->rule.unit_times, sizeof(rule->unit_times)) == 0 &&
+         memcmp(set->classes->unit_costs, from->unit_costs,
+                WEIR_LIMITS_MAX * sizeof(*from->unit_costs)) == 0))
         return;
     for (uint32_t c = 0; c < rule->n; c++)
         words[WAIT_CLASS_WORDS * c + 1] = 0;

@@ -53,10 +53,10 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
         WEIR_INVARIANT(set->is_robust || limit->algorithm || *state >= amount);
         if (limit->algorithm)
             set_release_observed(set, i, state, at, args, granted_ns);
-        else if (*state >= amount)
-            *state -= amount;
-        else
+        else if (set_is_shared(set) && *state < amount)
             participant_mark_broken(set->participant); /* no correct process writes that */
+        else
+            *state -= amount;
         return false;
     }
     if (args->return_all)

@@ -36,6 +36,8 @@ static int set_storage_arrange(weir_set *set, struct weir_error *reterr)
 
     if (r == 0 && !places_are_valid(&copy->places, set->limits.n, set_amounts_n(set)))
         r = -EUCLEAN;
+    if (r == 0 && set->is_keyed && !places_are_listed(&copy->places))
+        r = -EUCLEAN;
     if (r < 0)
         return error_set(reterr, r, "set `%s`: its definition cannot be read: %s",
                          set_own_name(set), r == -EUCLEAN ? "it is damaged" : strerrordesc_np(-r));

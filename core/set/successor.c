@@ -128,15 +128,15 @@ void set_succeed(weir_set *before, weir_set *after)
     atomic_store_explicit(&before->successor, after, memory_order_seq_cst);
 }
 
-/* Amounts of a shared set are by places. Those of limits that had one before others are dropped. */
+/* Amounts of a shared set are by places. Those of limits that had one before others are dropped. It
+ * goes from the later definition back: another thread may be about to store what succeeds the
+ * earlier one. */
 static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
 {
-    for (; of != set; of = set_successor(of)) {
-        const weir_set *next = set_successor(of);
-
-        WEIR_INVARIANT(next && next != of);
-        for (uint32_t i = 0; i < next->limits.n; i++)
-            if (next->origin->limits[i].from == ORIGIN_NONE)
+    for (; set != of; set = set->origin->predecessor) {
+        WEIR_INVARIANT(set->origin);
+        for (uint32_t i = 0; i < set->limits.n; i++)
+            if (set->origin->limits[i].from == ORIGIN_NONE)
                 amounts[i] = 0;
     }
 }

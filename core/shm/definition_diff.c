@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <weir/set.h>
 
 struct definition_span {
     const char *at;
@@ -80,6 +81,8 @@ static bool definition_span_equal(struct definition_span a, struct definition_sp
     return a.n == b.n && memcmp(a.at, b.at, a.n) == 0;
 }
 
+static const struct definition_span definition_key_name = {"key", 3};
+
 /* Finds a field of this limit; 0: of the set. */
 static bool definition_find(const char *definition, unsigned limit, struct definition_span key,
                             struct definition_field *ret)
@@ -92,54 +95,62 @@ static bool definition_find(const char *definition, unsigned limit, struct defin
     return false;
 }
 
-static unsigned definition_limits_n(const char *definition)
+/* The keys of the limits of a definition. Of a text that has more limits than there can be, the
+ * first ones. */
+struct definition_limits {
+    unsigned n;
+    struct definition_span keys[WEIR_LIMITS_MAX]; /* without one: empty */
+};
+
+static struct definition_limits definition_limits(const char *definition)
 {
     struct definition_reader reader = {.at = definition};
+    struct definition_limits limits = {0};
     struct definition_field field;
 
-    while (definition_next(&reader, &field))
-        ;
-    return reader.limits_n;
+    while (definition_next(&reader, &field) && field.limit <= WEIR_LIMITS_MAX)
+        if (field.limit && definition_span_equal(field.key, definition_key_name))
+            limits.keys[field.limit - 1] = field.value;
+    limits.n = reader.limits_n < WEIR_LIMITS_MAX ? reader.limits_n : WEIR_LIMITS_MAX;
+    return limits;
 }
 
-static const struct definition_span definition_key_name = {"key", 3};
+/* Two definitions, and which limit of the second one is limit i of the first one, from 1: limits of
+ * one key are told apart by their order. 0: none is. */
+struct definition_pair {
+    const char *text, *other;
+    unsigned n, counterparts[WEIR_LIMITS_MAX];
+};
 
-/* Returns how many of the first `n` limits have this key. */
-static unsigned definition_count_key(const char *definition, unsigned n, struct definition_span key)
+static struct definition_pair definition_pair(const char *text, const char *other)
 {
-    struct definition_field field;
-    unsigned count = 0;
+    const struct definition_limits from = definition_limits(text), to = definition_limits(other);
+    struct definition_pair pair = {.text = text, .other = other, .n = from.n};
+    uint64_t taken = 0;
 
-    for (unsigned limit = 1; limit <= n; limit++)
-        count += definition_find(definition, limit, definition_key_name, &field) &&
-                 definition_span_equal(field.value, key);
-    return count;
+    for (unsigned i = 0; i < from.n; i++)
+        for (unsigned k = 0; k < to.n && !pair.counterparts[i]; k++)
+            if (!(taken >> k & 1) && from.keys[i].n &&
+                definition_span_equal(from.keys[i], to.keys[k])) {
+                pair.counterparts[i] = k + 1;
+                taken |= UINT64_C(1) << k;
+            }
+    return pair;
 }
 
-/* Returns the limit of `other` that is this one of `definition`: limits of one key are told apart
- * by their order. 0: there is none. */
-static unsigned definition_counterpart(const char *definition, unsigned limit, const char *other)
+static unsigned definition_counterpart(const struct definition_pair *pair, unsigned limit)
 {
-    unsigned n = definition_limits_n(other), count;
-    struct definition_field key, found;
-
-    if (!definition_find(definition, limit, definition_key_name, &key))
-        return 0;
-    count = definition_count_key(definition, limit, key.value);
-    for (unsigned i = 1; i <= n; i++)
-        if (definition_find(other, i, definition_key_name, &found) &&
-            definition_span_equal(found.value, key.value) && --count == 0)
-            return i;
-    return 0;
+    return limit && limit <= pair->n ? pair->counterparts[limit - 1] : 0;
 }
 
-/* Finds the field of `other` that is this one of `definition`. */
-static bool definition_find_other(const char *definition, const struct definition_field *field,
-                                  const char *other, struct definition_field *ret)
+/* Finds the field of the other definition that is this one of the first. */
+static bool definition_find_other(const struct definition_pair *pair,
+                                  const struct definition_field *field,
+                                  struct definition_field *ret)
 {
-    unsigned limit = field->limit ? definition_counterpart(definition, field->limit, other) : 0;
+    unsigned limit = definition_counterpart(pair, field->limit);
 
-    return (limit || !field->limit) && definition_find(other, limit, field->key, ret);
+    return (limit || !field->limit) && definition_find(pair->other, limit, field->key, ret);
 }
 
 static bool definition_parse(enum units_kind kind, struct definition_span value, uint64_t *ret)
@@ -234,13 +245,13 @@ static void definition_append_field(struct definition_diff *diff, bool is_change
         here ? definition_text(here->value).text : NULL);
 }
 
-/* Describes what only one definition has: a limit once, by its key. */
+/* Describes what only the first definition of the pair has: a limit once, by its key. */
 static void definition_append_only(struct definition_diff *diff, bool is_change,
-                                   const char *definition, const char *other,
+                                   const struct definition_pair *pair,
                                    const struct definition_field *field, bool is_there)
 {
-    if (!field->limit || definition_counterpart(definition, field->limit, other))
-        definition_append_field(diff, is_change, definition, is_there ? field : NULL,
+    if (!field->limit || definition_counterpart(pair, field->limit))
+        definition_append_field(diff, is_change, pair->text, is_there ? field : NULL,
                                 is_there ? NULL : field);
     else if (definition_span_equal(field->key, definition_key_name))
         definition_append(diff, is_change ? "limit %u (`%s`) %s" : "limit %u (`%s`) is %s only",
@@ -250,12 +261,10 @@ static void definition_append_only(struct definition_diff *diff, bool is_change,
                                      : "here");
 }
 
-static bool definition_is_reordered(const char *definition, const char *other)
+static bool definition_is_reordered(const struct definition_pair *pair)
 {
-    unsigned n = definition_limits_n(definition);
-
-    for (unsigned limit = 1; limit <= n; limit++)
-        if (definition_counterpart(definition, limit, other) != limit)
+    for (unsigned i = 0; i < pair->n; i++)
+        if (pair->counterparts[i] != i + 1)
             return true;
     return false;
 }
@@ -263,20 +272,22 @@ static bool definition_is_reordered(const char *definition, const char *other)
 static struct definition_diff definition_compare(const char *there, const char *here,
                                                  bool is_change)
 {
+    const struct definition_pair pair = definition_pair(there, here),
+                                 back = definition_pair(here, there);
     struct definition_reader reader = {.at = there};
     struct definition_diff diff = {""};
     struct definition_field field, other;
 
     while (definition_next(&reader, &field)) {
-        if (!definition_find_other(there, &field, here, &other))
-            definition_append_only(&diff, is_change, there, here, &field, true);
+        if (!definition_find_other(&pair, &field, &other))
+            definition_append_only(&diff, is_change, &pair, &field, true);
         else if (!definition_same_value(field.value, other.value))
             definition_append_field(&diff, is_change, there, &field, &other);
     }
     for (reader = (struct definition_reader){.at = here}; definition_next(&reader, &field);)
-        if (!definition_find_other(here, &field, there, &other))
-            definition_append_only(&diff, is_change, here, there, &field, false);
-    if (diff.text[0] == '\0' && definition_is_reordered(there, here))
+        if (!definition_find_other(&back, &field, &other))
+            definition_append_only(&diff, is_change, &back, &field, false);
+    if (diff.text[0] == '\0' && definition_is_reordered(&pair))
         definition_append(&diff, is_change ? "limits get another order"
                                            : "limits are in another order there");
     return diff;

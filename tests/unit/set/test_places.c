@@ -631,15 +631,21 @@ static void no_request_names_a_limit_that_is_gone(void **state)
     struct user a = user_open(DISK(9) ", " SLOT(9));
     weir_acquisition *one = NULL;
     const struct limit *retired;
+    uint64_t amount;
 
     (void)state;
     assert_int_equal(apply(SLOT(9)), 1);
     end(&(weir_acquisition *){have(&a, ask("slot", 1, NULL, 0))});
     retired = &weir_pool_set(a.pool, 0)->limits.items[0];
     assert_true(limit_is_retired(retired));
-    request = *ask(retired->key, 1, NULL, 0);
-    request.flags = WEIR_STRICT;
-    assert_int_equal(weir_try_acquire(a.pool, &request, &one, NULL), -ENOENT);
+    for (uint64_t n = 0; n < 2; n++) {
+        request = *ask(retired->key, n, NULL, 0);
+        request.flags = WEIR_STRICT;
+        assert_int_equal(weir_try_acquire(a.pool, &request, &one, NULL), -ENOENT);
+    }
+    one = have(&a, ask("slot", 1, NULL, 0));
+    assert_int_equal(weir_acquisition_amount(one, retired->key, &amount), -ENOENT);
+    end(&one);
     user_close(&a);
 }
 
@@ -784,6 +790,89 @@ static void too_many_limits_are_refused(void **state)
                  "%s{ type: resource, key: k%u, capacity: 1 }", i ? ", " : "", i);
     assert_int_equal(apply(limits), -EOPNOTSUPP); /* the one that would go has a place, too */
     assert_non_null(strstr(error.message, "change it twice"));
+    user_close(&a);
+}
+
+/* The place that is left is none for a resource, whatever is released. */
+static void a_place_that_never_gets_free_is_none(void **state)
+{
+    static const char three[] = "{ type: resource, key: b, capacity: 1 }, "
+                                "{ type: resource, key: c, capacity: 1 }, "
+                                "{ type: resource, key: d, capacity: 1 }";
+    char four[512];
+    struct user a = user_open(CALLS(9));
+
+    (void)state;
+    assert_int_equal(set_amounts_n(set_of_user(&a)), 4);
+    assert_int_equal(apply(three), 1);
+    snprintf(four, sizeof(four), "%s, { type: resource, key: e, capacity: 1 }", three);
+    assert_int_equal(apply(four), -EOPNOTSUPP);
+    snprintf(four, sizeof(four), "%s, " CALLS(9), three);
+    assert_int_equal(apply(four), 1);
+    user_close(&a);
+}
+
+/* Another thread has made the newest definition known, and not yet as the successor of the one
+ * before. */
+static void a_release_needs_no_chain_of_successors(void **state)
+{
+    struct user a = user_open(SLOT(9));
+    weir_acquisition *held = have(&a, ask("slot", 1, NULL, 0));
+    weir_set *first = set_of_user(&a), *second, *third;
+
+    (void)state;
+    assert_int_equal(apply(SLOT(9) ", " DISK(1)), 1);
+    second = set_current(first);
+    assert_int_equal(apply(SLOT(9)), 1);
+    third = set_current(first);
+    assert_true(first != second && second != third && set_successor(second) == third);
+    atomic_store(&second->successor, NULL);
+    end(&held);
+    atomic_store(&second->successor, third);
+    EXPECT_HELD(&a, {"slot", 0});
+    user_close(&a);
+    assert_int_equal(logged_n, 0);
+}
+
+/* Tags of classes are by what requests cost, and that is another number with another limit. */
+static void a_class_does_not_starve_when_a_limit_goes(void **state)
+{
+    enum { WAITERS = 20 };
+    static const char text[] =
+        "version: 1\nsets: { s: { backend: process, shares: { a: 1, b: 1 }, limits: [ %s%s ] } }\n";
+    char texts[2][512];
+    struct weir_options options;
+    weir_acquisition *waiting[2][WAITERS];
+    unsigned next[2] = {0, 0};
+    struct user a = {0};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        snprintf(texts[i], sizeof(texts[i]), text, SLOT(1), i == 0 ? ", " DISK(1) : "");
+    options = options_for(texts[0]);
+    assert_int_equal(weir_open(&a.w, &options, &error), 0);
+    assert_int_equal(weir_pool_open(&a.pool, a.w, "s", 0, NULL), 0);
+    for (int i = 0; i < WAITERS; i++)
+        for (int c = 0; c < 2; c++) {
+            struct weir_request request = {
+                .size = sizeof(request), .timeout_ns = WEIR_FOREVER, .wait_class = c ? "b" : "a"};
+
+            assert_true(weir_submit(a.pool, &request, &waiting[c][i], NULL) >= 0);
+        }
+    for (int i = 0; i < 2 * WAITERS - 2; i++) {
+        int c = weir_acquisition_result(waiting[0][next[0]]) == 0 ? 0 : 1;
+
+        if (i == 5) {
+            options = options_for(texts[1]);
+            assert_int_equal(weir_segment_redefine(&options, "s", 0, NULL, NULL, &error), 1);
+        }
+        expect_result(waiting[c][next[c]], 0);
+        end(&waiting[c][next[c]++]);
+        assert_in_range(next[0] + 3 - next[1], 0, 6); /* they take turns, begun anew */
+    }
+    for (int c = 0; c < 2; c++)
+        for (; next[c] < WAITERS; next[c]++)
+            weir_release(&waiting[c][next[c]]);
     user_close(&a);
 }
 
@@ -1305,6 +1394,9 @@ int main(void)
         place_test(a_place_is_used_again_when_nothing_is_held_there),
         place_test(a_record_keeps_nothing_of_limits_that_are_gone),
         place_test(too_many_limits_are_refused),
+        place_test(a_place_that_never_gets_free_is_none),
+        place_test(a_release_needs_no_chain_of_successors),
+        place_test(a_class_does_not_starve_when_a_limit_goes),
         place_test(counts_begin_anew_with_a_place),
         place_test(parts_are_returned_to_what_there_is),
         place_test(a_lease_is_of_one_limit),

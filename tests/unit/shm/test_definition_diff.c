@@ -118,12 +118,31 @@ static void test_any_text(void **state)
     }
 }
 
+/* A text that a program of the user may have written costs no time that is worth a word. */
+static void test_a_text_of_braces(void **state)
+{
+    enum { SIZE = 16384 };
+    static char texts[2][SIZE];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        size_t n = (size_t)snprintf(texts[i], SIZE, "{version: 1, sets: {s: {limits: [");
+
+        memset(texts[i] + n, '{', SIZE / 2);
+        for (n += SIZE / 2; n + 16 < SIZE;)
+            n += (size_t)snprintf(texts[i] + n, SIZE - n, "key: a, b: %c, ", 'c' + i);
+        snprintf(texts[i] + n, SIZE - n, "}]");
+    }
+    assert_true(strlen(definition_diff(texts[0], texts[1]).text) < sizeof(struct definition_diff));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         leak_checked_test(test_differences),
         leak_checked_test(test_changes_one_by_one),
         leak_checked_test(test_any_text),
+        leak_checked_test(test_a_text_of_braces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
