@@ -10,6 +10,7 @@
 #include "shared.h"
 #include "stepping.h"
 
+#include "api/acquisition.h"
 #include "api/instance.h"
 #include "lib/child.h"
 #include "shm/participant.h"
@@ -579,6 +580,62 @@ static void a_user_dies_at_a_change(void **state)
     each_step("death at a wait", SIGKILL, do_submit, die_at_half_done);
 }
 
+/* Dies as it would between the swap of the set's word and the store of its record. */
+static void die_with_an_announcement(void *unused)
+{
+    weir *w = shared_open(text_of(BEFORE));
+    weir_pool *pool = shared_pool(w, "s");
+    weir_acquisition *held = NULL;
+    struct acq_record *r;
+
+    (void)unused;
+    require(try_one(pool, &held) == 0); /* the first one takes the slow path */
+    require(weir_release(&held) == 0);
+    require(try_one(pool, &held) == 0);
+    r = set_record(held->set, held->record);
+    require(record_state(r->word) == RECORD_HELD);
+    r->word = ((r->word >> 8) - 1) << 8 | RECORD_FREE;
+    kill(getpid(), SIGKILL);
+}
+
+/* Changes the definition in a process that is killed at this step. Returns whether the set has
+ * moved then, and the next definition does not have its state. */
+static bool is_told_by_an_unopened_definition(uint64_t step)
+{
+    struct stepped changing = {.n = step, .signal = SIGKILL};
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    weir_pool *pool;
+    bool is_found;
+    weir *w;
+
+    shared_begin();
+    w = shared_open(text_of(BEFORE));
+    pool = shared_pool(w, "s");
+    require(was_sent(shared_fork(die_with_an_announcement, NULL)));
+    require(was_sent(shared_fork(change, &changing)));
+    is_found = is_half_done(pool);
+    if (is_found) { /* the dead are looked after before anything is asked of the set */
+        require(weir_set_stats(weir_pool_set(pool, 0), &stats, NULL, 0) == 1);
+        check_all(pool, AFTER);
+        check_newcomer(AFTER);
+    }
+    leave(w, pool);
+    shared_end();
+    return is_found;
+}
+
+/* What was announced by a form of the state word is told by a definition without it that the
+ * process opens which cleans up. */
+static void an_announcement_outlives_its_form(void **state)
+{
+    uint64_t step = 1;
+
+    (void)state;
+    for (variant = GROWS; !is_told_by_an_unopened_definition(step); step++)
+        assert_true(step < STEPS_MAX);
+    print_message("moved at step %lu\n", step);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -589,6 +646,7 @@ int main(void)
         cmocka_unit_test(a_user_dies_at_a_change),
         cmocka_unit_test(a_user_dies_before_a_change),
         cmocka_unit_test(a_user_dies_after_a_change),
+        cmocka_unit_test(an_announcement_outlives_its_form),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
