@@ -173,7 +173,6 @@ static uint64_t places_of_records(const weir_set *set)
 
     for (uint32_t at = 0; (at = region_next_record(set->region, at)) != 0;) {
         const struct acq_record *r = set_record(set, at);
-
         enum record_state state = record_state(record_load(&r->word));
 
         if (state != RECORD_HELD && state != RECORD_WAITING)
@@ -195,7 +194,8 @@ static uint64_t places_unused(const weir_set *set)
     return unused;
 }
 
-/* Returns those of them of which no record has an amount. -ESTALE: there is a later definition. */
+/* Returns in `*ret` the places that no limit has, and of which no record has an amount. -ESTALE:
+ * there is a later definition. */
 static int places_find_free(struct thread_ctx *ctx, weir_set *before, uint64_t *ret)
 {
     int r = dcas_complete_all(ctx, before); /* what was announced by any definition is held */
@@ -206,9 +206,10 @@ static int places_find_free(struct thread_ctx *ctx, weir_set *before, uint64_t *
     return r == 0 && (set_successor(before) || set_is_moved(before)) ? -ESTALE : r;
 }
 
-/* A grant of a rate or call that is the only limit takes effect before its record is HELD. The
- * record of a thread that was stopped in between becomes that at any time, without a commit. What
- * it then says of another rate is never returned; but units of a resource would be. */
+/* Returns whether a record may come to say that it holds something of the limit in the first place.
+ * A grant of a set with an inline rate or call takes effect before its record is HELD. The record
+ * of a thread that was stopped in between becomes HELD at any time, without a commit. What it says
+ * of a rate is never returned; but units of a resource would be. */
 static bool places_may_be_stale(const struct places_choice *choice, const struct limit *limit)
 {
     return choice->places->had_rate_first && limit->type == WEIR_LIMIT_RESOURCE;
@@ -262,7 +263,6 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
                   struct limit_places *ret, struct weir_error *reterr)
 {
     struct places_choice choice = {.before = before, .plan = plan, .places = ret};
-    const struct limit *first;
     uint64_t free_places;
     int r;
 
@@ -271,10 +271,8 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     places_keep(&choice, places_are_same);
     places_keep(&choice, places_can_carry);
     places_keep(&choice, places_can_go_on);
-    first = places_limit(before, 0);
     ret->has_lost_first = before->limits.has_lost_first || !(choice.taken & 1);
-    ret->had_rate_first =
-        before->limits.had_rate_first || (first && first->type != WEIR_LIMIT_RESOURCE);
+    ret->had_rate_first = before->limits.had_rate_first || before->inline_format == INLINE_STATE;
     if (__builtin_popcountll(choice.chosen) == (int)plan->limits_n)
         return 0;
     r = places_find_free(ctx, before, &free_places);

@@ -55,9 +55,12 @@ static inline const struct limit *places_limit(const weir_set *set, uint32_t pla
     return limit && !limit_is_retired(limit) ? limit : NULL;
 }
 
-/* Returns whether a limit can go on in the place of another one with its state; and whether it can
- * otherwise: it begins anew there, and the instant tells what was taken before (set_moved.c). */
+/* Returns whether a limit can go on in the place of another one with the state of that. */
 bool places_can_carry(const struct limit *from, const struct limit *to);
+
+/* Returns whether a limit can have the place of another one while records still have amounts of
+ * that: it goes on with the state, or is a rate or call that begins anew. The time of a grant tells
+ * which of two rates it was taken of (set_moved.c). */
 bool places_can_go_on(const struct limit *from, const struct limit *to);
 
 /*

@@ -89,7 +89,8 @@ struct limit_places {
     /* Not 0: the first place does not have the limit any more that the first definition had there.
      * Threads may have leases of that. */
     uint32_t has_lost_first;
-    uint32_t had_rate_first; /* not 0: a rate or call had the first place (places_may_be_stale()) */
+    /* Not 0: an inline rate or call had the first place (places_may_be_stale() in set/places.c). */
+    uint32_t had_rate_first;
     uint8_t of_limit[WEIR_LIMITS_MAX]; /* as the definition lists them */
 };
 

@@ -26,6 +26,9 @@
     "{ type: call, key: calls, algorithm: fixed_window, capacity: " #capacity ", window: 1h,"      \
     " refund: true }"
 
+/* Alone it is the word of its set. */
+#define PACE "{ type: call, key: pace, algorithm: gcra, capacity: 9, window: 1h, refund: true }"
+
 static char directory[TMPDIR_SIZE];
 static struct weir_error error;
 static unsigned logged_n;
@@ -557,15 +560,15 @@ static void a_part_of_a_limit_that_is_gone_goes_nowhere(void **state)
 /* A grant that is stored late may say something of the first place at any time. */
 static void a_resource_does_not_follow_a_rate_there(void **state)
 {
-    struct user a = user_open(CALLS(9)), b = {0};
+    struct user a = user_open(PACE), b = {0};
 
     (void)state;
     assert_int_equal(apply(SLOT(9)), 1);
     assert_int_equal(apply(SLOT(9) ", " DISK(9)), 1);
     b = user_open(SLOT(9) ", " DISK(9));
     assert_true(limit_is_retired(&set_of_user(&b)->limits.items[0]));
-    assert_int_equal(apply(SLOT(9) ", " DISK(9) ", " CALLS(9)), 1);
-    EXPECT_HELD(&b, {"slot", 0}, {"disk", 0}, {"calls", 0});
+    assert_int_equal(apply(SLOT(9) ", " DISK(9) ", " PACE), 1);
+    EXPECT_HELD(&b, {"slot", 0}, {"disk", 0}, {"pace", 0});
     assert_false(limit_is_retired(&weir_pool_set(b.pool, 0)->limits.items[0]));
     user_close(&a);
     user_close(&b);
@@ -793,6 +796,20 @@ static void too_many_limits_are_refused(void **state)
     user_close(&a);
 }
 
+/* A rate that was never the only limit has no grants that are stored late. */
+static void a_resource_follows_one_of_two_rates(void **state)
+{
+    struct user a = user_open(CALLS(9) ", " SLOT(9)), b;
+
+    (void)state;
+    assert_int_equal(apply(SLOT(9)), 1);
+    assert_int_equal(apply(SLOT(9) ", " DISK(9)), 1);
+    b = user_open(SLOT(9) ", " DISK(9));
+    assert_string_equal(set_of_user(&b)->limits.items[0].key, "disk");
+    user_close(&a);
+    user_close(&b);
+}
+
 /* The place that is left is none for a resource, whatever is released. */
 static void a_place_that_never_gets_free_is_none(void **state)
 {
@@ -800,14 +817,14 @@ static void a_place_that_never_gets_free_is_none(void **state)
                                 "{ type: resource, key: c, capacity: 1 }, "
                                 "{ type: resource, key: d, capacity: 1 }";
     char four[512];
-    struct user a = user_open(CALLS(9));
+    struct user a = user_open(PACE);
 
     (void)state;
     assert_int_equal(set_amounts_n(set_of_user(&a)), 4);
     assert_int_equal(apply(three), 1);
     snprintf(four, sizeof(four), "%s, { type: resource, key: e, capacity: 1 }", three);
     assert_int_equal(apply(four), -EOPNOTSUPP);
-    snprintf(four, sizeof(four), "%s, " CALLS(9), three);
+    snprintf(four, sizeof(four), "%s, " PACE, three);
     assert_int_equal(apply(four), 1);
     user_close(&a);
 }
@@ -1394,6 +1411,7 @@ int main(void)
         place_test(a_place_is_used_again_when_nothing_is_held_there),
         place_test(a_record_keeps_nothing_of_limits_that_are_gone),
         place_test(too_many_limits_are_refused),
+        place_test(a_resource_follows_one_of_two_rates),
         place_test(a_place_that_never_gets_free_is_none),
         place_test(a_release_needs_no_chain_of_successors),
         place_test(a_class_does_not_starve_when_a_limit_goes),
