@@ -16,7 +16,7 @@ struct thread_ctx;
 /* Gives back `n` references; frees the instance with the last one. No locks are held. */
 void instance_unref(weir *w, uint64_t n);
 
-/* ---- api/redefine.c ---- */
+/* ---- api/follow.c ---- */
 
 /* Makes the successor of a shared set that has moved, from the next definition in its segment.
  * Returns 0, also if there is one; -EUCLEAN, after the set was marked broken since the definition
