@@ -62,8 +62,9 @@ class Distance(proxy.Behavior):
 
     def reply(self, frame, pair):
         commit = self.sent[pair].popleft()
-        if commit and frame.startswith(b"*"):
-            self.learn(*commit, *map(int, values(frame)[:3]))
+        told = values(frame) if frame.startswith(b"*") else []
+        if commit and len(told) >= 3:  # one without the time tells nothing
+            self.learn(*commit, *map(int, told[:3]))
         return [(self.seconds, frame)]
 
     def learn(self, version, at, within, status, version_now, now):
