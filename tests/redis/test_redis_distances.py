@@ -8,8 +8,10 @@ nor from none. So the far one takes them at all, and the near one none that are 
 Each master is behind a proxy, which sees the commits and their replies. What a bound has to be is computed from these.
 """
 import collections
+import os
 import pathlib
 import sys
+import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
 import cluster_proxy as proxy  # noqa: E402
@@ -42,28 +44,36 @@ def bound(us):
 
 
 class Distance(proxy.Behavior):
-    """Replies take so long. Sees to it that the bound of each commit is what its master's replies before it tell."""
+    """Replies take so long. Sees to it that the bound of each commit is what its master's replies before it tell.
 
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds, self.sent = seconds, collections.defaultdict(collections.deque)
-        self.taken = self.late = 0
+    With a seed some requests take long, too, and some links are cut before a reply.
+    """
+
+    def __init__(self, seconds, seed=None):
+        super().__init__(seed)
+        self.seconds, self.is_uneven, self.link = seconds, seed is not None, None
+        self.sent = collections.defaultdict(collections.deque)
+        self.taken = self.late = self.cuts = 0
         self.least, self.most, self.highest, self.wrong = LEAST_US, LEAST_US, LEAST_US, []
 
     def request(self, frame, pair):
         words = values(frame)
-        if pair not in self.sent:  # the process may not have got the last replies of the link before
-            self.least, self.most = LEAST_US, self.highest
         is_commit = words[:2] == [b"FCALL", b"weir_commit"]
+        if is_commit and pair is not self.link:  # the process may not have got the last replies of the link before
+            self.least, self.most, self.link = LEAST_US, self.highest, pair
         self.sent[pair].append([int(word) for word in words[VERSION:WITHIN + 1]] if is_commit else None)
         if is_commit and not self.least <= int(words[WITHIN]) <= self.most:
             self.wrong.append((self.least, int(words[WITHIN]), self.most))
-        return [(0, frame)]
+        is_slow = self.is_uneven and self.random.random() < 0.02
+        return [(self.random.uniform(0.02, 0.06) if is_slow else 0, frame)]
 
     def reply(self, frame, pair):
         commit = self.sent[pair].popleft()
         told = values(frame) if frame.startswith(b"*") else []
-        if commit and len(told) >= 3:  # one without the time tells nothing
+        if self.is_uneven and self.random.random() < 0.002:
+            self.cuts += 1
+            return None
+        if commit and len(told) >= 3 and pair is self.link:  # one without the time tells nothing
             self.learn(*commit, *map(int, told[:3]))
         return [(self.seconds, frame)]
 
@@ -73,12 +83,14 @@ class Distance(proxy.Behavior):
             self.least = self.most = bound(now - at)
         elif status == CONFLICT and version_now == version and now - at > within:
             self.late += 1
-            self.least = self.most = max(self.most, bound(within))
+            self.least = self.most = bound(within)
         self.highest = max(self.highest, self.most)
 
 
 def distances():
-    behaviors, proxies = [Distance(0), Distance(FAR_S)], []
+    seed = int(os.environ.get("WEIR_SEED", time.time_ns()))
+    print(f"WEIR_SEED={seed}")
+    behaviors, proxies = [Distance(0, seed), Distance(FAR_S)], []
 
     def stand_before(port):
         proxies.append(proxy.Proxy(("127.0.0.1", port), behaviors[len(proxies)]))
@@ -93,7 +105,7 @@ def distances():
             balanced(crowd.quiet(lambda node=node: node, f"weir:{{crowd:{subject}}}"))
     for each, behavior in zip(proxies, behaviors):
         each.stop()
-        print(f"replies in {behavior.seconds} s: {behavior.taken} commits taken, {behavior.late} too late")
+        print(f"replies in {behavior.seconds} s: {behavior.taken} commits taken, {behavior.late} too late, {behavior.cuts} links cut")
     near, far = behaviors
     expect(near.taken > 0 and far.taken > 0, f"a master has taken nothing: {counts}")
     expect(far.late > 0, "the far master has found no decision too old: the bound was not too small at first")
