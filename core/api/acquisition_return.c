@@ -96,9 +96,7 @@ static uint32_t part_new_rest(struct thread_ctx *ctx, const struct part *part)
 {
     weir_set *set = part->acquisition->set;
     const struct acq_record *from = set_record(set, part->acquisition->record);
-    struct acquire_op op = {
-        .set = set_is_shared(set) && !set_is_key_set(set) ? set : instance_set(set->w, set->number),
-        .ctx = ctx};
+    struct acquire_op op = {.set = (weir_set *)(uintptr_t)set_definition(set), .ctx = ctx};
     uint32_t rest = record_pool_get(ctx, set);
     struct acq_record *to;
 
@@ -137,8 +135,8 @@ static void part_end_waiter(weir_acquisition *acquisition)
 }
 
 /* Gives the acquisition the record with the rest, and frees the other one. The rest is FREE if
- * there was nothing to return to; else it is HELD, or was revoked at once. Returns 0, or
- * -EOWNERDEAD if what the acquisition has was revoked. */
+ * there was nothing to return to but the word of a subject; else it is HELD, or was revoked at
+ * once. Returns 0, or -EOWNERDEAD if what the acquisition has was revoked. */
 static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
 {
     weir_acquisition *acquisition = part->acquisition;
@@ -153,6 +151,8 @@ static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t
             hold_watch_move_loss(set, unused, rest);
         max_hold_move_notice(set_record(set, unused), set_record(set, rest));
         hold_watch_note_rest(set, rest);
+    } else {
+        part_store_rest(part);
     }
     record_pool_put(ctx, set, unused);
     return acquisition_state(acquisition) == RECORD_REVOKED ? -EOWNERDEAD : 0;

@@ -19,8 +19,7 @@
 
 /* ---- the successor of a shared set ---- */
 
-/* Returns what of a limit that stays where it is may not change while processes use it, or NULL. A
- * subject does not say by which algorithm something was taken of it. */
+/* Returns what of a limit that stays where it is may not change while processes use it, or NULL. */
 static const char *follow_limit_obstacle(const weir_set *before, const struct limit *from,
                                          const struct limit *to)
 {
@@ -28,7 +27,7 @@ static const char *follow_limit_obstacle(const weir_set *before, const struct li
         return "another key";
     if (from->type != to->type)
         return "another type";
-    if (before->is_keyed ? !limit_can_carry(from, to) : !places_can_go_on(from, to))
+    if (before->is_keyed ? !places_can_carry(from, to) : !places_can_go_on(from, to))
         return from->algorithm == to->algorithm
                    ? "other settings, and its algorithm cannot take its state over"
                    : "another algorithm";
@@ -56,17 +55,11 @@ int follow_check_set(const weir_set *before, const struct set_plan *plan, struct
         why = "it would have another lifetime";
     else if (plan->boottime != before->boottime)
         why = "its times are by the other clock";
-    else if (before->is_keyed && plan->limits_n != before->limits.n)
-        why = "limits would come or go";
     else if (!plan->limits_n)
         why = "it would have no limits";
     else if (reload_changes_classes(before, plan))
         why = "its classes of requests would have other names, or be others";
-    return why ? error_set(reterr, -EOPNOTSUPP,
-                           "%s; end the processes that use the set, remove it with `weir rm`, and "
-                           "start them with the new definition",
-                           why)
-               : 0;
+    return why ? error_set(reterr, -EOPNOTSUPP, "%s; " START_ANEW, why) : 0;
 }
 
 /* Checks whether limits of a plan can be where they are in it. Returns as follow_check_set(). */
@@ -79,9 +72,7 @@ static int follow_check_limits(const weir_set *before, const struct set_plan *pl
         const char *what = limit ? follow_limit_obstacle(before, limit, &plan->limits[i]) : NULL;
 
         if (what)
-            return error_set(reterr, -EOPNOTSUPP,
-                             "limit %u (`%s`) would have %s; end the processes that use the set, "
-                             "remove it with `weir rm`, and start them with the new definition",
+            return error_set(reterr, -EOPNOTSUPP, "limit %u (`%s`) would have %s; " START_ANEW,
                              i + 1, error_text(limit->key).text, what);
     }
     return 0;
@@ -190,7 +181,7 @@ static int follow_resolve(const weir_set *set, const struct definition_copy *cop
     if (r == 0 && copy->number &&
         !places_are_valid(&copy->places, (*ret)->limits_n, set_amounts_n(set)))
         r = error_set(reterr, -EUCLEAN, "its definition is damaged: limits have no places");
-    if (r == 0 && copy->number && !set->is_keyed)
+    if (r == 0 && copy->number)
         (*ret)->places = &copy->places;
     fingerprint_free(&own);
     if (r < 0)

@@ -155,7 +155,7 @@ static bool redefine_begins_anew(const weir_set *before, const struct limit *to)
 
         if (!from || strcmp(from->key, to->key) != 0)
             continue;
-        if (before->is_keyed ? limit_can_carry(from, to) : places_can_carry(from, to))
+        if (places_can_carry(from, to))
             return false;
         has_key = true;
     }
@@ -208,10 +208,8 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     if (r < 0)
         return r;
     ctx = thread_ctx_lock_spare(before);
-    if (!before->is_keyed) {
-        r = places_choose(ctx, before, plan, &places, redefinition->reterr);
-        plan->places = &places;
-    }
+    r = places_choose(ctx, before, plan, &places, redefinition->reterr);
+    plan->places = &places;
     pthread_mutex_lock(&before->w->lock);
     if (r == 0)
         r = follow_new_successor(before, plan, &after, redefinition->reterr);

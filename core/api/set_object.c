@@ -34,13 +34,12 @@ static int set_take_limits(weir_set *set, const struct set_plan *plan)
     return plan->places ? places_apply(set, plan->places) : 0;
 }
 
-/* Sizes the records of the set. Those of a shared set without subjects are as large by every
- * definition. */
+/* Sizes the records of the set. Those of a shared set are as large by every definition. */
 static void set_size_records(weir_set *set, const struct set_plan *plan)
 {
     uint32_t n = set->limits.n, words = set->ops->record_words + set->limits.has_shadow;
 
-    if (plan->backend == BACKEND_PROCESS && !set->w->private_only && !plan->keyed.max_keys) {
+    if (plan->backend == BACKEND_PROCESS && !set->w->private_only) {
         words = set->ops->record_words + 1u;
         n = places_room(n, words);
     }

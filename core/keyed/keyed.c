@@ -8,6 +8,7 @@
 #include "keyed/keyed_internal.h"
 #include "os/os.h"
 #include "set/instance_base.h"
+#include "set/places.h"
 #include "shm/segment_definition.h"
 #include <errno.h>
 
@@ -23,12 +24,15 @@ static bool keyed_is_shared(const weir_set *set)
 uint32_t keyed_block_class(const struct keyed *keyed)
 {
     const struct limits *limits = &keyed->set->limits;
-    uint32_t block_class = block_class_for(set_content_max(keyed->set)), least = BLOCK_CLASS_MIN;
+    uint32_t block_class, least = BLOCK_CLASS_MIN;
 
-    for (uint32_t i = 0; keyed_is_shared(keyed->set) && i < limits->n; i++)
+    if (!keyed_is_shared(keyed->set))
+        return block_class_for(set_content_max(keyed->set));
+    for (uint32_t i = 0; i < limits->n; i++)
         if (limits->items[i].algorithm && limit_fits_word(&limits->items[i]))
             least = BLOCK_CLASS_MIN + 1; /* by other numbers it may not */
-    return block_class < least ? least : block_class;
+    block_class = block_class_for(CONTENT_STATES + 2 * (limits->state_words + 1));
+    return block_class < least ? least : block_class; /* with a forecast, by any definition */
 }
 
 /* Returns the approximate memory of one key set, in bytes. */
@@ -77,9 +81,9 @@ static int keyed_divide_memory(struct keyed *keyed)
  */
 static bool keyed_fits_inline(const weir_set *set)
 {
-    const struct limit *limit = set->limits.items;
+    const struct limit *limit = &set->limits.items[set_listed(set, 0)];
 
-    if (set->limits.n != 1 || !limit_fits_word(limit) || set->limits.has_shadow)
+    if (set_listed_n(set) != 1 || !limit_fits_word(limit) || set->limits.has_shadow)
         return false;
     return limit->type != WEIR_LIMIT_RESOURCE || !keyed_is_shared(set);
 }
@@ -191,16 +195,20 @@ static int keyed_open_shared(struct keyed *keyed, struct weir_error *reterr)
 {
     const weir_set *set = keyed->set;
     const struct segment_sizes *sizes;
+    uint64_t room;
     int r;
 
     keyed->segment = set->participant->segment;
     sizes = &keyed->segment->layout.sizes;
-    if (keyed->capacity > sizes->keys_max)
+    room = sizes->keys_max;
+    if (!keyed->fits_inline && set->origin && keyed_of(set->origin->predecessor)->fits_inline)
+        room = sizes->key_sets_max < room ? sizes->key_sets_max : room; /* each needs one now */
+    if (keyed->capacity > room)
         return error_set(reterr, -EOPNOTSUPP,
-                         "it would have room for %llu subjects, and its segment has room for %llu; "
-                         "end the processes that use the set, remove it with `weir rm`, and start "
-                         "them with the new definition",
-                         (unsigned long long)keyed->capacity, (unsigned long long)sizes->keys_max);
+                         "it would have room for %llu subjects, and its segment has room for "
+                         "%llu%s; " START_ANEW,
+                         (unsigned long long)keyed->capacity, (unsigned long long)room,
+                         room < sizes->keys_max ? " with a state that is no word" : "");
     if (!segment_definition_of_unit(keyed->segment, set->head_unit, &keyed->definition))
         WEIR_INVARIANT(false); /* it was found by its number */
     keyed->shared_state = segment_keyed(keyed->segment);
@@ -288,7 +296,7 @@ uint64_t keyed_record_subject(const weir_set *set, uint32_t record)
 
 void keyed_fill_record(const struct acquire_op *op, struct acq_record *r)
 {
-    uint32_t n = op->set->limits.n;
+    uint32_t n = set_amounts_n(op->set);
 
     WEIR_INVARIANT(op->set->is_keyed);
     record_store(&r->amounts[n], op->key.buckets);

@@ -159,7 +159,7 @@ static void keyed_grant(const struct keyed_acquire_op *acq, uint64_t now_ns)
 {
     struct acquire_op *op = acq->op;
 
-    WEIR_INVARIANT(op->amounts[0] <= acq->set->limits.items->capacity);
+    WEIR_INVARIANT(set_listed_n(acq->set) == 1);
     if (acq->record) {
         struct acq_record *r = record_at(acq->set->region, acq->record);
         uint64_t held = record_next_word(record_load(&r->word), RECORD_HELD);
@@ -181,7 +181,7 @@ static bool keyed_refuse(struct keyed_acquire_op *acq, uint64_t state, uint64_t 
                          uint64_t ready)
 {
     struct keyed_slot *slot = &acq->slot;
-    const struct limit *limit = acq->set->limits.items;
+    const struct limit *limit = &acq->set->limits.items[set_listed(acq->set, 0)];
     struct acquire_op *op = acq->op;
 
     op->decision = (struct decision){.now_ns = now_ns, .forecast_ns = ready, .limiting = limit};
@@ -223,6 +223,7 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     struct keyed_slot *slot = &acq->slot;
     const struct keyed *keyed = slot->keyed;
     const struct limits *limits = &acq->set->limits;
+    uint32_t place = set_listed(acq->set, 0); /* of the only limit */
     enum key_swap swap = KEY_CHANGED;
     bool is_late = slot->is_claim; /* the instant is later than the load of the word */
 
@@ -237,8 +238,8 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
         before = state = keyed_slot_state(slot, &at);
         if (!keyed_is_valid(keyed, state))
             return keyed_refuse_room(acq, -EUCLEAN);
-        WEIR_INVARIANT(keyed->fits_inline && limits->n == 1);
-        ready = limit_try_take(limits->items, &state, &at, acq->op->amounts[0]);
+        WEIR_INVARIANT(keyed->fits_inline);
+        ready = limit_try_take(&limits->items[place], &state, &at, acq->op->amounts[place]);
         /* An algorithm that seems to break its contract is looked at on the slow path. */
         if (key_word_is_key_set(state) || ready < at.now_ns ||
             (state == before && ready == at.now_ns))

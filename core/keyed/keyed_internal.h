@@ -101,10 +101,10 @@ static inline bool keyed_is_valid(const struct keyed *keyed, uint64_t word)
 static inline struct key_digest keyed_record_key(const weir_set *set, uint32_t record)
 {
     const struct acq_record *r = record_at(set->region, record);
+    uint32_t n = set_amounts_n(set);
 
     WEIR_INVARIANT(set->is_keyed && record);
-    return (struct key_digest){record_load(&r->amounts[set->limits.n]),
-                               record_load(&r->amounts[set->limits.n + 1])};
+    return (struct key_digest){record_load(&r->amounts[n]), record_load(&r->amounts[n + 1])};
 }
 
 /* Returns whether an algorithm broke its contract: also as keys were looked through for room. Ends

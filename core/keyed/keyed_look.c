@@ -112,8 +112,7 @@ static void keyed_forecast_moved(struct acquire_op *op, const weir_set *set, wei
     struct acquire_op moved = *op;
 
     moved.ctx = moved_borrow_ctx(op->ctx, newest);
-    if (!set_is_shared(set)) /* with the same limits */
-        successor_translate(newest, set, UINT32_MAX, moved.amounts);
+    successor_translate(newest, set, UINT32_MAX, moved.amounts);
     shadow_remove(newest, 0, moved.amounts);
     keyed_forecast_key(&moved, newest, key, walk);
     moved_return_ctx(op->ctx, moved.ctx);

@@ -144,6 +144,17 @@ void key_set_convert(const struct thread_ctx *ctx, const weir_set *set, uint64_t
     *key_binding_behind(set, states) = *key_binding_behind(predecessor, before);
 }
 
+/* Returns whether states decide like those of a new key since the change. Else a subject that is
+ * not asked for would stay by a definition before it. */
+static bool keyed_is_new_by_now(const struct keyed *keyed, const uint64_t *states)
+{
+    struct weir_instant at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
+    uint64_t instant;
+
+    return key_states_use(keyed->set, states, &at, &instant) == KEY_AS_NEW &&
+           !keyed_is_outdated(keyed);
+}
+
 /* Gives an entry of definition `of` this one. A word that names a key set is the same by every
  * definition. Returns false if a key set has to be bound to the key first. A lost race leaves the
  * entry to the thread that has changed it. */
@@ -151,17 +162,20 @@ static bool keyed_renew(struct thread_ctx *ctx, const struct keyed *keyed, const
                         struct key_entry *entry)
 {
     uint64_t word = entry->word, *states = ctx->content;
+    bool is_new, fits;
 
     WEIR_INVARIANT(of != keyed);
     if (!key_word_is_key_set(word)) {
         if (!keyed_is_valid(of, word))
             return true;
-        if (keyed_convert(ctx, keyed, of, &word, 0, states)) {
+        is_new = keyed_convert(ctx, keyed, of, &word, 0, states);
+        fits = keyed->fits_inline && !key_word_is_key_set(*states);
+        if (is_new || (!fits && keyed_is_new_by_now(keyed, states))) {
             if (key_entry_remove(entry))
                 atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
             return true;
         }
-        if (!keyed->fits_inline || key_word_is_key_set(*states))
+        if (!fits)
             return false;
         word = *states;
     }

@@ -7,12 +7,15 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/instance_base.h"
+#include "set/places.h"
 #include "set/shadow.h"
 #include <errno.h>
 #include <string.h>
 
-/* What is released once there is a successor. */
+/* The key, and what is released: all but `shadow` is that once there is a successor. */
 struct keyed_release_amounts {
+    struct key_digest key;
+    struct shadow_release shadow;
     struct release_args taken;                                        /* by the template set */
     uint64_t granted[WEIR_LIMITS_MAX], granted_used[WEIR_LIMITS_MAX]; /* by the granter */
     uint64_t amounts[WEIR_LIMITS_MAX], used[WEIR_LIMITS_MAX];         /* by the slot's definition */
@@ -30,7 +33,7 @@ struct keyed_release_op {
     bool record_freed; /* the record is free; only the key's state is still to be changed */
 
     const weir_set *granter; /* the definition that has granted, once there is a successor */
-    struct keyed_release_amounts *moved; /* undefined without `granter` */
+    struct keyed_release_amounts *moved;
 };
 
 enum release_result {
@@ -69,7 +72,6 @@ static void keyed_release_note_grant(struct keyed_release_op *rel, bool is_first
     const size_t size = rel->set->limits.n * sizeof(uint64_t);
     struct keyed_release_amounts *moved = rel->moved;
 
-    WEIR_INVARIANT(!set_is_shared(rel->set));
     moved->taken = rel->args;
     rel->granter = is_first ? shadow_granter(rel->set, r, NULL) : rel->set;
     memcpy(moved->granted, rel->args.amounts, size);
@@ -80,7 +82,7 @@ static void keyed_release_note_grant(struct keyed_release_op *rel, bool is_first
 }
 
 /* Turns what is released into amounts by the slot's definition, which is not before the one that
- * has granted. */
+ * has granted. The rest holds, or waits for, nothing of limits that this does not have. */
 static void keyed_release_translate(struct keyed_release_op *rel)
 {
     const weir_set *set = rel->slot.keyed->set, *granter = rel->granter;
@@ -92,13 +94,16 @@ static void keyed_release_translate(struct keyed_release_op *rel)
     successor_translate(set, granter, granter->number, moved->used);
     rel->args.amounts = moved->amounts;
     rel->args.used = moved->used;
+    if (rel->rest && set_is_shared(set))
+        places_translate_record(set, rel->set, rel->rest);
 }
 
-/* Returns whether the record is of another definition than the key, which knows nothing of it. A
- * shared one changes with the state: all definitions have the same limits. */
-static bool keyed_release_is_foreign(const struct keyed_release_op *rel)
+/* Returns whether the record is claimed first: it is of another definition than the key, which
+ * knows nothing of it, or may be revoked meanwhile, and is read only after that. A shared one
+ * changes with the state: its amounts are by places. */
+static bool keyed_release_claims(const struct keyed_release_op *rel)
 {
-    return rel->slot.keyed->set != rel->set && !set_is_shared(rel->set);
+    return !rel->set->is_robust && (rel->slot.keyed->set != rel->set || rel->set->limits.revokes);
 }
 
 /* Releases to the state in the key's word. */
@@ -107,18 +112,19 @@ static enum release_result keyed_release_word(struct keyed_release_op *rel)
     struct keyed_slot *slot = &rel->slot;
     weir_set *set = slot->keyed->set;
     struct weir_instant at = {0};
+    uint32_t place = set_listed(set, 0);
     uint64_t before, state;
 
     if (!keyed_claim_record(rel))
         return RELEASE_LOST;
     if (rel->granter)
         keyed_release_translate(rel);
-    if (set->limits.items[0].algorithm)
+    if (set->limits.items[place].algorithm)
         at = clock_instant(&set->w->clock, set->limits.clock_needs);
     before = state = keyed_slot_state(slot, &at);
     if (!keyed_is_valid(keyed_of(set), state))
         return RELEASE_DONE; /* no state to release to */
-    set_release_limit(set, 0, &state, &at, &rel->args, rel->args.granted_ns);
+    set_release_limit(set, place, &state, &at, &rel->args, rel->args.granted_ns);
     if (keyed_is_faulty(slot->ctx, set)) {
         keyed_slot_drop(slot);
         return RELEASE_DONE; /* the algorithm broke its contract: the state may be none */
@@ -175,14 +181,6 @@ keyed_release_by(struct keyed_release_op *rel, weir_set *set,
     return result;
 }
 
-/* Returns whether a private record may be revoked meanwhile: it is read only after it was claimed.
- */
-static bool keyed_release_revokes(const struct keyed_release_op *rel)
-{
-    return !rel->set->is_robust &&
-           (rel->set->limits.revokes || rel->slot.keyed->set->limits.revokes);
-}
-
 static enum release_result keyed_release_bound(struct keyed_release_op *rel);
 
 /* Releases to a key set of an earlier definition if there is no memory for that of the slot's, and
@@ -209,7 +207,7 @@ static enum release_result keyed_release_bound(struct keyed_release_op *rel)
 
     if (!key_set && !set_is_shared(rel->set))
         return keyed_release_bound_before(rel);
-    if ((keyed_release_is_foreign(rel) || keyed_release_revokes(rel)) && !keyed_claim_record(rel))
+    if (keyed_release_claims(rel) && !keyed_claim_record(rel))
         return RELEASE_LOST;
     if (rel->granter)
         keyed_release_translate(rel);
@@ -262,7 +260,7 @@ static enum release_result keyed_release_found(struct keyed_release_op *rel)
 
     if (keyed_slot_is_bound(slot))
         return keyed_release_bound(rel);
-    if (rel->rest && rel->set->is_robust) /* held units bind a key, unless there is damage */
+    if (rel->rest && rel->set->is_robust) /* held units bind a key, unless their limit is gone */
         return RELEASE_LOST;
     return keyed_release_word(rel);
 }
@@ -324,7 +322,7 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
 
         if (!newest || (rel->args.revoker && !rel->record_freed && newest != rel->args.revoker))
             return RELEASE_LOST; /* it may be held for longer by the newest definition */
-        if (newest != rel->set && !rel->granter && !set_is_shared(newest))
+        if (newest != rel->set && !rel->granter)
             keyed_release_note_grant(rel, is_first);
         result = newest == rel->set ? keyed_release_newest(rel)
                                     : keyed_release_by(rel, newest, keyed_release_newest);
@@ -337,58 +335,56 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
     return result;
 }
 
+/* Begins a release of a record with the amounts in `*moved`. */
+static struct keyed_release_op keyed_release_begin(struct thread_ctx *ctx, weir_set *set,
+                                                   uint32_t record, const struct release_args *args,
+                                                   struct keyed_release_amounts *moved)
+{
+    weir_set *template = key_set_template(set);
+    struct keyed_release_op rel = {
+        .slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &moved->key},
+        .set = template,
+        .ctx = ctx,
+        .record = record,
+        .word = record_load(&record_at(set->region, record)->word),
+        .args = *args,
+        .moved = moved};
+
+    moved->key = keyed_record_key(template, record);
+    if (template->limits.has_shadow) {
+        shadow_release_args(template, record, args, &moved->shadow);
+        rel.args = moved->shadow.args;
+    }
+    return rel;
+}
+
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                    bool is_owner, const struct release_args *args)
 {
-    weir_set *template = key_set_template(set);
-    const struct key_digest key = keyed_record_key(template, record);
     struct keyed_release_amounts moved;
-    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
-                                   .set = template,
-                                   .ctx = ctx,
-                                   .record = record,
-                                   .word = word,
-                                   .args = *args,
-                                   .moved = &moved};
-    struct shadow_release taken;
+    struct keyed_release_op rel = keyed_release_begin(ctx, set, record, args, &moved);
 
     (void)is_owner; /* the record's word is claimed in any case */
-    if (template->limits.has_shadow) {
-        shadow_release_args(template, record, args, &taken);
-        rel.args = taken.args;
-    }
+    rel.word = word;
     rel.args.granted_ns = grant_time(record_load(&record_at(set->region, record)->granted_ns));
     if (keyed_release_run(&rel) == RELEASE_LOST)
         return false;
-    if (!set_is_broken(template))
-        set_count_release(ctx, template, &rel.args);
+    if (!set_is_broken(rel.set))
+        set_count_release(ctx, rel.set, &rel.args);
     return true;
 }
 
 void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint32_t rest,
                        const struct release_args *args)
 {
-    weir_set *template = key_set_template(set);
-    const struct key_digest key = keyed_record_key(template, record);
     struct keyed_release_amounts moved;
-    struct keyed_release_op rel = {.slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &key},
-                                   .set = template,
-                                   .ctx = ctx,
-                                   .record = record,
-                                   .word = record_load(&record_at(set->region, record)->word),
-                                   .rest = rest,
-                                   .args = *args,
-                                   .record_freed = !rest,
-                                   .moved = &moved};
-    struct shadow_release taken;
+    struct keyed_release_op rel = keyed_release_begin(ctx, set, record, args, &moved);
 
-    if (template->limits.has_shadow) {
-        shadow_release_args(template, record, args, &taken);
-        rel.args = taken.args;
-    }
-    WEIR_INVARIANT(!rest || set_exchanges_records(template));
+    WEIR_INVARIANT(!rest || set_exchanges_records(rel.set));
+    rel.rest = rest;
+    rel.record_freed = !rest;
     if (rest && record_state(rel.word) != RECORD_HELD)
         return; /* it was revoked */
-    if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(template))
-        set_count_return(ctx, template, &rel.args);
+    if (keyed_release_run(&rel) == RELEASE_DONE && !set_is_broken(rel.set))
+        set_count_return(ctx, rel.set, &rel.args);
 }

@@ -53,7 +53,7 @@ enum key_use key_states_use(const weir_set *set, const uint64_t *states,
         const struct limit *limit = &set->limits.items[i];
         uint64_t ready;
 
-        if (key_limit_is_new(set, i, states + limit->state_offset, at))
+        if (limit_is_retired(limit) || key_limit_is_new(set, i, states + limit->state_offset, at))
             continue;
         if (limit->type == WEIR_LIMIT_RESOURCE)
             return KEY_PINNED;

@@ -50,8 +50,6 @@ struct limit {
  * may still have amounts of it. It grants and takes anything, keeps no state, and has no name by
  * which a request could ask it.
  */
-void limit_retire(struct limit *ret);
-
 #define LIMIT_RETIRED UINT8_MAX /* in place of its listed number */
 
 static inline bool limit_is_retired(const struct limit *limit)
@@ -166,7 +164,6 @@ struct limits {
     bool revokes : 1;        /* any limit with `max_hold_action: revoke` */
     bool is_arranged : 1;    /* limits are not where they are listed (set/places.h) */
     bool has_lost_first : 1; /* see struct limit_places */
-    bool had_rate_first : 1;
     bool heeds_releases : 1; /* counts_holds, revokes, or set_ops.wants_releases */
     uint8_t clock_needs;     /* CLOCK_NEEDS_* (base/clock.h), for the whole set */
     /* Number, from 1, of a limit with an algorithm that broke its contract (algorithm.h); 0: none.

@@ -34,7 +34,7 @@ static const struct weir_algorithm retired_algorithm = {
 };
 
 /* A request for it is for too much, and its key is none of a configuration, as it is not UTF-8. */
-void limit_retire(struct limit *ret)
+static void limit_retire(struct limit *ret)
 {
     static const char no_key[] = "\xff";
 

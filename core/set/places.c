@@ -42,14 +42,6 @@ bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t ro
     return true;
 }
 
-bool places_are_listed(const struct limit_places *places)
-{
-    for (uint32_t i = 0; i < places->n; i++)
-        if (places->of_limit[i] != i)
-            return false;
-    return true;
-}
-
 /* Of a later definition units of a resource may be held beyond its capacity. */
 static void places_raise_held(struct limit *limits, uint32_t n)
 {
@@ -75,9 +67,10 @@ int places_apply(weir_set *set, const struct limit_places *places)
     limit_intern_release(&set->w->limits, set->limits.items);
     set->limits.items = interned;
     set->limits.n = (uint8_t)n;
-    set->limits.is_arranged = !places_are_listed(places);
+    set->limits.is_arranged = false;
+    for (uint32_t i = 0; i < listed_n; i++)
+        set->limits.is_arranged |= places->of_limit[i] != i;
     set->limits.has_lost_first = places->has_lost_first;
-    set->limits.had_rate_first = places->had_rate_first;
     return 0;
 }
 
@@ -183,74 +176,100 @@ static uint64_t places_of_records(const weir_set *set)
     return in_use;
 }
 
-/* Returns the places that no limit of the set has. */
-static uint64_t places_unused(const weir_set *set)
+/* Returns the places that a definition has no limit at. */
+static uint64_t places_without(const weir_set *set)
 {
-    uint64_t unused = UINT64_MAX >> (64 - set_amounts_n(set));
+    uint64_t places = UINT64_MAX >> (64 - set_amounts_n(set));
 
     for (uint32_t k = 0; k < set->limits.n; k++)
         if (places_limit(set, k))
-            unused &= ~(UINT64_C(1) << k);
-    return unused;
+            places &= ~(UINT64_C(1) << k);
+    return places;
 }
 
-/* Returns in `*ret` the places that no limit has, and of which no record has an amount. -ESTALE:
- * there is a later definition. */
+/* Returns the definition before this one, if there may still be a subject of it; or NULL. */
+static const weir_set *places_before(const weir_set *set)
+{
+    const struct segment *segment = set->participant->segment;
+    uint32_t number;
+
+    if (!set->is_keyed || !set->origin ||
+        !segment_definition_of_unit(segment, set->head_unit, &number))
+        return NULL;
+    return atomic_load_explicit(&segment_keyed(segment)->oldest, memory_order_seq_cst) < number
+               ? set->origin->predecessor
+               : NULL;
+}
+
+/* Returns in `*ret` the places that no limit has, and of which no record has an amount: the records
+ * come last, as none can get an amount there any more. -ESTALE: there is a later definition. */
 static int places_find_free(struct thread_ctx *ctx, weir_set *before, uint64_t *ret)
 {
     int r = dcas_complete_all(ctx, before); /* what was announced by any definition is held */
 
-    *ret = places_unused(before) & ~places_of_records(before);
+    *ret = UINT64_MAX;
+    for (const weir_set *set = before; set; set = places_before(set))
+        *ret &= places_without(set);
+    *ret &= ~places_of_records(before);
     if (r == 0 && set_is_broken(before))
         return -EUCLEAN;
     return r == 0 && (set_successor(before) || set_is_moved(before)) ? -ESTALE : r;
 }
 
-/* Returns whether a record may come to say that it holds something of the limit in the first place.
- * A grant of a set with an inline rate or call takes effect before its record is HELD. The record
- * of a thread that was stopped in between becomes HELD at any time, without a commit. What it says
- * of a rate is never returned; but units of a resource would be. */
-static bool places_may_be_stale(const struct places_choice *choice, const struct limit *limit)
+uint64_t places_of_lone_rates(const weir_set *set)
 {
-    return choice->places->had_rate_first && limit->type == WEIR_LIMIT_RESOURCE;
+    const struct segment *segment = set->participant->segment;
+    uint32_t number, place = set_listed(set, 0);
+    uint64_t places = 0;
+
+    if (segment_definition_of_unit(segment, set->head_unit, &number) && number)
+        places = segment_definition(segment, number)->places.lone_rates;
+    if (set_listed_n(set) == 1 && set->limits.items[place].type != WEIR_LIMIT_RESOURCE)
+        places |= UINT64_C(1) << place;
+    return places;
+}
+
+/* Returns those of `places` that limit `i` of the plan may get: a rate rather those that a resource
+ * may not. */
+static uint64_t places_for(const struct places_choice *choice, uint32_t i, uint64_t places)
+{
+    uint64_t lone = places & choice->places->lone_rates;
+
+    if (choice->plan->limits[i].type == WEIR_LIMIT_RESOURCE)
+        return places & ~lone;
+    return lone ? lone : places;
 }
 
 /* Says that limit `i` of the plan has no place. */
 static int places_refuse(const struct places_choice *choice, uint32_t i, struct weir_error *reterr)
 {
-    const char *key = choice->plan->limits[i].key;
     uint32_t room = set_amounts_n(choice->before);
-    bool fits = choice->plan->limits_n <= room;
-    uint64_t unused = places_unused(choice->before) & ~choice->taken;
+    bool is_busy = places_for(choice, i, places_without(choice->before) & ~choice->taken) != 0;
+    const char *what = "; " START_ANEW;
 
-    if (places_may_be_stale(choice, &choice->plan->limits[i]))
-        unused &= ~UINT64_C(1);
-    if (!unused)
-        return error_set(reterr, -EOPNOTSUPP,
-                         "there is no room for limit %u (`%s`): its segment has room for %u%s end "
-                         "the processes that use the set, remove it with `weir rm`, and start them "
-                         "with the new definition",
-                         i + 1, error_text(key).text, room,
-                         fits ? ", those that would go among them: change it twice, first to a "
-                                "definition without these; or"
-                              : ";");
-    return error_set(
-        reterr, -EBUSY,
-        "there is no room for limit %u (`%s`) now: its segment has room for %u, those "
-        "that are gone among them as long as something of them is held; try again when "
-        "it was released",
-        i + 1, error_text(key).text, room);
+    if (is_busy && places_before(choice->before))
+        what =
+            ", those that are gone among them as long as something of them is held, or a subject "
+            "that has taken of them was not asked for since; try again later";
+    else if (is_busy)
+        what = ", those that are gone among them as long as something of them is held; try again "
+               "when it was released";
+    else if (choice->plan->limits_n <= room)
+        what = ", those that would go among them: change it twice, first to a definition without "
+               "these; or " START_ANEW;
+    return error_set(reterr, is_busy ? -EBUSY : -EOPNOTSUPP,
+                     "there is no room for limit %u (`%s`)%s: its segment has room for %u%s", i + 1,
+                     error_text(choice->plan->limits[i].key).text, is_busy ? " now" : "", room,
+                     what);
 }
 
 static int places_add(struct places_choice *choice, uint64_t free_places, struct weir_error *reterr)
 {
     for (uint32_t i = 0; i < choice->plan->limits_n; i++) {
-        uint64_t places = free_places;
+        uint64_t places = places_for(choice, i, free_places);
 
         if (choice->chosen >> i & 1)
             continue;
-        if (places_may_be_stale(choice, &choice->plan->limits[i]))
-            places &= ~UINT64_C(1);
         if (!places)
             return places_refuse(choice, i, reterr);
         places_take(choice, i, (uint32_t)__builtin_ctzll(places));
@@ -270,9 +289,10 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     *ret = (struct limit_places){.n = plan->limits_n};
     places_keep(&choice, places_are_same);
     places_keep(&choice, places_can_carry);
-    places_keep(&choice, places_can_go_on);
+    if (!before->is_keyed)
+        places_keep(&choice, places_can_go_on);
     ret->has_lost_first = before->limits.has_lost_first || !(choice.taken & 1);
-    ret->had_rate_first = before->limits.had_rate_first || before->inline_format == INLINE_STATE;
+    ret->lone_rates = places_of_lone_rates(before);
     if (__builtin_popcountll(choice.chosen) == (int)plan->limits_n)
         return 0;
     r = places_find_free(ctx, before, &free_places);

@@ -14,6 +14,9 @@
  *
  * The definition in the segment has the place of each limit. Private sets have their limits as
  * their configuration lists them.
+ *
+ * With subjects each of them changes its definition at an instant of its own (keyed/keyed.h). So a
+ * place is free only if it has no limit by any definition by which there may still be a subject.
  */
 #ifndef WEIR_CORE_SET_PLACES_H
 #define WEIR_CORE_SET_PLACES_H
@@ -26,15 +29,17 @@ struct set_plan;
 /* Room in the records of a shared set for amounts of limits that come later, at least. */
 #define PLACES_SPARE 3u
 
+/* What to do about what no change of a shared set can do. */
+#define START_ANEW                                                                                 \
+    "end the processes that use the set, remove it with `weir rm`, and start them with the new "   \
+    "definition"
+
 /* Returns how many amounts fit into the units that a record of a shared set takes with so many
  * limits and the spare places, before `words` others. */
 uint32_t places_room(uint32_t limits_n, uint32_t words);
 
 /* Returns whether these can be the places of `n` limits in records with room for `room` amounts. */
 bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t room);
-
-/* Returns whether all limits are where they are listed. */
-bool places_are_listed(const struct limit_places *places);
 
 /* Moves the limits of a set, which has them as they are listed, to their places. They have to be
  * described anew. Returns 0 or -ENOMEM. The instance's lock is held. */
@@ -60,8 +65,14 @@ bool places_can_carry(const struct limit *from, const struct limit *to);
 
 /* Returns whether a limit can have the place of another one while records still have amounts of
  * that: it goes on with the state, or is a rate or call that begins anew. The time of a grant tells
- * which of two rates it was taken of (set_moved.c). */
+ * which of two rates it was taken of (set_moved.c); but with subjects a reservation may be later
+ * than the change, so that one that begins anew has another place. */
 bool places_can_go_on(const struct limit *from, const struct limit *to);
+
+/* Returns a bit for each place that a rate or call has alone, or had by an earlier definition of
+ * the shared set. A thread that was stopped after such a grant stores that its record is HELD at
+ * any time. What that says of a rate is never returned, but units of a resource would be. */
+uint64_t places_of_lone_rates(const weir_set *set);
 
 /*
  * Chooses the places of the limits of `plan`, which is to succeed `before`, the newest definition.

@@ -278,11 +278,11 @@ weir_set *set_newest(const weir_set *set);
 void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
                        uint64_t *states);
 /* Returns the set by which the amounts of a record are read that was found by the number of a set:
- * of a shared set the newest, which knows no fewer places than the one that has filled it. With
- * subjects all know the same. */
+ * of a shared set the newest, which knows what has a place. A key set is that by which the record
+ * was filled. */
 static inline weir_set *set_of_record(weir_set *set)
 {
-    return set_is_shared(set) && !set->is_keyed && !set_is_key_set(set) ? set_newest(set) : set;
+    return set_is_shared(set) && !set_is_key_set(set) ? set_newest(set) : set;
 }
 
 /* Makes `after` the successor of a shared set. The lock of the instance is held. */

@@ -288,7 +288,7 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
     const struct segment *segment = before->participant->segment;
     struct limit_places places = {.n = set_listed_n(after),
                                   .has_lost_first = after->limits.has_lost_first,
-                                  .had_rate_first = after->limits.had_rate_first};
+                                  .lone_rates = places_of_lone_rates(before)};
     struct limit_base base[WEIR_LIMITS_MAX];
     uint64_t *content = ctx->saved_states;
     uint32_t number, n = set_content_min(after);

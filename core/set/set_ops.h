@@ -194,15 +194,6 @@ struct set_storage_plan {
 int set_storage_make(weir_set *set, const struct set_storage_plan *storage,
                      struct weir_error *reterr);
 
-/* Returns how many words a record of the set has behind its amounts. In a shared set without
- * subjects there is always one for shadow.h, which a later definition may need. */
-static inline uint32_t set_record_words(const weir_set *set)
-{
-    bool has_places = set->is_robust && !set->is_keyed && !set_is_key_set(set);
-
-    return set->ops->record_words + (uint32_t)(has_places || set->limits.has_shadow);
-}
-
 /* Returns the name that the set was made with. Not of a key set. */
 static inline const char *set_own_name(const weir_set *set)
 {

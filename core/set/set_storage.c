@@ -17,11 +17,10 @@
 #include <string.h>
 
 /* Gives the versions of a shared set with subjects as many words of state as its blocks have room
- * for, beside a forecast, by every definition: so the bindings of key sets have one place.
- * Resources alone have states of one size. */
+ * for, beside a forecast, by every definition: so the bindings of key sets have one place. */
 static void set_storage_pad(weir_set *set)
 {
-    if (set->is_keyed && set->limits.has_waits)
+    if (set->is_keyed)
         set->limits.state_words =
             ((uint32_t)block_capacity(set->block_class) - CONTENT_STATES - 2) / 2;
 }
@@ -35,8 +34,6 @@ static int set_storage_arrange(weir_set *set, struct weir_error *reterr)
     int r = segment_definition_read(segment->fd, &segment->layout, segment->definition, copy);
 
     if (r == 0 && !places_are_valid(&copy->places, set->limits.n, set_amounts_n(set)))
-        r = -EUCLEAN;
-    if (r == 0 && set->is_keyed && !places_are_listed(&copy->places))
         r = -EUCLEAN;
     if (r < 0)
         return error_set(reterr, r, "set `%s`: its definition cannot be read: %s",
@@ -52,8 +49,8 @@ static int set_storage_arrange(weir_set *set, struct weir_error *reterr)
 static int set_storage_attach(weir_set *set, const struct set_storage_plan *storage,
                               const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
-    uint32_t words = set_record_words(set),
-             room = set->is_keyed ? set->limits.n : places_room(set->limits.n, words);
+    uint32_t words = set->ops->record_words + 1u; /* a later definition may need that of shadow.h */
+    uint32_t room = places_room(set->limits.n, words);
     struct segment_shape shape = {
         .name = storage->plan->name,
         .while_used = storage->plan->while_used,
@@ -98,9 +95,22 @@ static int set_storage_attach(weir_set *set, const struct set_storage_plan *stor
     return set->is_later ? set_storage_arrange(set, reterr) : 0;
 }
 
-#define START_ANEW                                                                                 \
-    "end the processes that use the set, remove it with `weir rm`, and start them with the new "   \
-    "definition"
+/* Gives a set the state of definition `number` in the segment of `of`, another one of it. Returns
+ * whether it has room for that. */
+static bool set_storage_join(weir_set *set, const weir_set *of, uint32_t number)
+{
+    if (set->block_class <= of->block_class)
+        set->block_class = of->block_class;
+    set_storage_pad(set);
+    set->record_units = of->record_units;
+    set->is_later = number != 0;
+    set->participant = of->participant;
+    set->region = of->region;
+    set->head_unit = segment_definition_unit(of->participant->segment, number);
+    set->deflated_ns = of->deflated_ns;
+    set->announce_slots = of->announce_slots;
+    return set->block_class == of->block_class;
+}
 
 /* Finds the place of a shared set's next definition in the segment. It is written when the set is
  * moved, and was before if that has happened. */
@@ -110,10 +120,10 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
     const struct segment *segment = before->participant->segment;
     uint32_t number;
 
-    if (set->block_class <= before->block_class)
-        set->block_class = before->block_class;
-    set_storage_pad(set);
-    if (set->block_class > before->block_class)
+    if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
+        number >= segment->layout.definitions_n)
+        return error_set(reterr, -ENOSPC, "its segment has no room for another definition");
+    if (!set_storage_join(set, before, number + 1))
         return error_set(reterr, -EOPNOTSUPP,
                          "the state of the set would need %zu bytes, and its segment has room for "
                          "%zu; " START_ANEW,
@@ -123,43 +133,8 @@ static int set_storage_follow(weir_set *set, struct weir_error *reterr)
         return error_set(reterr, -EOPNOTSUPP,
                          "its times would be by another clock, as only rates, calls and "
                          "algorithms need `clock: boottime`; " START_ANEW);
-    if (set->is_keyed && set->limits.state_words != before->limits.state_words)
-        return error_set(reterr, -EOPNOTSUPP,
-                         "the states of its subjects would have another size; " START_ANEW);
-    set->record_units = before->record_units;
-    if (!segment_definition_of_unit(segment, before->head_unit, &number) ||
-        number >= segment->layout.definitions_n)
-        return error_set(reterr, -ENOSPC, "its segment has no room for another definition");
-    set->is_later = true;
-    set->participant = before->participant;
-    set->region = before->region;
-    set->head_unit = segment_definition_unit(segment, number + 1);
-    set->deflated_ns = before->deflated_ns;
-    set->announce_slots = before->announce_slots;
     set->origin->unopened_word = segment_definition_unopened(&segment->layout, number + 1);
     successor_set_began(set);
-    return 0;
-}
-
-/* Finds the place of an earlier definition of a shared set, of which this process knows the newest
- * alone. */
-static int set_storage_recall(weir_set *set, const struct set_plan *plan, struct weir_error *reterr)
-{
-    const weir_set *newest = plan->newest;
-
-    if (set->block_class <= newest->block_class)
-        set->block_class = newest->block_class;
-    set_storage_pad(set);
-    if (set->block_class > newest->block_class ||
-        set->limits.state_words != newest->limits.state_words ||
-        set->record_units != newest->record_units)
-        return error_set(reterr, -EUCLEAN, "its state has another size");
-    set->is_later = plan->definition != 0;
-    set->participant = newest->participant;
-    set->region = newest->region;
-    set->head_unit = segment_definition_unit(set->participant->segment, plan->definition);
-    set->deflated_ns = newest->deflated_ns;
-    set->announce_slots = newest->announce_slots;
     return 0;
 }
 
@@ -167,7 +142,9 @@ static int set_storage_place(weir_set *set, const struct set_storage_plan *stora
                              const uint64_t *content, uint32_t n, struct weir_error *reterr)
 {
     if (storage->plan && storage->plan->newest)
-        return set_storage_recall(set, storage->plan, reterr);
+        return set_storage_join(set, storage->plan->newest, storage->plan->definition)
+                   ? 0
+                   : error_set(reterr, -EUCLEAN, "its state has another size");
     if (set->origin && set_is_shared(set->origin->predecessor))
         return set_storage_follow(set, reterr);
     if (set->backend == BACKEND_PROCESS && !set->w->private_only)

@@ -72,10 +72,12 @@ static void origin_connect_shared(struct set_origin *origin, const struct limits
     }
 }
 
+/* A grant in the word of a subject may be stored late, when another rate has the place. */
 void successor_set_began(weir_set *set)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
-        if (!set->origin->limits[i].is_carried && set->origin->limits[i].from != ORIGIN_NONE)
+        if (!set->origin->limits[i].is_carried &&
+            (set->is_keyed || set->origin->limits[i].from != ORIGIN_NONE))
             set->origin->limits[i].began = set->head_unit;
 }
 
@@ -133,12 +135,10 @@ void set_succeed(weir_set *before, weir_set *after)
  * earlier one. */
 static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
 {
-    for (; set != of; set = set->origin->predecessor) {
-        WEIR_INVARIANT(set->origin);
+    for (; set != of && set->origin; set = set->origin->predecessor)
         for (uint32_t i = 0; i < set->limits.n; i++)
             if (set->origin->limits[i].from == ORIGIN_NONE)
                 amounts[i] = 0;
-    }
 }
 
 void successor_translate(const weir_set *set, const weir_set *of, uint32_t granted_by,
@@ -147,8 +147,7 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
     set = set_definition(set);
     of = set_definition(of);
     if (set_is_shared(set)) {
-        if (!set->is_keyed) /* else all definitions have the same limits */
-            successor_translate_shared(set, of, amounts);
+        successor_translate_shared(set, of, amounts);
         return;
     }
     while (of != set) {
@@ -169,7 +168,8 @@ void successor_translate(const weir_set *set, const weir_set *of, uint32_t grant
 
 bool successor_began_after(const weir_set *set, uint32_t i, uint64_t granted_ns)
 {
-    uint32_t began = set->origin ? set->origin->limits[i].began : 0;
+    const struct set_origin *origin = set_definition(set)->origin;
+    uint32_t began = origin ? origin->limits[i].began : 0;
 
     return began && granted_ns < segment_definition_opened_ns(set->participant->segment, began);
 }

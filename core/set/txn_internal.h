@@ -19,8 +19,8 @@ WEIR_ALWAYS_INLINE void txn_init(struct txn *txn, struct thread_ctx *ctx, weir_s
     txn->ctx = ctx;
     txn->set = set;
     txn->version.content = ctx->content;
-    txn->version.content_capacity =
-        set_is_shared(set) ? set_content_max(set) : ctx->content_capacity;
+    txn->version.content_capacity = /* of a key set it may be by another definition */
+        set_is_shared(set) ? (uint32_t)block_capacity(set->block_class) : ctx->content_capacity;
     txn->version.inline_format = set->inline_format;
     txn->version.uncopied_n = txn->version.writes_n = 0;
     txn->notifications_n = 0;

@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <weir/set.h>
 
-#define SEGMENT_LAYOUT         11u
+#define SEGMENT_LAYOUT         12u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -89,8 +89,9 @@ struct limit_places {
     /* Not 0: the first place does not have the limit any more that the first definition had there.
      * Threads may have leases of that. */
     uint32_t has_lost_first;
-    /* Not 0: an inline rate or call had the first place (places_may_be_stale() in set/places.c). */
-    uint32_t had_rate_first;
+    /* Bit of each place that a rate or call has had alone, by an earlier definition: none for a
+     * resource (set/places.c). */
+    uint64_t lone_rates;
     uint8_t of_limit[WEIR_LIMITS_MAX]; /* as the definition lists them */
 };
 

@@ -11,8 +11,7 @@
  *   - Waiters are woken: no blocked request is left behind.
  *
  * The second test kills the processes that use the set and those that change it, wherever they are.
- * Both are made again with a set that has subjects, where each has all of that for itself; but all
- * limits stay, and a rate keeps its algorithm.
+ * Both are made again with a set that has subjects, where each has all of that for itself.
  *
  * WEIR_ROUNDS is the number of changes.
  */
@@ -53,7 +52,7 @@ static const char *guest_text(unsigned calls)
         (" { type: resource, key: other, capacity: 100 },"
          " { type: resource, key: guest, capacity: 90 },")};
 
-    return subjects_n ? "" : guests[calls % 4];
+    return guests[calls % 4];
 }
 
 static const char *definition_text(unsigned slots, unsigned calls, char ret[1024])
@@ -68,8 +67,7 @@ static const char *definition_text(unsigned slots, unsigned calls, char ret[1024
              " refund: false },%s"
              " { type: call, key: pace, algorithm: %s, capacity: %u, window: 1s } ] } }\n",
              subjects_n ? "subjects: { max: 16, evict: none }, " : "", slots, calls,
-             guest_text(calls), algorithms[subjects_n ? 0 : calls / 4 % 4],
-             calls % 2 ? 999983 : 1000000);
+             guest_text(calls), algorithms[calls / 4 % 4], calls % 2 ? 999983 : 1000000);
     return ret;
 }
 
@@ -196,7 +194,7 @@ static int redefine(unsigned slots, unsigned calls)
     do /* what is held of limits that are gone takes their places */
         r = weir_segment_redefine(&options, "jobs", 0, NULL, NULL, &error);
     while (r == -EBUSY);
-    if (r < 0)
+    if (r < 0 && !strstr(error.message, "change it twice"))
         printf("%s\n", error.message);
     return r;
 }

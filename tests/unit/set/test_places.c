@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Limits of shared sets that come and go, change their type or their algorithm, and are listed in
- * another order, while instances use them. Two instances are two participants. */
+ * another order, while instances use them. Two instances are two participants. Most of it is done
+ * again with a set that has subjects. */
 #include "lib/fixture.h"
 #include "lib/random.h"
 #include "lib/require.h"
@@ -32,6 +33,7 @@
 static char directory[TMPDIR_SIZE];
 static struct weir_error error;
 static unsigned logged_n;
+static const char *subjects = ""; /* or the field of a set that has subjects */
 
 static void hear(void *userdata, enum weir_log_level level, const char *message)
 {
@@ -53,7 +55,7 @@ static const char *set_of(const char *limits)
     char *text = texts[turn++ % 4];
 
     snprintf(text, sizeof(texts[0]),
-             "version: 1\nsets: { s: { backend: process, limits: [ %s ] } }\n", limits);
+             "version: 1\nsets: { s: { backend: process, %slimits: [ %s ] } }\n", subjects, limits);
     return text;
 }
 
@@ -93,6 +95,15 @@ static weir_set *set_of_user(const struct user *user)
     return weir_pool_set(user->pool, 0);
 }
 
+/* Gives a request a subject, if there are subjects. */
+static void ask_for(struct weir_request *request, unsigned subject)
+{
+    static const char *const names[] = {"one", "two", "three"};
+
+    request->subject = names[subject];
+    request->subject_size = subjects[0] ? strlen(names[subject]) : 0;
+}
+
 /* A request for so much of each of these keys; NULL: no key. */
 static const struct weir_request *ask(const char *key, uint64_t n, const char *other, uint64_t m)
 {
@@ -103,6 +114,7 @@ static const struct weir_request *ask(const char *key, uint64_t n, const char *o
     amounts[0] = (struct weir_amount){.key = key, .amount = n};
     amounts[1] = (struct weir_amount){.key = other, .amount = m};
     request.amounts_n = (key != NULL) + (other != NULL);
+    ask_for(&request, 0);
     return &request;
 }
 
@@ -1043,20 +1055,21 @@ static void hostile_places_are_refused(void **state)
 
 /* ---- against a model ---- */
 
-enum { KEYS = 4, USERS = 3, HOLDERS = 12 };
+enum { KEYS = 4, USERS = 3, HOLDERS = 12, SUBJECTS = 3 };
 static const char *const model_keys[KEYS] = {"a", "b", "c", "d"};
 
 /* A limit of a key, of which there is one at a time. What it was before counts nothing. */
 struct model_limit {
     bool is_there, is_call;
-    uint64_t capacity, used;
+    uint64_t capacity, used[SUBJECTS];
     unsigned epoch;
 };
 
 /* An acquisition that waits or is held. */
 struct model_holder {
     weir_acquisition *acquisition;
-    bool is_waiting, is_ended; /* the latter: it can never be granted */
+    bool is_waiting;
+    unsigned subject;
     uint64_t amounts[KEYS];
     unsigned epochs[KEYS]; /* 0: it asks nothing of the key */
 };
@@ -1065,7 +1078,7 @@ struct model {
     struct model_limit limits[KEYS];
     unsigned order[KEYS], limits_n, epoch;
     struct model_holder holders[HOLDERS]; /* waiters in their order */
-    unsigned holders_n;
+    unsigned holders_n, subjects_n;
     struct user users[USERS];
     uint64_t random;
     unsigned changes, refused;
@@ -1105,7 +1118,7 @@ static void model_draw(struct model *model)
         if (!stays || random_chance(&model->random, 10))
             limit->is_call = random_chance(&model->random, 30);
         if (!before[k].is_there || before[k].is_call != limit->is_call) {
-            limit->used = 0;
+            memset(limit->used, 0, sizeof(limit->used));
             limit->epoch = ++model->epoch;
         }
         model->order[model->limits_n++] = k;
@@ -1143,7 +1156,7 @@ static int model_fits(const struct model *model, const struct model_holder *hold
 
         if (amount > limit->capacity)
             return NEVER_FITS;
-        if (amount && limit->used + amount > limit->capacity)
+        if (amount && limit->used[holder->subject] + amount > limit->capacity)
             fits = FITS_NOT;
     }
     return fits;
@@ -1152,7 +1165,7 @@ static int model_fits(const struct model *model, const struct model_holder *hold
 static void model_take(struct model *model, const struct model_holder *holder)
 {
     for (unsigned k = 0; k < KEYS; k++)
-        model->limits[k].used += model_amount(model, holder, k);
+        model->limits[k].used[holder->subject] += model_amount(model, holder, k);
 }
 
 static void model_remove(struct model *model, unsigned i)
@@ -1161,17 +1174,23 @@ static void model_remove(struct model *model, unsigned i)
             (--model->holders_n - i) * sizeof(model->holders[0]));
 }
 
-/* Grants waiters as the set should have, and checks that it has. */
-static void model_settle(struct model *model)
+/* Grants the waiters of a subject as the set should have, and checks that it has. */
+static void model_settle_subject(struct model *model, unsigned subject)
 {
+    bool is_blocked = false;
+
     for (unsigned i = 0; i < model->holders_n; i++) {
         struct model_holder *holder = &model->holders[i];
-        int fits = holder->is_waiting ? model_fits(model, holder) : FITS;
+        int fits;
 
-        if (!holder->is_waiting)
+        if (!holder->is_waiting || holder->subject != subject)
             continue;
-        if (fits == FITS_NOT)
-            break;
+        fits = model_fits(model, holder);
+        is_blocked |= fits == FITS_NOT;
+        if (is_blocked) {
+            assert_int_equal(weir_acquisition_result(holder->acquisition), -EINPROGRESS);
+            continue;
+        }
         expect_result(holder->acquisition, fits == FITS ? 0 : -ERANGE);
         if (fits == FITS) {
             model_take(model, holder);
@@ -1181,14 +1200,37 @@ static void model_settle(struct model *model)
             model_remove(model, i--);
         }
     }
-    for (unsigned i = 0; i < model->holders_n; i++)
-        if (model->holders[i].is_waiting)
-            assert_int_equal(weir_acquisition_result(model->holders[i].acquisition), -EINPROGRESS);
+}
+
+static void model_settle(struct model *model)
+{
+    for (unsigned subject = 0; subject < model->subjects_n; subject++)
+        model_settle_subject(model, subject);
 }
 
 static struct user *model_user(struct model *model)
 {
     return &model->users[random_below(&model->random, USERS)];
+}
+
+/* Some subjects are not asked for, for some time. */
+static void model_check_subject(struct model *model, unsigned subject)
+{
+    struct weir_request request = {.size = sizeof(request)};
+    struct weir_remaining remaining[KEYS];
+
+    ask_for(&request, subject);
+    assert_int_equal(weir_set_remaining(set_of_user(model_user(model)), &request, remaining, KEYS),
+                     model->limits_n);
+    for (unsigned i = 0; i < model->limits_n; i++) {
+        const struct model_limit *limit = &model->limits[model->order[i]];
+        uint64_t used = limit->used[subject];
+
+        assert_string_equal(remaining[i].key, model_keys[model->order[i]]);
+        assert_int_equal(remaining[i].capacity, limit->capacity);
+        assert_int_equal(remaining[i].available,
+                         used < limit->capacity ? limit->capacity - used : 0);
+    }
 }
 
 static void model_check(struct model *model)
@@ -1200,27 +1242,29 @@ static void model_check(struct model *model)
                      model->limits_n);
     for (unsigned i = 0; i < model->limits_n; i++) {
         const struct model_limit *limit = &model->limits[model->order[i]];
-        uint64_t left = limit->used < limit->capacity ? limit->capacity - limit->used : 0;
 
         assert_string_equal(limits[i].key, model_keys[model->order[i]]);
         assert_int_equal(limits[i].capacity, limit->capacity);
-        assert_int_equal(limits[i].available, left);
         if (!limit->is_call)
-            assert_int_equal(limits[i].held, limit->used);
+            assert_int_equal(limits[i].held, limit->used[0] + limit->used[1] + limit->used[2]);
     }
+    for (unsigned subject = 0; subject < model->subjects_n; subject++)
+        if (random_chance(&model->random, subjects[0] ? 30 : 100))
+            model_check_subject(model, subject);
 }
 
-static bool model_has_waiters(const struct model *model)
+static bool model_has_waiters(const struct model *model, unsigned subject)
 {
     for (unsigned i = 0; i < model->holders_n; i++)
-        if (model->holders[i].is_waiting)
+        if (model->holders[i].is_waiting && model->holders[i].subject == subject)
             return true;
     return false;
 }
 
 static void model_request(struct model *model)
 {
-    struct model_holder holder = {0};
+    struct model_holder holder = {.subject =
+                                      (unsigned)random_below(&model->random, model->subjects_n)};
     struct weir_amount amounts[KEYS];
     struct weir_request request = {
         .size = sizeof(request), .amounts = amounts, .timeout_ns = WEIR_FOREVER};
@@ -1239,7 +1283,8 @@ static void model_request(struct model *model)
             (struct weir_amount){.key = model_keys[k], .amount = holder.amounts[k]};
     }
     fits = model_fits(model, &holder);
-    is_free = fits == FITS && !model_has_waiters(model);
+    is_free = fits == FITS && !model_has_waiters(model, holder.subject);
+    ask_for(&request, holder.subject);
     for (unsigned k = 0; k < KEYS && !is_free; k++)
         if (holder.amounts[k])
             break;
@@ -1270,9 +1315,9 @@ static void model_release(struct model *model, unsigned i)
 
         if (refunds && holder->epochs[k] && holder->amounts[k] &&
             weir_update(holder->acquisition, model_keys[k], 0) == 0 && model->limits[k].is_call)
-            model->limits[k].used -= amount;
+            model->limits[k].used[holder->subject] -= amount;
         if (!model->limits[k].is_call)
-            model->limits[k].used -= amount;
+            model->limits[k].used[holder->subject] -= amount;
     }
     end(&holder->acquisition);
     model_remove(model, i);
@@ -1291,7 +1336,7 @@ static void model_return(struct model *model, unsigned i)
     if (weir_return(holder->acquisition, model_keys[k], n) < 0)
         return; /* a call by the definition that has granted it */
     if (model_amount(model, holder, k))
-        model->limits[k].used -= n;
+        model->limits[k].used[holder->subject] -= n;
     holder->amounts[k] -= n;
 }
 
@@ -1305,8 +1350,9 @@ static void model_change(struct model *model)
     model_text(model, text, sizeof(text));
     r = apply(text);
     if (r == -EBUSY || r == -EOPNOTSUPP) {
-        assert_non_null(strstr(error.message, "there is no room for limit"));
-        assert_true(r == -EBUSY || strstr(error.message, "change it twice"));
+        if (!strstr(error.message, "its segment has room for"))
+            fail_msg("%s", error.message);
+        assert_true(r == -EBUSY || subjects[0] || strstr(error.message, "change it twice"));
         before.random = model->random;
         before.refused++;
         *model = before;
@@ -1325,20 +1371,31 @@ static void model_end(struct model *model)
     }
     model_check(model);
     for (unsigned i = 0; i < KEYS; i++)
-        assert_true(model->limits[i].is_call || !model->limits[i].is_there ||
-                    model->limits[i].used == 0);
+        assert_true(
+            model->limits[i].is_call || !model->limits[i].is_there ||
+            model->limits[i].used[0] + model->limits[i].used[1] + model->limits[i].used[2] == 0);
     for (unsigned i = 0; i < USERS; i++)
         user_close(&model->users[i]);
     assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
 }
 
+static bool model_has_call(const struct model *model)
+{
+    for (unsigned k = 0; k < KEYS; k++)
+        if (model->limits[k].is_there && model->limits[k].is_call)
+            return true;
+    return false;
+}
+
 static void model_case(uint64_t random, unsigned *changes, unsigned *refused)
 {
     enum { STEPS = 60 };
-    struct model model = {.random = random};
+    struct model model = {.random = random, .subjects_n = subjects[0] ? SUBJECTS : 1};
     char text[512];
 
-    model_draw(&model);
+    do /* with subjects, resources alone have room for nothing else */
+        model_draw(&model);
+    while (subjects[0] && !model_has_call(&model));
     model_text(&model, text, sizeof(text));
     for (unsigned i = 0; i < USERS; i++)
         model.users[i] = user_open(text);
@@ -1384,8 +1441,41 @@ static void random_changes_are_as_the_model_says(void **state)
     assert_int_equal(logged_n, 0);
 }
 
+static int with_subjects(void **state)
+{
+    (void)state;
+    subjects = "subjects: { max: 8, evict: none }, ";
+    return 0;
+}
+
 int main(void)
 {
+    static const struct CMUnitTest keyed[] = {
+        place_test(a_limit_comes),
+        place_test(a_limit_goes),
+        place_test(the_first_limit_goes),
+        place_test(a_limit_goes_and_comes_back),
+        place_test(a_waiter_of_a_limit_that_goes_is_granted),
+        place_test(a_waiter_asks_nothing_of_a_limit_that_comes),
+        place_test(a_waiter_keeps_its_place_from_others),
+        place_test(a_resource_grows_beyond_its_word),
+        place_test(a_limit_leaves_the_shadow),
+        place_test(a_queue_knows_limits_that_came),
+        place_test(a_rest_knows_limits_that_came),
+        place_test(a_part_of_a_limit_that_is_gone_goes_nowhere),
+        place_test(what_a_waiter_waits_for_is_told),
+        place_test(no_request_names_a_limit_that_is_gone),
+        place_test(limits_are_listed_in_another_order),
+        place_test(a_place_is_used_again_when_nothing_is_held_there),
+        place_test(a_record_keeps_nothing_of_limits_that_are_gone),
+        place_test(too_many_limits_are_refused),
+        place_test(a_resource_follows_one_of_two_rates),
+        place_test(a_release_needs_no_chain_of_successors),
+        place_test(counts_begin_anew_with_a_place),
+        place_test(parts_are_returned_to_what_there_is),
+        place_test(hostile_places_are_refused),
+        place_test(random_changes_are_as_the_model_says),
+    };
     static const struct CMUnitTest tests[] = {
         place_test(a_limit_comes),
         place_test(a_limit_goes),
@@ -1424,5 +1514,6 @@ int main(void)
     };
 
     seed_begin();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests_name("with subjects", keyed, with_subjects, NULL);
 }
