@@ -113,8 +113,8 @@ enum {
  * nothing of what is held or waits already. There is room for three limits more than the segment
  * was made with; those that are gone take it as long as something of them is held or waited for.
  * What stays as it is: classes of requests, lifetime and clock; and whether there are subjects. A
- * set with subjects keeps all limits as they are but for their settings, and has no more room for
- * subjects than before.
+ * set with subjects has no more room for them than before, and the state of each, by all limits,
+ * has to fit where it is; where each was one word, and needs more, there has to be memory for that.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
  * argument lives as long as the call, which may call it again if another process has changed the

@@ -30,7 +30,7 @@
 #include <weir/segment.h>
 #include <weir/weir.h>
 
-enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 100000000, SUBJECTS = 3, LIMITS = 5 };
+enum { WORKERS = 4, THREADS = 2, SLOTS_MAX = 6, CALLS_MAX = 20000000, SUBJECTS = 3, LIMITS = 5 };
 
 /* What outlives the processes. */
 struct ledger {
@@ -71,7 +71,7 @@ static const char *words_text(unsigned slots, unsigned calls, char ret[1024])
     snprintf(ret, 1024,
              "version: 1\nsets: { jobs: { backend: process, subjects: { max: 16, evict: none },"
              " limits: [ %s { type: call, key: calls, algorithm: gcra, capacity: %d,"
-             " window: 36500d, refund: false }%s ] } }\n",
+             " window: 10000d, refund: false }%s ] } }\n",
              first, CALLS_MAX, others[calls % 4]);
     return ret;
 }

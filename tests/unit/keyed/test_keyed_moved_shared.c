@@ -607,6 +607,24 @@ static void another_algorithm_begins_anew(void **state)
     }
 }
 
+/* Wherever the limit is, which is alone. */
+static void a_word_of_another_place_stays_a_word(void **state)
+{
+    uint64_t memory;
+
+    (void)state;
+    open_two("max: 10", REFUNDED("rate", "gcra", "10"));
+    memory = keys().memory;
+    redefine("max: 10", REFUNDED("call", "gcra", "10"));
+    assert_int_equal(place_of(0), 1);
+    assert_int_equal(take(TOKENS(4, "a")), 0);
+    release_used(granted(TOKENS(3, "a")), "tokens", 1);
+    assert_int_equal(take(TOKENS(6, "a")), -EAGAIN);
+    assert_int_equal(keys().memory, memory); /* no key set was made */
+    assert_int_equal(left("a", 0), 5);
+    close_two();
+}
+
 /* The state of one limit alone is a word, of several it is in a key set, and may be a word again.
  */
 static void limits_come_to_a_word_and_go(void **state)
@@ -1107,6 +1125,7 @@ int main(int argc, char **argv)
         place_test(room_stays_as_it_is),
         place_test(a_state_that_does_not_fit_is_refused),
         place_test(another_algorithm_begins_anew),
+        place_test(a_word_of_another_place_stays_a_word),
         place_test(limits_come_to_a_word_and_go),
         place_test(a_part_is_returned_where_the_subject_is_a_word),
         place_test(a_limit_that_is_gone_keeps_no_subject),
