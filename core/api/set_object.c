@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes a set from its plan, of any kind, and frees it. */
 #include "api/set_object.h"
+#include "api/own_settings.h"
 #include "config/plan.h"
 #include "limit/limit.h"
 
@@ -77,15 +78,13 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
-    WEIR_INVARIANT(number < KEY_SET_ID_BIT && plan->config_n <= CONFIG_ENTRIES_MAX);
+    WEIR_INVARIANT(number < KEY_SET_ID_BIT);
     if (!set)
         return -ENOMEM;
     set->region = &w->region;
     set->number = set->id = number;
     places_describe(set);
     set_size_records(set, plan);
-    set->limits.counts_holds = plan->counts_holds;
-    set->limits.heeds_releases = plan->counts_holds || set->limits.revokes || ops->wants_releases;
     set->boottime = plan->boottime;
     /* For resources that are only counted, no time passes. */
     if (plan->boottime && (set->limits.has_waits || set->limits.has_opaque_resources))
@@ -101,14 +100,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
         set_free(set);
         return r;
     }
-    set->config = plan->config;
-    set->config_n = (uint16_t)plan->config_n;
-    plan->config = NULL;
-    plan->config_n = 0;
-    set->timeout_ns = plan->timeout_ns;
-    set->max_wait_ns = plan->max_wait_ns;
+    own_settings_take(set, plan);
     set->max_waiters = plan->max_waiters;
-    set->strict = plan->strict;
     set->fair = plan->fair != FAIR_NO;
     set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
     set->classes = plan->classes;
@@ -129,9 +122,10 @@ void set_free(weir_set *set)
     weir_set *next = set_successor(set);
 
     /* Those of a shared set are in no registry, and use its participant. */
-    while (next && set_is_shared(set) && !set->origin) {
+    while (next && set_is_shared(set)) {
         weir_set *after = set_successor(next);
 
+        atomic_store_explicit(&next->successor, NULL, memory_order_relaxed);
         set_free(next);
         next = after;
     }

@@ -130,10 +130,10 @@ void set_succeed(weir_set *before, weir_set *after)
 
 /* Amounts of a shared set are by places. Those of limits that had one before others are dropped. It
  * goes from the later definition back: another thread may be about to store what succeeds the
- * earlier one. */
+ * earlier one. Variants of a definition have one head. */
 static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
 {
-    for (; set != of; set = set->origin->predecessor) {
+    for (; set->head_unit != of->head_unit; set = set->origin->predecessor) {
         WEIR_INVARIANT(set->origin);
         for (uint32_t i = 0; i < set->limits.n; i++)
             if (set->origin->limits[i].from == ORIGIN_NONE)

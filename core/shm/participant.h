@@ -36,6 +36,7 @@ struct participant {
     /* It is broken for this process alone, since that cannot follow a change: then its slot stays
      * after a close, and peers clean up once the process has ended. */
     _Atomic bool is_outdated;
+    _Atomic bool is_removed; /* from the configuration of this process */
     uint32_t slot;    /* index of its peer slot */
     uint64_t peer_id; /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
