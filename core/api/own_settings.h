@@ -24,8 +24,4 @@ void own_settings_take(weir_set *set, struct set_plan *plan);
 /* Gives a plan those of a set. Returns 0 or -ENOMEM. */
 int own_settings_copy(const weir_set *set, struct set_plan *plan);
 
-/* Makes a variant of the newest definition of a shared set, with the own settings of a plan. It is
- * published by set_succeed(), or freed. Returns 0 or -ENOMEM. The instance's lock is held. */
-int own_settings_new_variant(const weir_set *set, struct set_plan *plan, weir_set **ret);
-
 #endif

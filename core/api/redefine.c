@@ -208,8 +208,7 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     r = follow_check_set(before, plan, redefinition->reterr);
     if (r < 0)
         return r;
-    peer_reap_all(NULL,
-                  before); /* what the dead hold would keep the places of limits that are gone */
+    peer_reap_all(NULL, before); /* what dead processes hold would keep places of limits */
     ctx = thread_ctx_lock_spare(before);
     if (!before->is_keyed) {
         r = places_choose(ctx, before, plan, &places, redefinition->reterr);

@@ -93,7 +93,7 @@ static int reload_make_set(const struct reload *reload, struct set_plan *plan,
     int r;
 
     if (set->is_variant)
-        return own_settings_new_variant(set_newest(set->before), plan, &set->after);
+        return set_new_variant(set_newest(set->before), plan, &set->after);
     r = registry_add_unnamed(reload->w, plan, set_ops_for(plan), set->before, &set->after,
                              reload->reterr);
     if (r == 0)

@@ -288,7 +288,7 @@ static inline weir_set *set_of_record(weir_set *set)
     return set_is_shared(set) && !set->is_keyed && !set_is_key_set(set) ? set_newest(set) : set;
 }
 
-/* Makes `after` the successor of a shared set, or its variant (api/own_settings.h). The lock of the
+/* Makes `after` the successor of a shared set, or its variant (api/set_object.h). The lock of the
  * instance is held. */
 void set_succeed(weir_set *before, weir_set *after);
 
