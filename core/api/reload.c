@@ -79,7 +79,7 @@ static int reload_prepare_commits(weir_set *set)
 {
     int r = 0;
 
-    if (!set->head_unit)
+    if (!set->head_unit && set->backend != BACKEND_REMOTE)
         return 0;
     if (set->inline_format != INLINE_NONE && !set->origin && !set_is_shared(set))
         r = version_add_reserve_block(set->region, set->head_unit);
@@ -135,15 +135,13 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
 
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
-        weir_set *before = undo ? set->after : set->before,
-                 *after = undo ? set->before : set->after;
+        weir_set *before = set->is_back ? NULL : set->before, *after = set->after;
 
-        if (set->is_back)
-            reload_rename(&instance->set_names, set_name(set->before), undo ? set->before : NULL,
-                          undo ? NULL : set->before);
-        if (set->after && !set->is_variant)
-            reload_rename(&instance->set_names,
-                          set_name(undo && set->before ? set->before : set->after), before, after);
+        if (set->is_variant || (!after && set->is_back))
+            after = set->before;
+        if (after)
+            reload_rename(&instance->set_names, set_name(undo && before ? before : after),
+                          undo ? after : before, undo ? before : after);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         weir_set *set = reload->removed[i];
@@ -229,7 +227,7 @@ static void reload_publish_sets(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
-        if (set->is_back)
+        if (set->is_back && set_is_shared(set->before))
             atomic_store_explicit(&set->before->participant->is_removed, false,
                                   memory_order_seq_cst);
         if (!set->after || !set->before)
@@ -308,10 +306,13 @@ static void reload_change_sets(const struct reload *reload)
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         weir_set *set = set_newest(reload->removed[i]);
 
-        if (!set->head_unit)
+        if (!set->head_unit && set->backend != BACKEND_REMOTE)
             continue;
         ctx = thread_ctx_borrow(set);
-        set_remove(ctx, set);
+        if (set->backend == BACKEND_REMOTE)
+            remote_drop(ctx, set);
+        else
+            set_remove(ctx, set);
         thread_ctx_return(ctx);
     }
 }

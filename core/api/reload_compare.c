@@ -114,10 +114,9 @@ static int reload_check_set(const struct reload *reload, struct set_plan *plan,
     int r;
 
     if (!before)
-        return plan->backend == BACKEND_REMOTE
+        return plan->backend == BACKEND_REMOTE && !remote_engine_find(reload->w, plan->engine)
                    ? reload_refuse(reload, "set", plan->name, "added",
-                                   "an engine would keep it, and backends are opened with the "
-                                   "instance")
+                                   "its backend was not opened with the instance")
                    : 1;
     if (!before->is_configured && !before->is_by_name)
         return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
@@ -128,7 +127,7 @@ static int reload_check_set(const struct reload *reload, struct set_plan *plan,
         return r;
     if (r && reload_set_is_alike(before, plan)) {
         if (own_settings_are(before, plan))
-            return 0;
+            return before->backend == BACKEND_REMOTE && set_is_removed(before);
         *ret_is_variant = set_is_shared(before);
         if (*ret_is_variant)
             return 1;
@@ -197,15 +196,17 @@ static int reload_check_kind(const struct reload *reload, const char *name, bool
                     : 0;
 }
 
-/* Finds a shared set that an earlier reload has removed: its participant is one still. */
-static weir_set *reload_find_removed(const weir *w, const char *name)
+/* Finds a set that an earlier reload has removed: its participant, or its session with an engine,
+ * is there still. */
+static weir_set *reload_find_removed(const weir *w, const struct set_plan *plan)
 {
     uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
 
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && plan->backend != BACKEND_THREAD; i++) {
         weir_set *set = instance_set(w, i);
 
-        if (set_is_shared(set) && set_is_removed(set) && strcmp(set_name(set), name) == 0)
+        if (set->backend == plan->backend && set_is_removed(set) &&
+            strcmp(set_name(set), plan->name) == 0)
             return set;
     }
     return NULL;
@@ -220,8 +221,8 @@ static int reload_compare_sets(const struct reload *reload)
         struct reload_set *set = &reload->sets[i];
 
         set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
-        if (!set->before && plan->backend == BACKEND_PROCESS)
-            set->before = reload_find_removed(reload->w, plan->name);
+        if (!set->before)
+            set->before = reload_find_removed(reload->w, plan);
         set->is_back = set->before && set_is_removed(set_newest(set->before));
         r = reload_check_kind(reload, plan->name, false);
         if (r == 0)
@@ -283,8 +284,6 @@ static int reload_compare_removed(struct reload *reload)
 
         if (!name || !set->is_configured || str_map_find(&reload->set_names, name))
             continue;
-        if (set->backend == BACKEND_REMOTE)
-            return reload_refuse(reload, "set", name, "removed", "an engine keeps it");
         reload->removed[reload->removed_n++] = set;
     }
     return 0;

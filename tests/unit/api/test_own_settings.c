@@ -159,6 +159,17 @@ static struct weir_set_info info_of(const struct user *user)
     return info;
 }
 
+/* Returns what remains of the only limit. */
+static uint64_t remaining_of(const struct user *user)
+{
+    struct weir_amount amounts[2];
+    const struct weir_request request = ask("rate", 1, amounts);
+    struct weir_remaining remaining;
+
+    assert_int_equal(weir_set_remaining(weir_pool_set(user->pool, 0), &request, &remaining, 1), 1);
+    return remaining.available;
+}
+
 static int place_setup(void **state)
 {
     has_more = false;
@@ -238,6 +249,28 @@ static void a_word_stays_as_it_is(void **state)
     assert_int_equal(take(&a, 5), -EAGAIN);
     assert_int_equal(take(&a, 4), 0);
     assert_int_equal(info_of(&a).timeout_ns, SECOND);
+    user_close(&a);
+    user_close(&b);
+}
+
+/* A state that was a word of the first definition, and fits none of the others, goes over to the
+ * third one through the second when it is asked for: a change does not bind it. The
+ * own settings have changed in between, of one of two processes. */
+static void a_word_passes_over_variants(void **state)
+{
+#define PACED(own, capacity, window)                                                               \
+    SET(own " subjects: { max: 8 }, limits: [ { type: rate, key: rate, algorithm: gcra, "          \
+            "capacity: " capacity ", window: " window " } ]")
+    struct user a = user_open(PACED("", "10", "100d")), b = user_open(PACED("", "10", "100d"));
+
+    (void)state;
+    assert_int_equal(take(&a, 6), 0);
+    assert_int_equal(apply(PACED("", "70", "100d")), 1);
+    assert_int_equal(info_of(&a).timeout_ns, WEIR_FOREVER); /* it has followed */
+    assert_int_equal(reload(&a, PACED("timeout: 1s,", "70", "100d")), 0);
+    assert_int_equal(apply(PACED("", "7", "100d")), 1);
+    assert_int_equal(remaining_of(&a), 4);
+    assert_int_equal(remaining_of(&b), 4);
     user_close(&a);
     user_close(&b);
 }
@@ -543,6 +576,7 @@ int main(void)
         place_test(a_reload_changes_what_is_the_process_own),
         place_test(with_subjects_it_does_so_too),
         place_test(a_word_stays_as_it_is),
+        place_test(a_word_passes_over_variants),
         place_test(definitions_and_own_settings_take_turns),
         place_test(waiters_stay_where_they_are),
         place_test(pools_of_several_sets_go_by_them),
