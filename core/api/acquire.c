@@ -329,7 +329,7 @@ static uint64_t acquire_keep_time(struct acquire_op *op, uint32_t record, uint64
 }
 
 /* Waits on the record's word. With an injected clock the wait timer keeps the time; of a shared set
- * this thread checks that the instance is open and the set not broken. */
+ * this thread checks that the instance is open, the set not removed and not broken. */
 static void acquire_block(struct acquire_op *op, const weir_acquisition *acquisition)
 {
     weir_set *set = op->set;
@@ -340,7 +340,7 @@ static void acquire_block(struct acquire_op *op, const weir_acquisition *acquisi
 
         if (record_state(word) != RECORD_WAITING)
             return;
-        if (set_is_shared(set) && instance_is_closed(set->w)) {
+        if (set_is_shared(set) && (instance_is_closed(set->w) || set_is_removed(set))) {
             set->ops->cancel_wait(op->ctx, set, record, 0, RECORD_SHUT_DOWN);
             continue;
         }

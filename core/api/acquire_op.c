@@ -331,8 +331,8 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
     record_store(&waiter_at(set->w, waiter)->granted_ns, op->decision.ticket);
     stall_check_arm(op->ctx, set, waiter, word);
     peer_reap(op->ctx, set); /* from here on every peer that existed before is watched */
-    /* weir_close cancels the waiters that are queued. A later waiter sees INSTANCE_CLOSED here. */
-    if (instance_is_closed(set->w) &&
+    /* weir_close and weir_reload cancel the waiters that are queued. A later one sees that here. */
+    if ((instance_is_closed(set->w) || set_is_removed(set)) &&
         set->ops->cancel_wait(op->ctx, set, record, word, RECORD_SHUT_DOWN))
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }

@@ -4,6 +4,7 @@
  */
 #include "api/follow.h"
 #include "api/instance.h"
+#include "api/own_settings.h"
 #include "api/set_object.h"
 #include "base/invariant.h"
 #include "config/config_ast.h"
@@ -78,45 +79,15 @@ static int follow_check_limits(const weir_set *before, const struct set_plan *pl
     return 0;
 }
 
-static int follow_copy_config(const weir_set *from, struct set_plan *to)
-{
-    to->config = from->config_n ? os_alloc(from->config_n, sizeof(*to->config)) : NULL;
-    if (from->config_n && !to->config)
-        return -ENOMEM;
-    for (; to->config_n < from->config_n; to->config_n++) {
-        struct name_value *item = &to->config[to->config_n];
-
-        item->name = os_strdup(from->config[to->config_n].name);
-        item->value = os_strdup(from->config[to->config_n].value);
-        if (!item->name || !item->value) {
-            os_free(item->name);
-            os_free(item->value);
-            return -ENOMEM;
-        }
-    }
-    return 0;
-}
-
 /* Lets each process decide for itself what it does, as `before` says. Returns 0 or -ENOMEM. */
 static int follow_settle(const weir_set *before, struct set_plan *plan)
 {
-    struct set_plan own = {0};
+    int r = own_settings_copy(before, plan);
 
-    if (follow_copy_config(before, &own) < 0) {
-        set_plan_free(&own);
-        return -ENOMEM;
-    }
-    set_plan_free(&(struct set_plan){.config = plan->config, .config_n = plan->config_n});
-    plan->config = own.config;
-    plan->config_n = own.config_n;
-    plan->timeout_ns = before->timeout_ns;
-    plan->max_wait_ns = before->max_wait_ns;
-    plan->strict = before->strict;
-    plan->counts_holds = before->limits.counts_holds;
     for (uint32_t i = 0; i < plan->limits_n; i++)
         if (!plan->limits[i].algorithm)
             plan->limits[i].held_max = UINT64_MAX; /* it may have had a greater capacity */
-    return 0;
+    return r;
 }
 
 /* Makes the successor of a shared set, which no other thread knows yet. The instance's lock is

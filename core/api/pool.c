@@ -15,7 +15,7 @@
 
 uintptr_t pool_word(weir_set *set, uintptr_t several)
 {
-    return (uintptr_t)set | several | (set && set->fast ? 0 : POOL_SLOW);
+    return (uintptr_t)set | several | (set && set->fast && !set_is_removed(set) ? 0 : POOL_SLOW);
 }
 
 /* Release: a thread that finds a set here finds what it was made of. */
@@ -29,6 +29,34 @@ weir_set *pool_follow(weir_pool *pool)
                                                 pool_word(newest, word & POOL_SEVERAL),
                                                 memory_order_release, memory_order_relaxed);
     return newest;
+}
+
+/* Only a reload adds or removes POOL_SEVERAL, and it has the lock. So another value of the word is
+ * that of a thread which follows. */
+static void pool_update(weir_pool *pool)
+{
+    uintptr_t word = atomic_load_explicit(&pool->only_set, memory_order_acquire), next;
+
+    do {
+        weir_set *set = pool_word_set(word);
+
+        if (!set || !set_is_shared(set))
+            return;
+        next = pool_word(set_newest(set), word & POOL_SEVERAL);
+    } while (next != word &&
+             !atomic_compare_exchange_weak_explicit(&pool->only_set, &word, next,
+                                                    memory_order_seq_cst, memory_order_acquire));
+}
+
+void pool_update_handles(struct instance_pool *definition)
+{
+    for (weir_pool *at = definition->handles; at; at = at->next) {
+        WEIR_INVARIANT(instance_lock_is_held(at->w));
+        pool_update(at);
+    }
+    for (struct pool_choice *at = definition->choices; at; at = at->next)
+        for (uint32_t i = 0; i < at->definition->sets_n; i++)
+            pool_update(&at->members[i].pool);
 }
 
 static bool pool_has_set(const struct instance_pool *pool, const weir_set *newest)

@@ -112,6 +112,10 @@ static inline weir_set *pool_only_set(weir_pool *pool)
 /* Returns what `only_set` of a handle is. */
 uintptr_t pool_word(weir_set *set, uintptr_t several);
 
+/* Has all handles go by the newest of their shared sets, and by what is removed: the fast path does
+ * not come upon that. The instance's lock is held. */
+void pool_update_handles(struct instance_pool *definition);
+
 /* Makes what a handle chooses by, and tells the balancer of it. NULL: out of memory. */
 struct pool_choice *pool_make_choice(const weir_pool *pool, struct instance_pool *definition);
 void pool_free_choice(struct pool_choice *choice);

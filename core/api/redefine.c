@@ -7,6 +7,7 @@
 #include "config/fingerprint.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
+#include "peer/peer.h"
 #include "set/places.h"
 #include "set/set_ops.h"
 #include "shm/definition_diff.h"
@@ -207,6 +208,7 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     r = follow_check_set(before, plan, redefinition->reterr);
     if (r < 0)
         return r;
+    peer_reap_all(NULL, before); /* what dead processes hold would keep places of limits */
     ctx = thread_ctx_lock_spare(before);
     r = places_choose(ctx, before, plan, &places, redefinition->reterr);
     plan->places = &places;

@@ -5,6 +5,7 @@
  * are published (set/set.h), and only after that sets change, without the lock.
  */
 #include "api/reload.h"
+#include "api/own_settings.h"
 #include "api/pool.h"
 #include "api/set_object.h"
 #include "base/invariant.h"
@@ -23,7 +24,7 @@ static bool reload_is_of_removed(const struct reload *reload, const struct insta
     const weir_set *set = pool->plan.name || pool->plan.sets_n ? NULL : pool_set(pool, 0);
 
     for (uint32_t i = 0; set && i < reload->removed_n; i++)
-        if (reload->removed[i] == set)
+        if (set_newest(reload->removed[i]) == set)
             return true;
     return false;
 }
@@ -78,11 +79,30 @@ static int reload_prepare_commits(weir_set *set)
 {
     int r = 0;
 
-    if (!set->head_unit)
+    if (!set->head_unit && set->backend != BACKEND_REMOTE)
         return 0;
-    if (set->inline_format != INLINE_NONE && !set->origin)
+    if (set->inline_format != INLINE_NONE && !set->origin && !set_is_shared(set))
         r = version_add_reserve_block(set->region, set->head_unit);
     return r < 0 ? r : thread_ctx_prepare_spare(set);
+}
+
+/* Makes what is due of a set of the plan. */
+static int reload_make_set(const struct reload *reload, struct set_plan *plan,
+                           struct reload_set *set)
+{
+    int r;
+
+    if (set->is_variant)
+        return set_new_variant(set_newest(set->before), plan, &set->after);
+    r = registry_add_unnamed(reload->w, plan, set_ops_for(plan), set->before, &set->after,
+                             reload->reterr);
+    if (r == 0)
+        set->after->is_configured = true;
+    if (r == 0 && set->before)
+        r = reload_prepare_commits(set->before);
+    if (r == 0 && set->before)
+        r = reload_prepare_commits(set->after);
+    return r;
 }
 
 static int reload_make_sets(const struct reload *reload)
@@ -92,23 +112,11 @@ static int reload_make_sets(const struct reload *reload)
 
     if (r == 0) /* for all new pools at once: names that are removed may have to come back */
         r = str_map_reserve(&instance_of(w)->pool_names, reload->plan->pools_n);
-    for (size_t i = 0; i < reload->plan->sets_n && r == 0; i++) {
-        struct set_plan *plan = &reload->plan->sets[i];
-        struct reload_set *set = &reload->sets[i];
-
-        if (!set->is_due)
-            continue;
-        r = registry_add_unnamed(w, plan, set_ops_for(plan), set->before, &set->after,
-                                 reload->reterr);
-        if (r == 0)
-            set->after->is_configured = true;
-        if (r == 0 && set->before)
-            r = reload_prepare_commits(set->before);
-        if (r == 0 && set->before)
-            r = reload_prepare_commits(set->after);
-    }
+    for (size_t i = 0; i < reload->plan->sets_n && r == 0; i++)
+        if (reload->sets[i].is_due)
+            r = reload_make_set(reload, &reload->plan->sets[i], &reload->sets[i]);
     for (uint32_t i = 0; i < reload->removed_n && r == 0; i++)
-        r = reload_prepare_commits(reload->removed[i]);
+        r = reload_prepare_commits(set_newest(reload->removed[i]));
     return r;
 }
 
@@ -127,12 +135,13 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
 
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
-        weir_set *before = undo ? set->after : set->before,
-                 *after = undo ? set->before : set->after;
+        weir_set *before = set->is_back ? NULL : set->before, *after = set->after;
 
-        if (set->after)
-            reload_rename(&instance->set_names,
-                          set_name(undo && set->before ? set->before : set->after), before, after);
+        if (set->is_variant || (!after && set->is_back))
+            after = set->before;
+        if (after)
+            reload_rename(&instance->set_names, set_name(undo && before ? before : after),
+                          undo ? after : before, undo ? before : after);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
         weir_set *set = reload->removed[i];
@@ -183,6 +192,15 @@ static int reload_make_pools(const struct reload *reload)
     return r;
 }
 
+static void reload_free_variants(const struct reload *reload)
+{
+    for (size_t i = 0; i < reload->plan->sets_n; i++)
+        if (reload->sets[i].is_variant && reload->sets[i].after) {
+            set_free(reload->sets[i].after);
+            reload->sets[i].after = NULL;
+        }
+}
+
 /* Makes all that differs, or nothing. */
 static int reload_make(const struct reload *reload)
 {
@@ -195,8 +213,10 @@ static int reload_make(const struct reload *reload)
         if (r < 0)
             reload_exchange_names(reload, true);
     }
-    if (r < 0)
+    if (r < 0) {
+        reload_free_variants(reload);
         registry_remove_since(reload->w, before);
+    }
     return r;
 }
 
@@ -207,8 +227,15 @@ static void reload_publish_sets(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
+        if (set->is_back && set_is_shared(set->before))
+            atomic_store_explicit(&set->before->participant->is_removed, false,
+                                  memory_order_seq_cst);
         if (!set->after || !set->before)
             continue;
+        if (set->is_variant) {
+            set_succeed(set_newest(set->before), set->after);
+            continue;
+        }
         if (set->after->backend == BACKEND_REMOTE)
             remote_take_over(set->after);
         if (set->after->is_keyed)
@@ -237,17 +264,26 @@ static void reload_publish_pools(const struct reload *reload)
     }
 }
 
+static void reload_publish_removed(weir_set *set)
+{
+    if (set_is_shared(set)) {
+        atomic_store_explicit(&set->participant->is_removed, true, memory_order_seq_cst);
+        return;
+    }
+    if (set->is_keyed)
+        keyed_owe(keyed_of(set), 0);
+    atomic_store_explicit(&set->successor, set, memory_order_seq_cst);
+}
+
 /* Lets threads find what has changed. */
 static void reload_publish(const struct reload *reload)
 {
     reload_publish_sets(reload);
     reload_publish_pools(reload);
-    for (uint32_t i = 0; i < reload->removed_n; i++) {
-        if (reload->removed[i]->is_keyed)
-            keyed_owe(keyed_of(reload->removed[i]), 0);
-        atomic_store_explicit(&reload->removed[i]->successor, reload->removed[i],
-                              memory_order_seq_cst);
-    }
+    for (uint32_t i = 0; i < reload->removed_n; i++)
+        reload_publish_removed(reload->removed[i]);
+    for (uint32_t i = 0; i < instance_of(reload->w)->pools_n; i++)
+        pool_update_handles(registry_pool(reload->w, i));
     instance_of(reload->w)->configured = true;
 }
 
@@ -259,7 +295,7 @@ static void reload_change_sets(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         weir_set *set = reload->sets[i].before ? reload->sets[i].after : NULL;
 
-        if (!set || !set->head_unit)
+        if (!set || !set->head_unit || reload->sets[i].is_variant)
             continue;
         ctx = thread_ctx_borrow(set);
         set_grant_waiters(ctx, set);
@@ -268,10 +304,15 @@ static void reload_change_sets(const struct reload *reload)
             keyed_take_over(set);
     }
     for (uint32_t i = 0; i < reload->removed_n; i++) {
-        if (!reload->removed[i]->head_unit)
+        weir_set *set = set_newest(reload->removed[i]);
+
+        if (!set->head_unit && set->backend != BACKEND_REMOTE)
             continue;
-        ctx = thread_ctx_borrow(reload->removed[i]);
-        set_remove(ctx, reload->removed[i]);
+        ctx = thread_ctx_borrow(set);
+        if (set->backend == BACKEND_REMOTE)
+            remote_drop(ctx, set);
+        else
+            set_remove(ctx, set);
         thread_ctx_return(ctx);
     }
 }

@@ -11,6 +11,8 @@ struct reload_set {
     weir_set *before; /* of its name; NULL: there is none */
     weir_set *after;  /* NULL: not made */
     bool is_due;      /* it is to be made */
+    bool is_variant;  /* of the newest definition: it has other own settings (own_settings.h) */
+    bool is_back;     /* `before` was removed by an earlier reload, and has no name */
 };
 
 /* What becomes of a pool of the plan. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Compares a configuration with what the instance has, and refuses what cannot change. */
+#include "api/own_settings.h"
 #include "api/pool.h"
 #include "api/reload.h"
 #include "api/set_object.h"
@@ -9,17 +10,6 @@
 #include "remote/remote.h"
 #include <errno.h>
 #include <string.h>
-
-static bool reload_config_is_same(const weir_set *set, const struct set_plan *plan)
-{
-    if (set->config_n != plan->config_n)
-        return false;
-    for (uint32_t i = 0; i < plan->config_n; i++)
-        if (strcmp(set->config[i].name, plan->config[i].name) != 0 ||
-            strcmp(set->config[i].value, plan->config[i].value) != 0)
-            return false;
-    return true;
-}
 
 /* Returns 1 if the limits are those of the plan, 0 or -ENOMEM. */
 static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan *plan)
@@ -48,21 +38,15 @@ static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan 
     return is_same;
 }
 
-/* Returns whether all is as planned but the limits. */
+/* Returns whether all is as planned but the limits, and what a process has for itself. */
 static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan)
 {
     if (set->ops != set_ops_for(plan) || set->backend != plan->backend ||
         set->while_used != plan->while_used)
         return false;
-    if (set->strict != plan->strict || set->fair != (plan->fair != FAIR_NO) ||
-        set->per_limit != (plan->fair == FAIR_PER_LIMIT))
+    if (set->fair != (plan->fair != FAIR_NO) || set->per_limit != (plan->fair == FAIR_PER_LIMIT))
         return false;
-    if (set->limits.counts_holds != plan->counts_holds)
-        return false;
-    if (set->timeout_ns != plan->timeout_ns || set->max_wait_ns != plan->max_wait_ns ||
-        set->max_waiters != plan->max_waiters)
-        return false;
-    if (set->boottime != plan->boottime || !reload_config_is_same(set, plan))
+    if (set->max_waiters != plan->max_waiters || set->boottime != plan->boottime)
         return false;
     if (set->classes &&
         memcmp(&set->classes->rule, &plan->classes->rule, sizeof(set->classes->rule)))
@@ -124,16 +108,15 @@ bool reload_changes_classes(const weir_set *set, const struct set_plan *plan)
 
 /* Returns 1 if the set of a plan is to be made, 0 if it is there, or an error. */
 static int reload_check_set(const struct reload *reload, struct set_plan *plan,
-                            const weir_set *before)
+                            const weir_set *before, bool *ret_is_variant)
 {
     const char *why;
     int r;
 
     if (!before)
-        return plan->backend == BACKEND_REMOTE
+        return plan->backend == BACKEND_REMOTE && !remote_engine_find(reload->w, plan->engine)
                    ? reload_refuse(reload, "set", plan->name, "added",
-                                   "an engine would keep it, and backends are opened with the "
-                                   "instance")
+                                   "its backend was not opened with the instance")
                    : 1;
     if (!before->is_configured && !before->is_by_name)
         return error_set(reload->reterr, -EEXIST, "set `%s` was defined by the program",
@@ -142,8 +125,13 @@ static int reload_check_set(const struct reload *reload, struct set_plan *plan,
     r = reload_limits_are_same(reload->w, before, plan);
     if (r < 0)
         return r;
-    if (r && reload_set_is_alike(before, plan))
-        return 0;
+    if (r && reload_set_is_alike(before, plan)) {
+        if (own_settings_are(before, plan))
+            return before->backend == BACKEND_REMOTE && set_is_removed(before);
+        *ret_is_variant = set_is_shared(before);
+        if (*ret_is_variant)
+            return 1;
+    }
     why = reload_obstacle(before);
     why = why ? why : reload_obstacle_in_plan(before, plan);
     if (before->backend == BACKEND_REMOTE && plan->backend == BACKEND_REMOTE)
@@ -208,6 +196,22 @@ static int reload_check_kind(const struct reload *reload, const char *name, bool
                     : 0;
 }
 
+/* Finds a set that an earlier reload has removed: its participant, or its session with an engine,
+ * is there still. */
+static weir_set *reload_find_removed(const weir *w, const struct set_plan *plan)
+{
+    uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
+
+    for (uint32_t i = 0; i < n && plan->backend != BACKEND_THREAD; i++) {
+        weir_set *set = instance_set(w, i);
+
+        if (set->backend == plan->backend && set_is_removed(set) &&
+            strcmp(set_name(set), plan->name) == 0)
+            return set;
+    }
+    return NULL;
+}
+
 static int reload_compare_sets(const struct reload *reload)
 {
     int r = 0;
@@ -217,9 +221,12 @@ static int reload_compare_sets(const struct reload *reload)
         struct reload_set *set = &reload->sets[i];
 
         set->before = str_map_find(&instance_of(reload->w)->set_names, plan->name);
+        if (!set->before)
+            set->before = reload_find_removed(reload->w, plan);
+        set->is_back = set->before && set_is_removed(set_newest(set->before));
         r = reload_check_kind(reload, plan->name, false);
         if (r == 0)
-            r = reload_check_set(reload, plan, set->before);
+            r = reload_check_set(reload, plan, set->before, &set->is_variant);
         set->is_due = r == 1;
     }
     return r < 0 ? r : 0;
@@ -273,12 +280,10 @@ static int reload_compare_removed(struct reload *reload)
 
     for (uint32_t i = 0; i < n; i++) {
         weir_set *set = instance_set(w, i);
-        const char *name = registry_set_name(w, i), *why = reload_obstacle(set);
+        const char *name = registry_set_name(w, i);
 
         if (!name || !set->is_configured || str_map_find(&reload->set_names, name))
             continue;
-        if (why)
-            return reload_refuse(reload, "set", name, "removed", why);
         reload->removed[reload->removed_n++] = set;
     }
     return 0;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes a set from its plan, of any kind, and frees it. */
 #include "api/set_object.h"
+#include "api/own_settings.h"
 #include "config/plan.h"
 #include "limit/limit.h"
 
 #include "api/instance.h"
 #include "base/invariant.h"
+#include "keyed/keyed.h"
 #include "os/os.h"
 #include "remote/remote.h"
 #include "set/places.h"
 #include "set/set_ops.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -76,15 +79,13 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
     int r;
 
     WEIR_INVARIANT(instance_lock_is_held(w));
-    WEIR_INVARIANT(number < KEY_SET_ID_BIT && plan->config_n <= CONFIG_ENTRIES_MAX);
+    WEIR_INVARIANT(number < KEY_SET_ID_BIT);
     if (!set)
         return -ENOMEM;
     set->region = &w->region;
     set->number = set->id = number;
     places_describe(set);
     set_size_records(set, plan);
-    set->limits.counts_holds = plan->counts_holds;
-    set->limits.heeds_releases = plan->counts_holds || set->limits.revokes || ops->wants_releases;
     set->boottime = plan->boottime;
     /* For resources that are only counted, no time passes. */
     if (plan->boottime && (set->limits.has_waits || set->limits.has_opaque_resources))
@@ -100,14 +101,8 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
         set_free(set);
         return r;
     }
-    set->config = plan->config;
-    set->config_n = (uint16_t)plan->config_n;
-    plan->config = NULL;
-    plan->config_n = 0;
-    set->timeout_ns = plan->timeout_ns;
-    set->max_wait_ns = plan->max_wait_ns;
+    own_settings_take(set, plan);
     set->max_waiters = plan->max_waiters;
-    set->strict = plan->strict;
     set->fair = plan->fair != FAIR_NO;
     set->per_limit = plan->fair == FAIR_PER_LIMIT && plan->limits_n;
     set->classes = plan->classes;
@@ -128,9 +123,10 @@ void set_free(weir_set *set)
     weir_set *next = set_successor(set);
 
     /* Those of a shared set are in no registry, and use its participant. */
-    while (next && set_is_shared(set) && !set->origin) {
+    while (next && set_is_shared(set)) {
         weir_set *after = set_successor(next);
 
+        atomic_store_explicit(&next->successor, NULL, memory_order_relaxed);
         set_free(next);
         next = after;
     }
@@ -142,4 +138,96 @@ void set_free(weir_set *set)
     if (set->limits.n)
         limit_intern_release(&set->w->limits, set->limits.items);
     os_free(set);
+}
+
+/* ---- variants ---- */
+
+static void *variant_dup(const void *data, size_t size)
+{
+    void *copy = os_alloc(1, size);
+
+    return copy ? memcpy(copy, data, size) : NULL;
+}
+
+/* Copies what a variant owns. Returns 0 or -ENOMEM. */
+static int variant_copy_parts(weir_set *variant, const weir_set *set)
+{
+    if (set->origin) {
+        size_t size = sizeof(*set->origin) + set->limits.n * sizeof(struct origin_limit);
+
+        variant->origin = os_alloc(1, size);
+        if (!variant->origin)
+            return -ENOMEM;
+        variant->origin->predecessor = set->origin->predecessor;
+        variant->origin->unopened_word = set->origin->unopened_word;
+        memcpy(variant->origin->limits, set->origin->limits,
+               set->limits.n * sizeof(struct origin_limit));
+    }
+    if (set->classes) {
+        size_t size = sizeof(*set->classes) + WEIR_LIMITS_MAX * sizeof(*set->classes->unit_costs);
+
+        variant->classes = variant_dup(set->classes, size);
+        if (!variant->classes)
+            return -ENOMEM;
+    }
+    return set->is_keyed ? keyed_new_variant(variant, keyed_of(set)) : 0;
+}
+
+/* Copies what the definition says, and where the state is. */
+static void variant_copy_definition(weir_set *variant, const weir_set *set)
+{
+    variant->w = set->w;
+    variant->ops = set->ops;
+    variant->region = set->region;
+    variant->participant = set->participant;
+    variant->limits = set->limits;
+    variant->head_unit = set->head_unit;
+    variant->number = set->number;
+    variant->id = set->id;
+    variant->inline_format = set->inline_format;
+    variant->record_units = set->record_units;
+    variant->block_class = set->block_class;
+    variant->spare_prepared = atomic_load_explicit(&set->spare_prepared, memory_order_seq_cst);
+    variant->fair = set->fair;
+    variant->per_limit = set->per_limit;
+    variant->reorders = set->reorders;
+    variant->hands_over = set->hands_over;
+    variant->boottime = set->boottime;
+    variant->while_used = set->while_used;
+    variant->is_configured = set->is_configured;
+    variant->is_later = set->is_later;
+    variant->is_robust = set->is_robust;
+    variant->backend = set->backend;
+    variant->deflated_ns = set->deflated_ns;
+    variant->announce_slots = set->announce_slots;
+    variant->max_waiters = set->max_waiters;
+}
+
+int set_new_variant(const weir_set *set, struct set_plan *plan, weir_set **ret)
+{
+    size_t name_size = strlen(set_own_name(set)) + 1;
+    weir_set *variant = os_alloc(1, set->ops->size + name_size);
+
+    WEIR_INVARIANT(set_is_shared(set) && !set_is_key_set(set));
+    WEIR_INVARIANT(instance_lock_is_held(set->w));
+    if (!variant)
+        return -ENOMEM;
+    memcpy((char *)variant + set->ops->size, set_own_name(set), name_size);
+    variant_copy_definition(variant, set);
+    if (set->limits.n) {
+        variant->limits.items = limit_intern(&set->w->limits, set->limits.items, set->limits.n);
+        if (!variant->limits.items) {
+            os_free(variant);
+            return -ENOMEM;
+        }
+        WEIR_INVARIANT(variant->limits.items == set->limits.items);
+    }
+    if (variant_copy_parts(variant, set) < 0) {
+        set_free(variant);
+        return -ENOMEM;
+    }
+    own_settings_take(variant, plan);
+    variant->fast = fast_path_for(variant);
+    *ret = variant;
+    return 0;
 }

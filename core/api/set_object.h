@@ -30,6 +30,15 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
             weir_set *predecessor, weir_set **ret, struct weir_error *reterr);
 void set_free(weir_set *set);
 
+/*
+ * Makes a variant of the newest definition of a shared set, with the own settings of a plan
+ * (own_settings.h). Nothing in a weir_set changes after it was made, so it is another one: of the
+ * same definition, with the same state, number and records. It follows the set as a successor does,
+ * but no state moves. Requests that have begun go on by the set that they have read. It is
+ * published by set_succeed(), or freed. Returns 0 or -ENOMEM. The instance's lock is held.
+ */
+int set_new_variant(const weir_set *set, struct set_plan *plan, weir_set **ret);
+
 /* ---- operations of plain sets that per-subject sets share ---- */
 
 int set_plain_observe(struct thread_ctx *ctx, weir_set *set, uint32_t i, uint64_t *ret);

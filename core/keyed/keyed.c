@@ -135,6 +135,34 @@ int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *ret
     return r < 0 ? keyed_error(set, r, reterr) : 0;
 }
 
+int keyed_new_variant(weir_set *set, const struct keyed *of)
+{
+    struct keyed *keyed = os_alloc(1, sizeof(*keyed));
+
+    WEIR_INVARIANT(!set->is_keyed && of->segment);
+    if (!keyed)
+        return -ENOMEM;
+    ((struct keyed_set *)set)->keyed = keyed;
+    set->is_keyed = true;
+    keyed->set = set;
+    keyed->store = of->store;
+    keyed->store->users++;
+    keyed->definition = of->definition;
+    atomic_init(&keyed->is_opened, atomic_load_explicit(&of->is_opened, memory_order_relaxed));
+    keyed->segment = of->segment;
+    keyed->shared_state = of->shared_state;
+    keyed->secret = of->secret;
+    keyed->table = of->table;
+    keyed->memory_size = of->memory_size;
+    keyed->capacity = of->capacity;
+    keyed->max_keys = of->max_keys;
+    keyed->memory_max = of->memory_max;
+    keyed->eviction = of->eviction;
+    keyed->fits_inline = of->fits_inline;
+    keyed->key_sets_max = of->key_sets_max;
+    return 0;
+}
+
 /* Adds a table with room for `keys` keys to those of this definition. */
 static int keyed_add_table(struct keyed *keyed, uint64_t keys)
 {

@@ -82,6 +82,9 @@ static inline struct keyed *keyed_of(const weir_set *set)
 /* Makes a set keyed after its limits are described, before its storage is sized by the number of
  * keys. Returns 0, -ENOMEM or -ENOTSUP, with the reason. The instance's lock is held. */
 int keyed_new(weir_set *set, const struct set_plan *plan, struct weir_error *reterr);
+/* Makes the variant of a shared set keyed (api/set_object.h). Returns 0 or -ENOMEM. The instance's
+ * lock is held. */
+int keyed_new_variant(weir_set *set, const struct keyed *of);
 /* Returns the class of the blocks of key sets. In a segment it has room for limits that fit a word,
  * and may not by a later definition. */
 uint32_t keyed_block_class(const struct keyed *keyed);

@@ -103,6 +103,17 @@ static struct weir_instant keyed_change_at(const struct keyed *keyed)
     return at;
 }
 
+/* Returns the definition that has succeeded this one. Variants of one are passed over. */
+static const struct keyed *keyed_next(const struct keyed *keyed)
+{
+    const struct keyed *next = keyed;
+
+    do
+        next = keyed_of(set_successor(next->set));
+    while (next->definition == keyed->definition);
+    return next;
+}
+
 /* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
  * with the change; one with a reservation ahead could not. */
 bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
@@ -111,9 +122,9 @@ bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const s
     const size_t n = to->set->limits.state_words - KEY_SET_WORDS;
     bool is_new = false;
 
-    WEIR_INVARIANT(from != to && thread_ctx_is_ready(ctx, to->set));
-    for (uint32_t i = 0; from != to; i ^= 1) {
-        const struct keyed *next = keyed_of(set_successor(from->set));
+    WEIR_INVARIANT(from->definition < to->definition && thread_ctx_is_ready(ctx, to->set));
+    for (uint32_t i = 0; from->definition != to->definition; i ^= 1) {
+        const struct keyed *next = keyed_next(from);
         struct weir_instant at = keyed_change_at(next);
         uint64_t *converted = ctx->converted[i], instant;
         bool is_ahead = at.now_ns < last_ns;

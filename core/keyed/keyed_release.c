@@ -336,12 +336,13 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
 }
 
 /* Begins a release of a record with the amounts in `*moved`. */
-static struct keyed_release_op keyed_release_begin(struct thread_ctx *ctx, weir_set *set,
-                                                   uint32_t record, const struct release_args *args,
-                                                   struct keyed_release_amounts *moved)
+static void keyed_release_begin(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                const struct release_args *args,
+                                struct keyed_release_amounts *moved, struct keyed_release_op *ret)
 {
     weir_set *template = key_set_template(set);
-    struct keyed_release_op rel = {
+
+    *ret = (struct keyed_release_op){
         .slot = {.keyed = keyed_of(template), .ctx = ctx, .key = &moved->key},
         .set = template,
         .ctx = ctx,
@@ -349,21 +350,20 @@ static struct keyed_release_op keyed_release_begin(struct thread_ctx *ctx, weir_
         .word = record_load(&record_at(set->region, record)->word),
         .args = *args,
         .moved = moved};
-
     moved->key = keyed_record_key(template, record);
     if (template->limits.has_shadow) {
         shadow_release_args(template, record, args, &moved->shadow);
-        rel.args = moved->shadow.args;
+        ret->args = moved->shadow.args;
     }
-    return rel;
 }
 
 bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word,
                    bool is_owner, const struct release_args *args)
 {
     struct keyed_release_amounts moved;
-    struct keyed_release_op rel = keyed_release_begin(ctx, set, record, args, &moved);
+    struct keyed_release_op rel;
 
+    keyed_release_begin(ctx, set, record, args, &moved, &rel);
     (void)is_owner; /* the record's word is claimed in any case */
     rel.word = word;
     rel.args.granted_ns = grant_time(record_load(&record_at(set->region, record)->granted_ns));
@@ -378,8 +378,9 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
                        const struct release_args *args)
 {
     struct keyed_release_amounts moved;
-    struct keyed_release_op rel = keyed_release_begin(ctx, set, record, args, &moved);
+    struct keyed_release_op rel;
 
+    keyed_release_begin(ctx, set, record, args, &moved, &rel);
     WEIR_INVARIANT(!rest || set_exchanges_records(rel.set));
     rel.rest = rest;
     rel.record_freed = !rest;

@@ -125,6 +125,9 @@ const char *remote_obstacle(const weir_set *set, const struct set_plan *plan);
 /* Gives the engine the definition of a set that is about to succeed its predecessor. Cannot fail.
  * The instance's lock is held. */
 void remote_take_over(weir_set *set);
+/* Ends the waits of this process in a set that was removed, by all definitions, and gives back what
+ * is leased. What is held is held until its release. */
+void remote_drop(struct thread_ctx *ctx, weir_set *set);
 /* Compares the definition of a set without subjects with that of the engine, and appends what
  * differs to `diff`; `changes`: the engine takes it. Returns 1: it differs; 0: it does not;
  * -ENOENT: the engine has no such set; or another code of weir_engine_redefine(). */
@@ -188,8 +191,9 @@ static inline bool remote_has_share(const struct remote_set *remote)
  * set's if it is granted or waits. Also -EHOSTUNREACH: only the engine can decide it. */
 int remote_share_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
                          uint64_t max_wait_ns);
-/* Ends the waits for the share: the engine is there again. */
-void remote_share_end(struct remote_set *remote);
+/* Ends the waits for the share with this state: the engine is there again, or the set is removed.
+ */
+void remote_share_end(struct remote_set *remote, enum record_state state);
 /* Tells what remains of the share, as set_ops.remaining. */
 int remote_share_remaining(struct remote_set *remote, struct weir_remaining *ret, uint32_t n);
 

@@ -303,7 +303,7 @@ void remote_away(void *context, void *argument, int is_away)
             continue;
         if (atomic_exchange_explicit(&remote->failure_reported, false, memory_order_seq_cst))
             remote_note_return(remote);
-        remote_share_end(remote);
+        remote_share_end(remote, RECORD_UNREACHABLE);
     }
 }
 

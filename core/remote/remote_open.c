@@ -117,7 +117,7 @@ void remote_set_close(weir_set *set)
     struct remote_set *remote = remote_of(set);
 
     remote_leases_close(remote);
-    if (remote->handle && !set_successor(set)) /* the newest one is closed last */
+    if (remote->handle && set_newest(set) == set) /* the newest one is closed last */
         remote->engine->backend->set_close(remote->handle);
     os_free(remote->leases);
     os_free(remote->algorithms);

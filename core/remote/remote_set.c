@@ -253,12 +253,13 @@ static bool remote_cancel_wait(struct thread_ctx *ctx, weir_set *set, uint32_t r
 }
 
 /* Ends a wait that remote_shut_down() has not found. Either that finds the record WAITING, or this
- * finds INSTANCE_CLOSED: each stores, passes a seq_cst fence, and loads. A record with another word
- * than `word` may be another request's by now. Returns 1 or -ESHUTDOWN. */
+ * finds that the instance is closed or the set removed: each stores, passes a seq_cst fence, and
+ * loads. A record with another word than `word` may be another request's by now. Returns 1 or
+ * -ESHUTDOWN. */
 static int remote_recheck_closed(const struct acquire_op *op, uint32_t record, uint64_t word)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (!instance_is_closed(op->set->w))
+    if (!instance_is_closed(op->set->w) && !set_is_removed(set_newest(op->set)))
         return 1;
     if (!remote_cancel_wait(op->ctx, op->set, record, word, RECORD_SHUT_DOWN))
         return 1;

@@ -153,14 +153,16 @@ static void share_move_to(struct acquire_op *op, uint32_t record, weir_set *set)
         shm_store_release(&set_record(set, record)->set, (uint64_t)set->id << 32 | op->ctx->thread);
 }
 
-/* Ends a wait that has begun as the engine came back: nothing else would. */
-static void share_end_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record)
+/* Ends a wait that has begun as the engine came back, or the set was removed: nothing else would.
+ */
+static void share_end_wait(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                           enum record_state state)
 {
     uint64_t word = record_load(&set_record(set, record)->word);
 
     if (record_state(word) == RECORD_WAITING &&
-        set->ops->cancel_wait(ctx, set, record, word, RECORD_UNREACHABLE))
-        notify_waiter(set, record, record_next_word(word, RECORD_UNREACHABLE));
+        set->ops->cancel_wait(ctx, set, record, word, state))
+        notify_waiter(set, record, record_next_word(word, state));
 }
 
 int remote_share_acquire(struct acquire_op *op, uint32_t record, enum wait_mode mode,
@@ -183,14 +185,16 @@ int remote_share_acquire(struct acquire_op *op, uint32_t record, enum wait_mode 
     r = share->set->ops->acquire(op, record, mode, max_wait_ns);
     if (r < 0 || !record)
         share_move_to(op, record, set);
+    else if (r == 1 && set_is_removed(set_newest(set)))
+        share_end_wait(op->ctx, share->set, record, RECORD_SHUT_DOWN);
     else if (r == 1 && !atomic_load_explicit(&remote->is_away, memory_order_seq_cst))
-        share_end_wait(op->ctx, share->set, record);
+        share_end_wait(op->ctx, share->set, record, RECORD_UNREACHABLE);
     return r;
 }
 
-/* ---- the engine is there again ---- */
+/* ---- the engine is there again, or the set is removed ---- */
 
-static void share_end_waits(const struct remote_set *remote, weir_set *set)
+static void share_end_waits(const struct remote_set *remote, weir_set *set, enum record_state state)
 {
     struct remote_engine *engine = remote->engine;
     uint32_t record = 0;
@@ -203,19 +207,19 @@ static void share_end_waits(const struct remote_set *remote, weir_set *set)
         if (record_state(word) != RECORD_WAITING || record_set_number(r) != set->id)
             continue;
         pthread_mutex_lock(&engine->lock);
-        has_ended = set->ops->cancel_wait(engine->ctx, set, record, word, RECORD_UNREACHABLE);
+        has_ended = set->ops->cancel_wait(engine->ctx, set, record, word, state);
         pthread_mutex_unlock(&engine->lock);
         if (has_ended)
-            notify_waiter(set, record, record_next_word(word, RECORD_UNREACHABLE));
+            notify_waiter(set, record, record_next_word(word, state));
     }
 }
 
-void remote_share_end(struct remote_set *remote)
+void remote_share_end(struct remote_set *remote, enum record_state state)
 {
     const struct remote_share *share = atomic_load_explicit(&remote->shares, memory_order_acquire);
 
     for (; share; share = share->next)
-        share_end_waits(remote, share->set);
+        share_end_waits(remote, share->set, state);
 }
 
 /* ---- for observers, and the end ---- */

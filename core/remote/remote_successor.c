@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "set/instance_base.h"
+#include "set/set_ops.h"
 #include <errno.h>
 #include <string.h>
 
@@ -36,6 +37,15 @@ void remote_take_over(weir_set *set)
                           memory_order_seq_cst);
     remote->engine->backend->set_redefine(remote->handle, next);
     remote_leases_close(before);
+}
+
+void remote_drop(struct thread_ctx *ctx, weir_set *set)
+{
+    for (struct remote_set *remote = remote_of(set); remote; remote = remote->before) {
+        remote->set.ops->shut_down(ctx, &remote->set);
+        remote_share_end(remote, RECORD_SHUT_DOWN);
+    }
+    remote_leases_close(remote_of(set));
 }
 
 struct remote_set *remote_asked(struct remote_set *remote, uint32_t record)

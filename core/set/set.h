@@ -65,7 +65,7 @@ struct weir_set {
     struct name_value *config;           /* sorted by name */
     _Atomic(struct warnings *) warnings; /* request.h */
     struct set_origin *origin;           /* of a successor; NULL: the set succeeds no other one */
-    /* NULL: none; the set itself: its definition was removed. */
+    /* NULL: none; the set itself: it is private, and its definition was removed. */
     _Atomic(weir_set *) successor;
 };
 
@@ -264,9 +264,12 @@ static inline weir_set *set_successor(const weir_set *set)
     return atomic_load_explicit(&set->successor, memory_order_acquire);
 }
 
-/* Returns whether the set was removed from the configuration. */
+/* Returns whether the set was removed from the configuration. A shared one goes on for others, and
+ * for what is held of it. */
 static inline bool set_is_removed(const weir_set *set)
 {
+    if (set_is_shared(set))
+        return atomic_load_explicit(&set->participant->is_removed, memory_order_seq_cst);
     return set_successor(set) == set;
 }
 
@@ -285,7 +288,8 @@ static inline weir_set *set_of_record(weir_set *set)
     return set_is_shared(set) && !set_is_key_set(set) ? set_newest(set) : set;
 }
 
-/* Makes `after` the successor of a shared set. The lock of the instance is held. */
+/* Makes `after` the successor of a shared set, or its variant (api/set_object.h). The lock of the
+ * instance is held. */
 void set_succeed(weir_set *before, weir_set *after);
 
 /* Returns whether a shared set has moved: there is a later definition, perhaps not known yet. Of
@@ -326,7 +330,7 @@ int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, cons
 /* Gives the set its state if it is a successor without one: moves its predecessor, if need be. */
 void set_open(struct thread_ctx *ctx, weir_set *set);
 
-/* Ends all grants and waits of a set that was removed. */
+/* Ends all grants and waits of a set that was removed; of a shared one those of this process. */
 void set_remove(struct thread_ctx *ctx, weir_set *set);
 
 /* Returns whether a limit decides as another one of its type and algorithm does, in every state. */

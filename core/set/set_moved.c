@@ -217,7 +217,8 @@ void set_remove(struct thread_ctx *ctx, weir_set *set)
     WEIR_INVARIANT(set_is_removed(set));
     if (!set->head_unit)
         return;
-    set_close_state(ctx, set, CONTENT_SHUT_DOWN);
+    if (!set_is_shared(set))
+        set_close_state(ctx, set, CONTENT_SHUT_DOWN);
     set->ops->shut_down(ctx, set);
 }
 

@@ -132,10 +132,10 @@ void set_succeed(weir_set *before, weir_set *after)
 
 /* Amounts of a shared set are by places. Those of limits that had one before others are dropped. It
  * goes from the later definition back: another thread may be about to store what succeeds the
- * earlier one. */
+ * earlier one. Variants of a definition have one head. */
 static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
 {
-    for (; set != of && set->origin; set = set->origin->predecessor)
+    for (; set->head_unit != of->head_unit && set->origin; set = set->origin->predecessor)
         for (uint32_t i = 0; i < set->limits.n; i++)
             if (set->origin->limits[i].from == ORIGIN_NONE)
                 amounts[i] = 0;

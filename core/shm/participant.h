@@ -36,8 +36,9 @@ struct participant {
     /* It is broken for this process alone, since that cannot follow a change: then its slot stays
      * after a close, and peers clean up once the process has ended. */
     _Atomic bool is_outdated;
-    uint32_t slot;    /* index of its peer slot */
-    uint64_t peer_id; /* value of that slot */
+    _Atomic bool is_removed; /* from the configuration of this process */
+    uint32_t slot;           /* index of its peer slot */
+    uint64_t peer_id;        /* value of that slot */
     const _Atomic uint64_t *peer_id_at;
     uint32_t peer_key; /* owner key that names the slot */
     /* The last definition of the set that this process knows; NULL: the first one. */

@@ -297,9 +297,10 @@ struct weir_backend {
     void (*run)(void *connection);
     void (*stop)(void *connection);
 
-    /* Describes a set. Copies what it needs. No I/O on the network. Returns 0, -ENOMEM, or -EINVAL
-     * with the reason: the engine cannot keep such a set; or -EOPNOTSUPP with the reason: the set
-     * `before` cannot be given this definition. [one thread, changes] */
+    /* Describes a set, also of a connection that is in use. Copies what it needs. No I/O on the
+     * network. Returns 0, -ENOMEM, or -EINVAL with the reason: the engine cannot keep such a set;
+     * or -EOPNOTSUPP with the reason: the set `before` cannot be given this definition.
+     * [one thread, changes] */
     int (*set_open)(void *connection, const struct weir_backend_set *set, void **ret_set,
                     struct weir_reason *reterr);
     /* What is held or waits there is given up. No other call about the set is running.

@@ -150,6 +150,13 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  * request for a subject that waited may be -ENOMEM until there is memory for its new definition;
  * until then waiters are granted by the former one.
  *
+ * A set that processes share has one definition for all of them (weir_segment_redefine). What each
+ * process has for itself changes for this one: `timeout`, `max_wait`, `strict`, `hold_histogram`
+ * and `config`. If the configuration lacks such a set, or one that an engine keeps, the process
+ * drops it: its own waiters end with -ESHUTDOWN and its requests are -ESTALE; what it holds is held
+ * until it is released, and others notice nothing. If a later reload brings the set back, handles
+ * that are open go on with it.
+ *
  * A pool with other sets, another balancer or other fields changes for all its handles: the next
  * request by each goes by the new definition, and none fails because of the change. The balancer
  * begins anew. Requests that wait stay in the sets where they wait, whether these are still of the
@@ -157,13 +164,13 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_open(weir **ret, const struct weir_options 
  *
  * Any thread, also several at once. Returns 0; -EINVAL, -ENOENT, -EFBIG, -ENOEXEC, -ENOMEM or
  * another error of reading a configuration, as weir_open; -EEXIST (the configuration defines a name
- * that the program has defined); -EOPNOTSUPP (it changes or removes a set that processes share; it
- * removes one that an engine keeps, or changes it otherwise than by a higher `revision` with limits
- * of the same keys and algorithms, or adds one; it changes the clock, the backend or the classes of
- * requests of a set, or whether it has subjects; it defines a pool by a name that the program
- * opened before there was any configuration; a subject was not asked for since its set has changed
- * 2047 times; or former definitions of sets with subjects have used up the room for states); an
- * error of weir_open for a shared set that is added;
+ * that the program has defined); -EOPNOTSUPP (a set that processes share would have another
+ * definition; it changes one that an engine keeps otherwise than by a higher `revision` with limits
+ * of the same keys and algorithms; it adds one of a backend that weir_open did not open; it changes
+ * the clock, the backend or the classes of requests of a set, or whether it has subjects; it
+ * defines a pool by a name that the program opened before there was any configuration; a subject
+ * was not asked for since its set has changed 2047 times; or former definitions of sets with
+ * subjects have used up the room for states); an error of weir_open for a shared set that is added;
  * -ESHUTDOWN (the instance is closed); -ECHILD. `reterr` may be NULL; it holds the first complaint.
  *
  * Each definition of a set that was in use takes some hundred bytes, and as many for each thread

@@ -10,6 +10,9 @@
  *     used as was granted, and exactly the capacity can be held.
  *   - Waiters are woken: no blocked request is left behind.
  *
+ * Besides, each process changes what it has for itself of the set, and another instance of it drops
+ * the set, with something held or not, and takes it back.
+ *
  * The second test kills the processes that use the set and those that change it, wherever they are.
  * Both are made again with a set that has subjects, where each has all of that for itself; and then
  * with one where a rate goes on alone at times, so that states are words, and with others at times.
@@ -178,20 +181,114 @@ static void *use(void *userdata)
     return NULL;
 }
 
+/* The definition that the set has, with a `timeout` of this process. */
+static const char *own_text(unsigned timeout_h, char ret[4096])
+{
+    static const char at[] = "backend: process";
+    const struct weir_options options = options_for(NULL);
+    char text[2048] = "", *rest;
+
+    require(weir_segments(&options, copy_definition, text, NULL) == 1);
+    rest = strstr(text, at);
+    require(rest);
+    snprintf(ret, 4096, "%.*stimeout: %uh, %s", (int)(rest - text), text, timeout_h, rest);
+    return ret;
+}
+
+/* Returns whether it was done: the definition may have changed since it was read. */
+static bool reload_with(weir *w, const char *text)
+{
+    const struct weir_options options = options_for(text);
+    struct weir_error error = {0};
+    int r = weir_reload(w, &options, &error);
+
+    if (r < 0 && r != -EOPNOTSUPP && r != -EEXIST)
+        printf("%s\n", error.message);
+    require(r == 0 || r == -EOPNOTSUPP || r == -EEXIST);
+    return r == 0;
+}
+
+struct worker {
+    weir *w;
+    weir_pool *pool;
+};
+
+/* Changes what the process has for itself, again and again. */
+static void *change_own_settings(void *userdata)
+{
+    uint64_t random = test_seed ^ (uint64_t)(uintptr_t)&random;
+    struct weir_set_info info = {.size = sizeof(info)};
+    const struct worker *worker = userdata;
+    char text[4096];
+
+    while (!atomic_load(&ledger->is_over)) {
+        unsigned timeout_h = 1 + (unsigned)(random_next(&random) % 100);
+
+        if (reload_with(worker->w, own_text(timeout_h, text))) {
+            require(weir_set_info(weir_pool_set(worker->pool, 0), &info) == 0);
+            require(info.timeout_ns == timeout_h * 3600 * SECOND);
+        }
+        usleep(2000);
+    }
+    return NULL;
+}
+
+/* Drops the set, holding something of it or not, and takes it back. */
+static void *come_and_go(void *userdata)
+{
+    static const char none[] = "version: 1\nsets: {}\n";
+    uint64_t random = test_seed ^ (uint64_t)(uintptr_t)&random;
+    struct worker own;
+    char text[4096];
+
+    (void)userdata;
+    own.w = open_newest(&own.pool);
+    while (!atomic_load(&ledger->is_over)) {
+        unsigned subject = subjects_n ? (unsigned)(random_next(&random) % subjects_n) : 0;
+        const struct weir_request request = ask(subject);
+        weir_acquisition *held = NULL, *none_held = NULL;
+        int r = weir_try_acquire(own.pool, &request, &held, NULL);
+
+        if (r < 0 && r != -EAGAIN)
+            printf("a try ended with %d: %s\n", r, strerror(-r));
+        require(r == 0 || r == -EAGAIN);
+        if (r == 0) {
+            atomic_fetch_add(&ledger->granted[subject], 1);
+            require(atomic_fetch_add(&ledger->held[subject], 1) < SLOTS_MAX || has_words);
+        }
+        require(reload_with(own.w, none));
+        require(weir_try_acquire(own.pool, &request, &none_held, NULL) == -ESTALE);
+        if (r == 0) {
+            atomic_fetch_sub(&ledger->held[subject], 1);
+            require(weir_release(&held) == 0);
+        }
+        weir_pool_close(own.pool);
+        do
+            own_text(1 + (unsigned)(random_next(&random) % 100), text);
+        while (!reload_with(own.w, text));
+        require(weir_pool_open(&own.pool, own.w, "jobs", WEIR_WORKER_AUTO, NULL) == 0);
+        usleep(20000); /* each turn takes a place among the participants until the end */
+    }
+    weir_pool_close(own.pool);
+    weir_close(own.w);
+    return NULL;
+}
+
 static _Noreturn void run_worker(void)
 {
-    pthread_t threads[THREADS];
-    weir_pool *pool;
-    weir *w;
+    pthread_t threads[THREADS + 2];
+    struct worker worker;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    w = open_newest(&pool);
+    worker.w = open_newest(&worker.pool);
     for (int i = 0; i < THREADS; i++)
-        require(pthread_create(&threads[i], NULL, use, pool) == 0);
-    for (int i = 0; i < THREADS; i++)
+        require(pthread_create(&threads[i], NULL, use, worker.pool) == 0);
+    require(pthread_create(&threads[THREADS], NULL, change_own_settings, &worker) == 0);
+    require(pthread_create(&threads[THREADS + 1], NULL, come_and_go, NULL) == 0);
+    for (int i = 0; i < THREADS + 2; i++)
         pthread_join(threads[i], NULL);
-    weir_pool_close(pool);
-    weir_close(w);
+    weir_pool_close(worker.pool);
+    weir_close(worker.w);
     _exit(0);
 }
 
@@ -279,7 +376,7 @@ static void check_rest(weir_pool *pool, unsigned subject, unsigned slots, unsign
     used = calls - remaining[1].available;
     if (kills == 0)
         require(atomic_load(&ledger->held[subject]) == 0);
-    require(used + (has_words ? 10 : 0) >= granted && used <= granted + kills * THREADS);
+    require(used + (has_words ? 10 : 0) >= granted && used <= granted + kills * (THREADS + 1));
     for (unsigned i = 0; i < slots; i++)
         require(weir_try_acquire(pool, &request, &acquisitions[i], NULL) == 0);
     require(weir_try_acquire(pool, &request, &acquisitions[slots], NULL) == -EAGAIN);

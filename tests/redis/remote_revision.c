@@ -728,6 +728,36 @@ static void leases_stay_bounded(void)
     weir_close(a);
 }
 
+/* A node drops a set, and takes it and another one. What it holds, it holds meanwhile. */
+static void sets_come_and_go(void)
+{
+    char text[TEXT_MAX];
+    weir *a = open_node(slots(text, "guest", 1, 3)), *b = open_node(text);
+    weir_pool *of_a = open_pool(a, "guest"), *of_b = open_pool(b, "guest"), *other;
+    weir_acquisition *held = acquire(of_a, 2), *waiter = submit(of_a, 2), *of_b_held;
+
+    reload_well(a, slots(text, "other", 1, 5));
+    require(await(waiter) == -ESHUTDOWN);
+    require(weir_release(&waiter) == 0);
+    require(try_result(of_a, 1) == -ESTALE);
+    other = open_pool(a, "other");
+    require(try_result(other, 5) == 0);
+    require(try_result(of_b, 2) == -EAGAIN);
+    of_b_held = acquire(of_b, 1);
+    reload_well(a, slots(text, "guest", 1, 3));
+    require(try_result(of_a, 1) == -EAGAIN);
+    require(weir_release(&held) == 0);
+    held = acquire(of_a, 2);
+    require(try_result(of_b, 1) == -EAGAIN);
+    require(weir_release(&held) == 0);
+    require(weir_release(&of_b_held) == 0);
+    weir_pool_close(other);
+    weir_pool_close(of_a);
+    weir_pool_close(of_b);
+    weir_close(a);
+    weir_close(b);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 3 || argc == 4);
@@ -743,6 +773,7 @@ int main(int argc, char **argv)
     a_server_that_is_away_is_told();
     subjects_change_by_their_next_call();
     leases_stay_bounded();
+    sets_come_and_go();
     if (argc == 4)
         an_apply_finds_the_server_of_a_set(argv[3]);
     return 0;

@@ -788,6 +788,42 @@ static _Noreturn void hold_and_leave(int ready, int go, bool asks)
     _exit(0);
 }
 
+/* A definition of so many limits, which have these letters and following ones as keys. */
+static const char *lettered(char first, unsigned n)
+{
+    char fields[512];
+    int length = snprintf(fields, sizeof(fields), "limits: [");
+
+    for (unsigned i = 0; i < n; i++)
+        length += snprintf(fields + length, sizeof(fields) - (size_t)length,
+                           "%s { type: resource, key: %c, capacity: 1 }", i ? "," : "",
+                           (char)(first + (char)i));
+    snprintf(fields + length, sizeof(fields) - (size_t)length, " ]");
+    return set_of(fields);
+}
+
+/* No process is left that would find out that another one has ended. */
+static void what_the_dead_hold_takes_no_place(void **state)
+{
+    unsigned room = 1;
+    pid_t pid;
+
+    (void)state;
+    pid = child_fork();
+    if (pid == 0) {
+        struct user user = user_open(lettered('a', 1));
+        weir_acquisition *held = NULL;
+
+        _exit(weir_try_acquire(user.pool, NULL, &held, NULL) < 0); /* without a release */
+    }
+    assert_true(child_exited(child_wait(pid), 0));
+    while (apply_flags(lettered('a', room + 1), WEIR_REDEFINE_CHECK) == 1)
+        room++;
+    assert_true(room > 1);
+    assert_int_equal(apply(lettered('b', room - 1)), 1);
+    assert_int_equal(apply(lettered('b', room)), 1); /* with the place that `a` had */
+}
+
 /* Also if it closes the set: it has not returned it. `asks`: it finds that out by a request. */
 static void cannot_follow(bool asks)
 {
@@ -1145,6 +1181,7 @@ int main(void)
         place_test(want_of_memory_is_no_damage),
         place_test(each_call_of_a_change_fails),
         place_test(a_damaged_definition_breaks_the_set),
+        place_test(what_the_dead_hold_takes_no_place),
         place_test(what_cannot_follow_holds_until_its_end),
         place_test(what_asks_before_it_releases_holds_too),
         place_test(what_was_held_comes_back),

@@ -6,6 +6,7 @@
 #include "lib/world.h"
 #include "remote/remote.h"
 #include <poll.h>
+#include <pthread.h>
 #include <weir/backend.h>
 #include <weir/segment.h>
 
@@ -371,6 +372,154 @@ static void shares_of_the_old_definition_end(void **state)
     close_far();
 }
 
+/* ---- sets that a process drops, and that come ---- */
+
+#define FAR  "backends: { far: { type: engine, control: \"%p\" } }\n"
+#define MAIN "main: { backend: far, revision: 1, " SLOTS(2) " }"
+#define MORE "more: { backend: far, " SLOTS(3) " }"
+
+/* Reloads a file with these sets. */
+static int reload_sets(const char *sets)
+{
+    struct weir_options options = {.size = sizeof(options)};
+    char text[1024];
+
+    snprintf(text, sizeof(text), "version: 1\n" FAR "sets: { %s }\n", (void *)&control, sets);
+    options.text = text;
+    error = (struct weir_error){0};
+    return weir_reload(world.w, &options, &error);
+}
+
+static void *acquire_one(void *pool)
+{
+    weir_acquisition *acquisition = NULL;
+
+    return (void *)(intptr_t)weir_acquire(pool, ASK({"slot", 1}), &acquisition, NULL);
+}
+
+static void a_dropped_set_ends_its_waiters(void **state)
+{
+    weir_acquisition *held, *before, *after, *none = NULL;
+    pthread_t thread;
+    void *result;
+
+    (void)state;
+    open_far(SLOTS(2));
+    held = granted(ASK({"slot", 2}));
+    before = waiting(1);
+    assert_int_equal(reload(2, "max_waiters: 9, " SLOTS(2)), 0);
+    after = waiting(1);
+    assert_int_equal(pthread_create(&thread, NULL, acquire_one, world.pool), 0);
+    while (stats().waiting < 3)
+        pause_ns(MS);
+    assert_int_equal(reload_sets(""), 0);
+    assert_int_equal(weir_acquisition_result(before), -ESHUTDOWN);
+    assert_int_equal(weir_acquisition_result(after), -ESHUTDOWN);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_int_equal((int)(intptr_t)result, -ESHUTDOWN);
+    assert_int_equal(control.waiting, 0);
+    assert_int_equal(try_acquire(ASK({"slot", 1}), &none), -ESTALE);
+    assert_int_equal(submit(ASK({"slot", 1}), &none), -ESTALE);
+    assert_int_equal(control.held[0], 2);
+    release(before);
+    release(after);
+    release(held);
+    assert_int_equal(control.held[0], 0);
+    close_far();
+}
+
+/* It has the session and the state that it had. */
+static void a_dropped_set_comes_back(void **state)
+{
+    weir_acquisition *held, *none = NULL;
+    weir_pool *pool = NULL;
+
+    (void)state;
+    open_far(SLOTS(2));
+    held = granted(ASK({"slot", 2}));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(reload_sets(""), 0);
+        assert_int_equal(weir_pool_open(&pool, world.w, "main", 0, NULL), -ENOENT);
+        assert_int_equal(reload_sets(MAIN), 0);
+        assert_int_equal(try_acquire(ASK({"slot", 1}), &none), -EAGAIN);
+    }
+    assert_int_equal(control.sets, 1);
+    assert_int_equal(reload_sets(""), 0);
+    assert_int_equal(reload(2, SLOTS(3)), 0);
+    pool = pool_open("main", 0);
+    assert_int_equal(weir_try_acquire(pool, ASK({"slot", 2}), &none, NULL), -EAGAIN);
+    release(held);
+    assert_int_equal(weir_try_acquire(pool, ASK({"slot", 3}), &held, NULL), 0);
+    release(held);
+    weir_pool_close(pool);
+    close_far();
+}
+
+static void a_set_is_added(void **state)
+{
+    weir_acquisition *held = NULL;
+    weir_pool *pool;
+
+    (void)state;
+    open_far(SLOTS(2));
+    assert_int_equal(reload_sets(MAIN ", " MORE), 0);
+    assert_int_equal(control.sets, 2);
+    pool = pool_open("more", 0);
+    assert_int_equal(weir_try_acquire(pool, ASK({"slot", 3}), &held, NULL), 0);
+    release(held);
+    weir_pool_close(pool);
+    close_far();
+}
+
+static void a_backend_is_not_added(void **state)
+{
+    char text[1024];
+    const struct weir_options options = {.size = sizeof(options), .text = text};
+
+    (void)state;
+    open_far(SLOTS(2));
+    snprintf(text, sizeof(text),
+             "version: 1\nbackends: { near: { type: engine, control: \"%p\" } }\n"
+             "sets: { more: { backend: near, " SLOTS(3) " } }\n",
+             (void *)&control);
+    assert_int_equal(weir_reload(world.w, &options, &error), -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "its backend was not opened with the instance"));
+    assert_int_equal(control.connections, 1);
+    release(granted(ASK({"slot", 2})));
+    close_far();
+}
+
+static void what_waits_for_a_share_ends_with_the_set(void **state)
+{
+    const struct weir_backend_host *host;
+    weir_acquisition *held, *waiter = NULL;
+
+    (void)state;
+    open_far("on_failure: local_share, " SLOTS(4));
+    host = control.host;
+    host->nodes(host->context, control.host_set, 2);
+    go_away(true);
+    held = granted(ASK({"slot", 2}));
+    assert_int_equal(submit(ASK({"slot", 1}), &waiter), 1);
+    assert_int_equal(reload_sets(""), 0);
+    assert_int_equal(weir_acquisition_result(waiter), -ESHUTDOWN);
+    release(waiter);
+    release(held);
+    close_far();
+}
+
+static void batches_go_back_with_their_set(void **state)
+{
+    (void)state;
+    open_far(LEASED(1000, AHEAD));
+    take_some(50);
+    assert_true(lease_stats().ready > 0);
+    assert_int_equal(reload_sets(""), 0);
+    assert_true(control.unbatched_units > 0);
+    assert_int_equal(take(ASK({"k", 1})), -ESTALE);
+    close_far();
+}
+
 /* ---- without a request: weir_engine_redefine ---- */
 
 struct seen {
@@ -506,6 +655,12 @@ int main(void)
         leak_checked_test(a_late_batch_counts_from_its_own_call),
         leak_checked_test(a_batch_of_the_old_definition_alone_is_not_used),
         leak_checked_test(shares_of_the_old_definition_end),
+        leak_checked_test(a_dropped_set_ends_its_waiters),
+        leak_checked_test(a_dropped_set_comes_back),
+        leak_checked_test(a_set_is_added),
+        leak_checked_test(a_backend_is_not_added),
+        leak_checked_test(what_waits_for_a_share_ends_with_the_set),
+        leak_checked_test(batches_go_back_with_their_set),
         leak_checked_test(an_engine_takes_a_definition),
         leak_checked_test(what_an_engine_does_not_take_is_told),
         leak_checked_test(an_older_backend_cannot),
