@@ -113,6 +113,36 @@ sets:
         self.assertIn("its segment has room for 100", said)
         self.assertIn("weir rm", said)
 
+    def test_limits_of_subjects_come_and_go(self):
+        text = """version: 1
+sets:
+  clients:
+    backend: process
+    subjects: { max: 100 }
+    limits: [%s]
+"""
+        rate = "{ type: call, key: calls, algorithm: %s, capacity: 5, window: 100h }"
+        slots = "{ type: resource, key: slots, capacity: 1 }"
+        gcra = rate % "gcra"
+        path = self.write(text % gcra)
+        for _ in range(2):
+            self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "true")
+        path = self.write(text % f"{slots}, {gcra}")
+        self.expect(0, "apply", path)
+        held = subprocess.Popen([COMMAND, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "sleep", "1000"],
+                                env=self.env())
+        self.children.append(held)
+        self.until("clients", 1, 0)
+        self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "b", "--", "true")
+        path = self.write(text % gcra)
+        self.expect(0, "apply", path)
+        for _ in range(2):
+            self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "true")
+        self.expect(124, "exec", "-f", path, "-s", "clients", "--subject", "a", "--timeout", "10ms", "--", "true")
+        path = self.write(text % (rate % "token_bucket"))
+        self.assertIn("limit 1 (`calls`) begins anew", self.expect(0, "apply", path)[0])
+        self.expect(0, "exec", "-f", path, "-s", "clients", "--subject", "a", "--", "true")
+
     def test_waiters_go_on(self):
         path = self.make(slots=1)
         for i in range(3):
