@@ -402,6 +402,8 @@ static void remote_shut_down(struct thread_ctx *ctx, weir_set *set)
 
         if (record_state(word) != RECORD_WAITING || record_set_number(r) != set->id)
             continue;
+        if (!instance_is_closed(set->w) && !set_is_removed(set_newest(set)))
+            return; /* it is back, and another thread may have begun to wait */
         if (remote_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
             notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
     }
