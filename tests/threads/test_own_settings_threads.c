@@ -110,8 +110,11 @@ static void *load(void *seed)
     uint64_t random = *(uint64_t *)seed;
     weir_pool *pools[SETS] = {NULL};
 
-    for (size_t i = 0; i < SETS; i++)
-        require(weir_pool_open(&pools[i], w, names[i], 0, NULL) == 0);
+    for (size_t i = 0; i < SETS; i++) {
+        while (weir_pool_open(&pools[i], w, names[i], 0, NULL) == -ENOENT)
+            usleep(100); /* the sets are about to come back */
+        require(pools[i]);
+    }
     while (!atomic_load(&is_over)) {
         uint64_t which = random_below(&random, SETS), subject = random_below(&random, SUBJECTS);
         const struct weir_request request = {.size = sizeof(request),
