@@ -7,7 +7,6 @@
 #include "api/reload.h"
 #include "api/pool.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "config/config_ast.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
