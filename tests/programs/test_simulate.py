@@ -433,6 +433,38 @@ sets:
         self.assertGreater(report["limits"][1]["waited"], 100)
         self.assertEqual(report["limits"][0]["waited"] + report["limits"][0]["refused"], 0)
 
+    def test_units_that_a_limit_in_shadow_has_not_are_not_used(self):
+        """What it would refuse it does not take: so it is used as if it were enforced, and the refused stayed away."""
+        limits = """    limits:
+      - { type: call, algorithm: fixed_window, capacity: 100, window: 1s%s }
+      - { type: resource, key: conns, capacity: 4%s }
+"""
+        head = "version: 1\nsets:\n  api:\n"
+        for config in (limits % (", shadow: true", ", shadow: true"), "    shadow: true\n" + limits % ("", ""),
+                       limits % (", enforce: 0%", ", enforce: 0%")):
+            one = self.write("x.yaml", head + config)
+            report = self.report("-f", one, "-L", "even:400/s:10s", "-H", "20ms")["candidates"][0]
+            calls, conns = report["limits"]
+            self.assertEqual(report["decisions"]["granted"], 4000)
+            self.assertEqual((calls["granted"], calls["would_refuse"] + conns["would_refuse"]), (1000, 3000))
+            self.assertEqual(conns["granted"], 1000)  # all that are in shadow decide together
+            self.assertAlmostEqual(calls["used_thousandths"], 1000, delta=3)  # it ends 20 ms after the last one
+            # 100 in a second, each for 20 ms of the 1000, of 4
+            self.assertAlmostEqual(conns["used_thousandths"], 100 * 20 // 4, delta=1)
+            self.assertLessEqual(conns["held_most"], 4)
+        one = self.write("x.yaml", head + limits % ("", ", shadow: true"))
+        calls, conns = self.report("-f", one, "-L", "even:100/s:10s", "-H", "100ms")["candidates"][0]["limits"]
+        self.assertEqual((calls["granted"], conns["granted"], conns["would_refuse"]), (1000, 400, 600))
+        self.assertAlmostEqual(conns["used_thousandths"], 1000, delta=10)
+        self.assertEqual(conns["held_most"], 4)
+        # A part of the subjects is enforced: those with numbers below 50. The others take what is left.
+        one = self.write("x.yaml", head + limits % (", enforce: 50%", ""))
+        trace = self.write("t.csv", "time,who\n" + "".join(f"{i // 200}.{i % 200 * 5:03},{i % 97}\n" for i in range(2000)))
+        calls = self.report("-f", one, "-F", "csv", "-S", "who", "-m", "try", trace)["candidates"][0]["limits"][0]
+        self.assertLessEqual(calls["granted"], 1000)
+        self.assertGreater(calls["granted"], 900)
+        self.assertGreater(calls["would_refuse"], 100)
+
     def test_plot_is_xml(self):
         config = self.write("x.yaml", SIMPLE.replace("api", '"a<&>ä"'))
         self.run_it("-f", config, "--compare", config, "-L", "poisson:150/s:5s", "-w", "50ms", "--svg", self.path("x.svg"))

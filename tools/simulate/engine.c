@@ -217,8 +217,11 @@ static int on_granted(struct engine *engine, uint32_t index)
         slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
     set = &engine->candidate->sets[slot->set];
     tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits, slot->wait_class);
-    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
-        tally_units(&engine->tally, i, amount_of(engine, index, i), now_ns);
+    if (engine->candidate->has_shadow)
+        tally_taken(&engine->tally, slot->set, now_ns);
+    else
+        for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
+            tally_units(&engine->tally, i, amount_of(engine, index, i), now_ns);
     write_decision(engine, slot, slot->waits ? DECISION_WAITED : DECISION_AT_ONCE, now_ns, -1);
     slot->waits = false;
     if (!engine->keeps_nothing)
@@ -338,17 +341,28 @@ static int reap(struct engine *engine)
     return r;
 }
 
-static void release(struct engine *engine, uint32_t index)
+/* Counts the resources that a slot gives back. */
+static void count_released(struct engine *engine, uint32_t index)
 {
-    struct slot *slot = &engine->slots[index];
-    const struct candidate_set *set = &engine->candidate->sets[slot->set];
+    const struct candidate *candidate = engine->candidate;
+    const struct candidate_set *set = &candidate->sets[engine->slots[index].set];
 
     for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
-        if (engine->candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
-            tally_released(&engine->tally, i, amount_of(engine, index, i),
-                           engine->candidate->now_ns);
+        if (candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
+            tally_released(&engine->tally, i, amount_of(engine, index, i), candidate->now_ns);
+}
+
+static void release(struct engine *engine, uint32_t index)
+{
+    const struct candidate *candidate = engine->candidate;
+    uint32_t set = engine->slots[index].set;
+
+    if (!candidate->has_shadow)
+        count_released(engine, index);
     report_use(engine, index);
     free_slot(engine, index);
+    if (candidate->has_shadow)
+        tally_taken(&engine->tally, set, candidate->now_ns);
 }
 
 /* Returns when the library has something to decide next. */
