@@ -5,7 +5,6 @@
 #include "api/set_object.h"
 #include "base/hash.h"
 
-#include "api/acquisition.h"
 #include "base/invariant.h"
 #include "keyed/keyed.h"
 #include "os/os.h"

@@ -8,7 +8,6 @@
 #include "api/own_settings.h"
 #include "api/pool.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "config/config_ast.h"
 #include "keyed/keyed.h"
 #include "os/os.h"

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of remote sets. */
 #include "base/invariant.h"
-#include "limit/counters.h"
 #include "os/os.h"
 #include "remote/remote_lease.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include <errno.h>
-#include <string.h>
 
 /* How long a thread reads the answers of an engine in one go. */
 #define REMOTE_WAIT_NS UINT64_C(1000000000)
