@@ -5,7 +5,6 @@
 #include "api/request_events.h"
 #include "api/token.h"
 #include "api/wait_group.h"
-#include "limit/counters.h"
 #include "wait/wait_timer.h"
 
 #include "base/invariant.h"

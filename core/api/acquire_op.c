@@ -11,6 +11,7 @@
 #include "base/sched_point.h"
 #include "peer/peer.h"
 #include "set/class_count.h"
+#include "set/lease.h"
 #include "set/shadow.h"
 #include "set/waiter.h"
 #include "shm/participant.h"
@@ -181,6 +182,18 @@ WEIR_NOINLINE int acquire_op_identify_and_tell(struct acquire_op *op)
     return r;
 }
 
+/* Refuses a request to a set that was removed. What the thread has leased of a shared one goes
+ * back: it comes upon no successor. */
+static int acquire_op_refuse_removed(weir_set *set)
+{
+    struct thread_ctx *ctx =
+        set_is_shared(set) && set->limits.has_lease ? thread_ctx_get(set) : NULL;
+
+    if (ctx)
+        lease_return_rest(ctx, set);
+    return -ESTALE;
+}
+
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref)
 {
@@ -200,7 +213,7 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
         return request_refuse_malformed(pool->w, request, retref);
     op->set = pool_only_set(pool);
     if (set_is_removed(op->set) && !request_within(op->request))
-        return -ESTALE;
+        return acquire_op_refuse_removed(op->set);
     if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);

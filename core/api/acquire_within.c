@@ -6,7 +6,6 @@
 #include "api/pool.h"
 #include "os/os.h"
 #include "set/fairness.h"
-#include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
 

@@ -6,8 +6,6 @@
  */
 #include "api/acquire.h"
 
-#include "limit/counters.h"
-#include "os/os.h"
 #include "set/max_hold.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Implements weir_check_backends(), which sees whether the engines of an instance can be used. */
 #include "api/instance.h"
-#include "base/error.h"
 #include "remote/remote.h"
 #include <errno.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: submitting. */
-#include "limit/counters.h"
 #include "set/waiter.h"
 #include "wait/cq.h"
 

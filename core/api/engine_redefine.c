@@ -2,7 +2,6 @@
 /* Implements weir_engine_redefine(), which has an engine take the definition of a set. */
 #include "api/instance.h"
 #include "api/set_object.h"
-#include "base/error.h"
 #include "remote/remote.h"
 #include <errno.h>
 #include <weir/segment.h>

@@ -20,7 +20,6 @@
 #include "set/probes.h"
 #include "set/set_ops.h"
 #include "set/try_now.h"
-#include <errno.h>
 
 /* Returns whether the instance is usable and tells no events: the slow path does. */
 WEIR_ALWAYS_INLINE bool fast_path_is_quiet(weir *w)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Instances: opening, closing, clocks and logging. */
 #include "api/instance.h"
-#include "shm/segment.h"
 
 #include "api/pool.h"
 #include "api/publisher.h"
@@ -472,14 +471,6 @@ int weir_due_at(weir *w, uint64_t *ret_ns)
         return -EINVAL;
     if (instance_is_forked(w))
         return -ECHILD;
-    *ret_ns = WEIR_FOREVER;
-    if (atomic_load_explicit(&instance_wait(w)->withdrawn, memory_order_seq_cst))
-        *ret_ns = clock_now_ns(&w->clock); /* those behind them may be granted */
-    for (uint32_t i = 0, n = cq_count(w); i <= n; i++) {
-        uint64_t next_ns = timer_next_ns(timer_at(w, i));
-
-        if (next_ns < *ret_ns)
-            *ret_ns = next_ns;
-    }
+    *ret_ns = timer_next_of_all(w);
     return 0;
 }

@@ -4,7 +4,6 @@
 #include "api/metrics_text.h"
 #include "api/pool.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "os/os.h"
 #include "remote/remote.h"
 #include <errno.h>

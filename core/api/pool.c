@@ -5,7 +5,6 @@
 #include "api/set_object.h"
 #include "base/hash.h"
 
-#include "api/acquisition.h"
 #include "base/invariant.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
@@ -71,11 +70,15 @@ static bool pool_has_set(const struct instance_pool *pool, const weir_set *newes
  * of the outer one, which the pool may have lost. */
 const char *pool_class(const weir_pool *pool, const weir_set *set)
 {
-    const struct instance_pool *at = pool_definition(pool);
-    const weir_set *newest = set_newest(set);
+    const struct instance_pool *at;
+    const weir_set *newest;
 
-    while (at->before && !pool_has_set(at, newest))
-        at = at->before;
+    do {
+        newest = set_newest(set);
+        at = pool_definition(pool);
+        while (at->before && !pool_has_set(at, newest))
+            at = at->before;
+    } while (set_newest(set) != newest); /* a successor came, which the pools have */
     return at->plan.wait_class;
 }
 

@@ -15,6 +15,7 @@ struct instance_pool {
     struct pool_plan plan;
     bool is_configured;           /* defined by a configuration, and not by the program */
     _Atomic bool is_removed;      /* from that; or another definition has replaced it */
+    bool has_lost_name;           /* in the reload that is under way; with the instance's lock */
     weir_set *group_set;          /* hidden: of requests that wait in several sets; NULL: none do */
     struct instance_pool *before; /* the definition that this one has replaced, or NULL */
     uint32_t sets_n;              /* at least 1 */

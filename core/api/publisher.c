@@ -5,7 +5,6 @@
 #include "api/instance.h"
 #include "api/published.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "base/long_look.h"
 #include "base/text_out.h"
 #include "config/plan.h"

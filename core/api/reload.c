@@ -8,7 +8,6 @@
 #include "api/own_settings.h"
 #include "api/pool.h"
 #include "api/set_object.h"
-#include "base/invariant.h"
 #include "config/config_ast.h"
 #include "keyed/keyed.h"
 #include "os/os.h"
@@ -128,6 +127,17 @@ static void reload_rename(struct str_map *names, const char *name, const void *b
         str_map_add(names, name, after);
 }
 
+/* Takes the name from a pool, or undoes that. Another pool may have it: of a set that was removed
+ * and came back. */
+static void reload_take_name(struct str_map *names, const char *name, struct instance_pool *pool,
+                             bool undo)
+{
+    if (!undo)
+        pool->has_lost_name = str_map_find(names, name) == pool;
+    if (pool->has_lost_name)
+        reload_rename(names, name, undo ? NULL : pool, undo ? pool : NULL);
+}
+
 /* Gives names to what is made, and takes them from what is removed; or undoes that. */
 static void reload_exchange_names(const struct reload *reload, bool undo)
 {
@@ -158,11 +168,9 @@ static void reload_exchange_names(const struct reload *reload, bool undo)
         struct instance_pool *pool = registry_pool(reload->w, i);
 
         if (reload_ends_pool(reload, pool))
-            reload_rename(&instance->pool_names, pool->plan.name, undo ? NULL : pool,
-                          undo ? pool : NULL);
+            reload_take_name(&instance->pool_names, pool->plan.name, pool, undo);
         else if (reload_is_of_removed(reload, pool))
-            reload_rename(&instance->pool_names, set_name(pool_set(pool, 0)), undo ? NULL : pool,
-                          undo ? pool : NULL);
+            reload_take_name(&instance->pool_names, set_name(pool_set(pool, 0)), pool, undo);
     }
 }
 

@@ -8,6 +8,8 @@
 #include "keyed/keyed.h"
 #include "os/os.h"
 #include "remote/remote.h"
+#include "shm/nameless.h"
+#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 
@@ -38,6 +40,16 @@ static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan 
     return is_same;
 }
 
+static bool reload_classes_are_same(const weir_set *set, const struct set_plan *plan)
+{
+    const struct wait_classes *a = set->classes, *b = plan->classes;
+
+    if (!a || !b || reload_changes_classes(set, plan))
+        return !a && !b;
+    return memcmp(&a->rule, &b->rule, sizeof(a->rule)) == 0 &&
+           memcmp(a->weights, b->weights, sizeof(a->weights)) == 0;
+}
+
 /* Returns whether all is as planned but the limits, and what a process has for itself. */
 static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan)
 {
@@ -48,8 +60,7 @@ static bool reload_set_is_alike(const weir_set *set, const struct set_plan *plan
         return false;
     if (set->max_waiters != plan->max_waiters || set->boottime != plan->boottime)
         return false;
-    if (set->classes &&
-        memcmp(&set->classes->rule, &plan->classes->rule, sizeof(set->classes->rule)))
+    if (!reload_classes_are_same(set, plan))
         return false;
     if (set->is_keyed && !keyed_is_planned(keyed_of(set), plan))
         return false;
@@ -197,7 +208,7 @@ static int reload_check_kind(const struct reload *reload, const char *name, bool
 }
 
 /* Finds a set that an earlier reload has removed: its participant, or its session with an engine,
- * is there still. */
+ * is there still. If its segment was removed by force, other processes have another one. */
 static weir_set *reload_find_removed(const weir *w, const struct set_plan *plan)
 {
     uint32_t n = atomic_load_explicit(&w->sets_n, memory_order_seq_cst);
@@ -205,8 +216,10 @@ static weir_set *reload_find_removed(const weir *w, const struct set_plan *plan)
     for (uint32_t i = 0; i < n && plan->backend != BACKEND_THREAD; i++) {
         weir_set *set = instance_set(w, i);
 
-        if (set->backend == plan->backend && set_is_removed(set) &&
-            strcmp(set_name(set), plan->name) == 0)
+        if (set->backend != plan->backend || !set_is_removed(set) ||
+            strcmp(set_name(set), plan->name) != 0)
+            continue;
+        if (!set_is_shared(set) || !nameless_segment_is(set->participant->segment))
             return set;
     }
     return NULL;
@@ -241,7 +254,7 @@ static int reload_check_room(const struct reload *reload)
     for (size_t i = 0; i < reload->plan->sets_n; i++) {
         const struct reload_set *set = &reload->sets[i];
 
-        if (!set->is_due || !set->before || !set->before->is_keyed)
+        if (!set->is_due || !set->before || !set->before->is_keyed || set_is_shared(set->before))
             continue;
         is_due = true;
         keyed_plan_owed(keyed_of(set->before), set_plan_block_class(&reload->plan->sets[i]),

@@ -3,7 +3,6 @@
 #include "api/request_events.h"
 #include "api/request.h"
 #include "os/os.h"
-#include <errno.h>
 #include <string.h>
 
 /* ---- requests ---- */

@@ -129,6 +129,13 @@ struct shutdown_args {
     weir_set *set;
 };
 
+/* Returns whether waits of this process end. A set that was removed may come back meanwhile: so
+ * this is asked after a waiter was found. */
+static bool set_shuts_down(const weir_set *set)
+{
+    return instance_is_closed(set->w) || set_is_removed(set);
+}
+
 /* Ends the wait of a waiter and notifies it. In a broken set no wait can be canceled; acquisitions
  * are notified even so, and a reap of a completion queue finds out by itself. */
 static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter)
@@ -140,6 +147,8 @@ static void set_shutdown_waiter(void *userdata, uint32_t record, uint32_t waiter
     weir_set *set = waiter_set(w, waiter); /* or one of its key sets */
 
     SCHED_POINT();
+    if (!set_shuts_down(args->set))
+        return;
     if (record_state(word) == RECORD_WAITING &&
         set->ops->cancel_wait(args->ctx, set, record, word, RECORD_SHUT_DOWN))
         word = record_next_word(word, RECORD_SHUT_DOWN);
@@ -163,6 +172,8 @@ static void set_shutdown_local(struct thread_ctx *ctx, weir_set *set)
 
         if (record_state(word) != RECORD_WAITING || !participant_owns(set->participant, record))
             continue;
+        if (!set_shuts_down(set))
+            return;
         if (set->ops->cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
             notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
     }

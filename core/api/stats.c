@@ -13,7 +13,6 @@
 #include "set/shadow.h"
 #include "shm/participant.h"
 #include "shm/segment_definition.h"
-#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Resolves the classes of a set's waiters: priorities, or shares and what a request costs. */
-#include "base/invariant.h"
 #include "config/resolve.h"
 #include "config/value.h"
 #include <stdio.h>

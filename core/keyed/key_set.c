@@ -7,7 +7,6 @@
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "set/set_ops.h"
-#include "set/waiter.h"
 #include "shm/participant.h"
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 #include "base/sched_point.h"
 #include "set/waiter.h"
 #include <errno.h>
-#include <string.h>
 
 /* Bound on the attempts to get a key set. Several threads may repeatedly take the last one from
  * each other if it is as good as new each time. */

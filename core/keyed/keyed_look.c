@@ -5,7 +5,6 @@
 #include "base/invariant.h"
 #include "set/instance_base.h"
 #include "set/shadow.h"
-#include "shm/participant.h"
 #include <errno.h>
 #include <string.h>
 

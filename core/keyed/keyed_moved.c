@@ -103,19 +103,9 @@ static struct weir_instant keyed_change_at(const struct keyed *keyed)
     return at;
 }
 
-/* Returns the definition that has succeeded this one. Variants of one are passed over. */
-static const struct keyed *keyed_next(const struct keyed *keyed)
-{
-    const struct keyed *next = keyed;
-
-    do
-        next = keyed_of(set_successor(next->set));
-    while (next->definition == keyed->definition);
-    return next;
-}
-
 /* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
- * with the change; one with a reservation ahead could not. */
+ * with the change; one with a reservation ahead could not. The definitions in between are found
+ * from the later one: another thread may be about to store what succeeds the earlier one. */
 bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
                    const uint64_t *states, uint64_t last_ns, uint64_t *ret)
 {
@@ -124,7 +114,7 @@ bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const s
 
     WEIR_INVARIANT(from->definition < to->definition && thread_ctx_is_ready(ctx, to->set));
     for (uint32_t i = 0; from->definition != to->definition; i ^= 1) {
-        const struct keyed *next = keyed_next(from);
+        const struct keyed *next = keyed_before(to, to->definition - from->definition - 1);
         struct weir_instant at = keyed_change_at(next);
         uint64_t *converted = ctx->converted[i], instant;
         bool is_ahead = at.now_ns < last_ns;

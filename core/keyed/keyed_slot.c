@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Slots of keys: finds them, claims them for new keys, and says which keys may make room. */
 #include "keyed/keyed_internal.h"
-#include "shm/segment.h"
 
 #include "base/invariant.h"
 #include "set/instance_base.h"

@@ -2,7 +2,6 @@
 /* Decisions about requests to engines: records leave WAITING here, and nowhere else. */
 #include "remote/remote.h"
 
-#include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
 #include "set/instance_base.h"

@@ -3,7 +3,6 @@
 #include "remote/remote_lease.h"
 
 #include "base/error.h"
-#include "base/invariant.h"
 #include "os/os.h"
 #include "set/instance_base.h"
 #include <errno.h>

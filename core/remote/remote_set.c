@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of remote sets. */
 #include "base/invariant.h"
-#include "limit/counters.h"
 #include "os/os.h"
 #include "remote/remote_lease.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "set/waiter.h"
 #include <errno.h>
-#include <string.h>
 
 /* How long a thread reads the answers of an engine in one go. */
 #define REMOTE_WAIT_NS UINT64_C(1000000000)
@@ -402,6 +400,8 @@ static void remote_shut_down(struct thread_ctx *ctx, weir_set *set)
 
         if (record_state(word) != RECORD_WAITING || record_set_number(r) != set->id)
             continue;
+        if (!instance_is_closed(set->w) && !set_is_removed(set_newest(set)))
+            return; /* it is back, and another thread may have begun to wait */
         if (remote_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
             notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
     }

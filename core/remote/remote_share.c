@@ -206,6 +206,8 @@ static void share_end_waits(const struct remote_set *remote, weir_set *set, enum
 
         if (record_state(word) != RECORD_WAITING || record_set_number(r) != set->id)
             continue;
+        if (state == RECORD_SHUT_DOWN && !set_is_removed(set_newest(&remote->set)))
+            return; /* it is back */
         pthread_mutex_lock(&engine->lock);
         has_ended = set->ops->cancel_wait(engine->ctx, set, record, word, state);
         pthread_mutex_unlock(&engine->lock);

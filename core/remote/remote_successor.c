@@ -6,7 +6,6 @@
  */
 #include "remote/remote_lease.h"
 
-#include "base/error.h"
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include <errno.h>

@@ -33,6 +33,8 @@ void timer_notify(weir *w, uint32_t waiter, uint64_t word);
 /* The timer rechecks the head of the wait queue at `at_ns`, or earlier if that was scheduled, as
  * long as its word is `word`. */
 void timer_arm_recheck(weir *w, uint32_t waiter, uint64_t word, uint64_t at_ns);
+/* Returns when a timer of the instance has something to do next, by its clock. */
+uint64_t timer_next_of_all(weir *w);
 
 /* ---- wait/wall_watch.c ---- */
 

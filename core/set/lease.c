@@ -70,11 +70,18 @@ int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct de
     return 0;
 }
 
+void lease_return_rest(struct thread_ctx *ctx, weir_set *set)
+{
+    struct thread_set_ctx *set_ctx = &ctx->set_ctxs[set->number];
+
+    if (set_ctx->has_lease)
+        lease_return(ctx, set);
+    set_ctx->has_lease = false;
+}
+
 void lease_return_all(struct thread_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->set_ctxs_n; i++) {
+    for (uint32_t i = 0; i < ctx->set_ctxs_n; i++)
         if (ctx->set_ctxs[i].has_lease)
-            lease_return(ctx, instance_set(ctx->w, i));
-        ctx->set_ctxs[i].has_lease = false;
-    }
+            lease_return_rest(ctx, instance_set(ctx->w, i));
 }

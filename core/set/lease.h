@@ -43,6 +43,9 @@ WEIR_ALWAYS_INLINE bool lease_take_rest(struct counters *counters, const weir_se
  * for MODE_TRY; `ret` is filled for refusals only. */
 int lease_take(struct thread_ctx *ctx, weir_set *set, uint64_t amount, struct decision *ret);
 
+/* Returns the lease of a thread context, which is prepared for the set, if it has one of that. */
+void lease_return_rest(struct thread_ctx *ctx, weir_set *set);
+
 /* Returns all leases of a thread context to their sets. Called by its thread, before it ends. */
 void lease_return_all(struct thread_ctx *ctx);
 

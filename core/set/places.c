@@ -10,7 +10,6 @@
 #include "set/instance_base.h"
 #include "set/set_ops.h"
 #include "shm/segment_definition.h"
-#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 

@@ -5,12 +5,10 @@
  * set is shut down. A shared set is broken for this process only: what its segment holds may be
  * right for others, or damaged.
  */
-#include "set/hooks.h"
 #include "set/inline_state.h"
 #include "set/set_ops.h"
 #include "shm/participant.h"
 #include "state/version.h"
-#include "state/version_ops.h"
 
 #include "set/instance_base.h"
 

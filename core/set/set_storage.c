@@ -12,7 +12,6 @@
 #include "set/instance_base.h"
 #include "set/places.h"
 #include "shm/participant.h"
-#include "state/wait_class.h"
 #include <errno.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #define WEIR_CORE_SET_THREAD_CTX_H
 
 #include "base/compiler.h"
-#include "base/hash.h"
 #include "base/invariant.h"
 #include "shm/acq_record.h"
 #include "state/version.h"

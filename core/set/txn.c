@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Transactions: read and check a version, commit it, grant to the head and notify. */
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "set/class_count.h"
@@ -263,6 +264,11 @@ static void txn_watch_next(struct txn *txn, uint32_t record, uint64_t ready)
 
     WEIR_INVARIANT(record && txn->notifications_n < 2);
     if (!is_blocked && is_local) {
+        if (!set_is_shared(txn->set)) { /* the one behind it has waited for long, too */
+            r = record_at(txn->set->region, waitq_next(txn->set->region, record));
+            prefetch_write(r);
+            prefetch_write(r->amounts);
+        }
         txn->recheck_ns = ready;
         txn->recheck = (struct notification){record, word};
         return;

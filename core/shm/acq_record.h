@@ -85,7 +85,7 @@ struct acq_record {
          * decided. */
         _Atomic uint32_t cq_links[2];
     };
-    uint32_t heap_index;  /* index in the timer's heap; 0: none */
+    uint32_t heap_index;  /* place in the ring of the timer's heap, from 1; 0: none */
     uint32_t bucket_next; /* next record in the queue's bucket */
 
     _Atomic uint64_t amounts[]; /* one per limit of the set */

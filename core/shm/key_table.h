@@ -45,7 +45,6 @@
 #define WEIR_CORE_SHM_KEY_TABLE_H
 
 #include "base/atomic128.h"
-#include "base/hash.h"
 #include "base/siphash.h"
 #include <stddef.h>
 

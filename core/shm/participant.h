@@ -11,7 +11,6 @@
 #define WEIR_CORE_SHM_PARTICIPANT_H
 
 #include "base/compiler.h"
-#include "base/error.h"
 #include "shm/peer_watch.h"
 #include "shm/region.h"
 #include "shm/set_layout.h"

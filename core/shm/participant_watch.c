@@ -18,7 +18,6 @@
 #include "os/os.h"
 #include "shm/acq_record.h"
 #include "shm/doorbell_cache.h"
-#include "shm/peer_id.h"
 #include <pthread.h>
 #include <string.h>
 

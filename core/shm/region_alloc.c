@@ -6,7 +6,6 @@
 #include "os/os.h"
 #include "shm/segment.h"
 #include <errno.h>
-#include <string.h>
 
 #define RESERVED_MIN ((size_t)1 << 24)
 #define COMMIT_MIN   ((size_t)1 << 18)

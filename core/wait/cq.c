@@ -144,7 +144,7 @@ void cq_prefetch_delivery(const weir_queue *queue, const struct acq_record *r)
     prefetch_write(&cq_record(queue, record_prev_flags(r) & RECORD_LINK_MASK)->bucket_next);
     prefetch_write(&cq_record(queue, r->bucket_next)->bucket_prev_flags);
     if (r->heap_index && !(record_prev_flags(r) & RECORD_DELIVERED))
-        deadline_heap_prefetch(&queue->timer.heap, r->heap_index);
+        deadline_heap_prefetch(&queue->timer.heap, r);
 }
 
 struct cq_list *cq_completions(weir_queue *queue, const struct acq_record *r)
@@ -181,7 +181,7 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
     WEIR_INVARIANT(atomic_load_explicit(&queue->pending, memory_order_relaxed) > 0);
     WEIR_INVARIANT(record_state(word) != RECORD_WAITING || waiter_is_proxy(r));
     if (r->heap_index)
-        deadline_heap_prefetch(&queue->timer.heap, r->heap_index);
+        deadline_heap_prefetch(&queue->timer.heap, r);
     if (is_cancelable && !is_indexed)
         cq_index_add(queue, record);
     else if (is_indexed && !is_cancelable)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A heap of deadlines by record. Each record knows its index in the heap, so removal is
- * O(log n). */
+/* A heap of deadlines by record. Each record knows its place in the heap, so removal is O(log n).
+ * Removal of the first is O(1) while they are sorted: of a queue with one timeout for all. */
 #ifndef WEIR_CORE_WAIT_DEADLINE_HEAP_H
 #define WEIR_CORE_WAIT_DEADLINE_HEAP_H
 
@@ -21,8 +21,9 @@ static inline uint64_t deadline_entry_ns(const struct deadline_entry *entry)
 
 struct deadline_heap {
     const struct region *region;
-    struct deadline_entry *entries; /* from index 1 */
-    size_t n, capacity;
+    struct deadline_entry *entries; /* a ring, the first one behind `start` */
+    size_t n, capacity, start;      /* the capacity is a power of two */
+    bool is_sorted;
 };
 
 /* Makes room for `n` entries in all, so that adding that many cannot fail. Returns 0 or -ENOMEM. */
@@ -35,14 +36,14 @@ static inline uint32_t deadline_heap_room(const struct deadline_heap *heap) /* e
 static inline const struct deadline_entry *
 deadline_heap_first(const struct deadline_heap *heap) /* or NULL */
 {
-    return heap->n ? &heap->entries[1] : NULL;
+    return heap->n ? &heap->entries[(heap->start + 1) & (heap->capacity - 1)] : NULL;
 }
 /* Sets or replaces the time of a record. Room must have been reserved. */
 void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
 /* Sets the time of a record unless it has an earlier one. Room must have been reserved. */
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns);
-/* Prefetches what a removal at an index reads and writes. */
-void deadline_heap_prefetch(const struct deadline_heap *heap, uint32_t index);
+/* Prefetches what the removal of a record that is in the heap reads and writes. */
+void deadline_heap_prefetch(const struct deadline_heap *heap, const struct acq_record *r);
 /* Removes a record that is in the heap. */
 void deadline_heap_remove_known(struct deadline_heap *heap, uint32_t record);
 /* Removes a record if it is in the heap. */

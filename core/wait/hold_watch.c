@@ -15,7 +15,6 @@
 #include "wait/hold_watch.h"
 
 #include "base/error.h"
-#include "base/invariant.h"
 #include "base/sched_point.h"
 #include "keyed/keyed.h"
 #include "limit/counters.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Doorbells and peer watches of a wait timer, and their relay through the timer thread. */
-#include "shm/segment.h"
 #include "wait/wait_timer.h"
 
 #include "base/invariant.h"

@@ -3,7 +3,6 @@
 #include "wait/cq.h"
 
 #include "base/invariant.h"
-#include "limit/counters.h"
 #include "os/os.h"
 #include "peer/peer.h"
 #include "set/set_ops.h"
@@ -457,4 +456,19 @@ uint64_t timer_next_ns(struct wait_timer *timer)
     pthread_mutex_unlock(&timer->lock);
     look_ns = atomic_load_explicit(&timer->hold_look_ns, memory_order_seq_cst);
     return at_ns < look_ns ? at_ns : look_ns;
+}
+
+uint64_t timer_next_of_all(weir *w)
+{
+    bool is_withdrawn =
+        atomic_load_explicit(&instance_wait(w)->withdrawn, memory_order_seq_cst) != NULL;
+    /* Those behind withdrawn ones may be granted. */
+    uint64_t at_ns = is_withdrawn ? clock_now_ns(&w->clock) : WEIR_FOREVER;
+
+    for (uint32_t i = 0, n = cq_count(w); i <= n; i++) {
+        uint64_t next_ns = timer_next_ns(timer_at(w, i));
+
+        at_ns = next_ns < at_ns ? next_ns : at_ns;
+    }
+    return at_ns;
 }

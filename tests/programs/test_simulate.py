@@ -103,6 +103,44 @@ class Classes(Simulation):
         self.assertEqual(json.loads(done.stdout)["traffic"]["wrong_lines"], 1)
 
 
+class Overtaking(Simulation):
+    """A request that comes later and is decided earlier: the clock stops for it."""
+
+    LIMIT = "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 100, window: 1s }"
+
+    def times(self, config, events, *options):
+        """When each event is decided, in ms since the first."""
+        trace = self.write("t.csv", "time,tokens,other,kind\n" +
+                           "".join(f"{START // MS + at},{tokens},{other},{kind}\n" for at, tokens, other, kind in events))
+        rows = self.decisions("-f", self.write("x.yaml", config), "-T", "time:ms", "-a", "tokens=tokens", *options, trace)
+        self.assertEqual(len(rows), len(events))
+        return [(int(rows[i + 2]["decided"]) - START) // MS for i in range(len(events))]
+
+    def test_it_is_decided_at_its_time(self):
+        events = [(0, 100, 1, 2), (1, 50, 0, 2), (2, 60, 0, 1), (3, 1, 1, 0), (900, 1, 0, 0)]
+        head = "version: 1\nsets:\n  api:\n"
+        limits = f"    limits: [ {self.LIMIT} ]\n"
+        two = f"    limits: [ {self.LIMIT}, {self.LIMIT.replace('tokens', 'other')} ]\n"
+        self.assertEqual(self.times(head + limits, events), [0, 500, 1100, 1110, 1120])
+        self.assertEqual(self.times(head + "    fair: false\n" + limits, events), [0, 500, 1110, 1120, 900])
+        self.assertEqual(self.times(head + "    priorities: 3\n" + limits, events, "--class", "kind")[3], 10)
+        events = [(0, 100, 100, 2), (1, 50, 0, 2), (2, 60, 0, 1), (3, 0, 5, 0), (900, 1, 0, 0)]
+        self.assertEqual(self.times(head + "    fair: per_limit\n" + two, events, "-a", "other=other")[3], 50)
+        events = [(0, 100, 0, "a"), (0, 100, 0, "b"), (1, 50, 0, "a"), (2, 60, 0, "a"), (3, 1, 0, "b"), (900, 1, 0, "c")]
+        self.assertEqual(self.times(head + "    subjects: { max: 9 }\n" + limits, events, "-S", "kind")[4], 10)
+
+    def test_each_is_decided_once(self):
+        rng = random.Random(SEED)
+        for settings in "priorities: 3", 'shares: { "0": 1, "1": 2, "2": 4 }', "fair: false", "priorities: 3\n    max_waiters: 9":
+            at, events = 0, []
+            for _ in range(1500):
+                at += rng.choice([0, 1, 5, 10, 30])
+                events.append((at, rng.randint(1, 3), 1, rng.randint(0, 2)))
+            options = [] if "fair" in settings else ["--class", "kind"]
+            config = f"version: 1\nsets:\n  api:\n    timeout: 100ms\n    {settings}\n    limits: [ {self.LIMIT} ]\n"
+            self.times(config, events, *options)
+
+
 class Exact(Simulation):
     """Event for event what an exact model decides."""
 
@@ -394,6 +432,38 @@ sets:
         self.assertEqual(report["binding"], 1)
         self.assertGreater(report["limits"][1]["waited"], 100)
         self.assertEqual(report["limits"][0]["waited"] + report["limits"][0]["refused"], 0)
+
+    def test_units_that_a_limit_in_shadow_has_not_are_not_used(self):
+        """What it would refuse it does not take: so it is used as if it were enforced, and the refused stayed away."""
+        limits = """    limits:
+      - { type: call, algorithm: fixed_window, capacity: 100, window: 1s%s }
+      - { type: resource, key: conns, capacity: 4%s }
+"""
+        head = "version: 1\nsets:\n  api:\n"
+        for config in (limits % (", shadow: true", ", shadow: true"), "    shadow: true\n" + limits % ("", ""),
+                       limits % (", enforce: 0%", ", enforce: 0%")):
+            one = self.write("x.yaml", head + config)
+            report = self.report("-f", one, "-L", "even:400/s:10s", "-H", "20ms")["candidates"][0]
+            calls, conns = report["limits"]
+            self.assertEqual(report["decisions"]["granted"], 4000)
+            self.assertEqual((calls["granted"], calls["would_refuse"] + conns["would_refuse"]), (1000, 3000))
+            self.assertEqual(conns["granted"], 1000)  # all that are in shadow decide together
+            self.assertAlmostEqual(calls["used_thousandths"], 1000, delta=3)  # it ends 20 ms after the last one
+            # 100 in a second, each for 20 ms of the 1000, of 4
+            self.assertAlmostEqual(conns["used_thousandths"], 100 * 20 // 4, delta=1)
+            self.assertLessEqual(conns["held_most"], 4)
+        one = self.write("x.yaml", head + limits % ("", ", shadow: true"))
+        calls, conns = self.report("-f", one, "-L", "even:100/s:10s", "-H", "100ms")["candidates"][0]["limits"]
+        self.assertEqual((calls["granted"], conns["granted"], conns["would_refuse"]), (1000, 400, 600))
+        self.assertAlmostEqual(conns["used_thousandths"], 1000, delta=10)
+        self.assertEqual(conns["held_most"], 4)
+        # A part of the subjects is enforced: those with numbers below 50. The others take what is left.
+        one = self.write("x.yaml", head + limits % (", enforce: 50%", ""))
+        trace = self.write("t.csv", "time,who\n" + "".join(f"{i // 200}.{i % 200 * 5:03},{i % 97}\n" for i in range(2000)))
+        calls = self.report("-f", one, "-F", "csv", "-S", "who", "-m", "try", trace)["candidates"][0]["limits"][0]
+        self.assertLessEqual(calls["granted"], 1000)
+        self.assertGreater(calls["granted"], 900)
+        self.assertGreater(calls["would_refuse"], 100)
 
     def test_plot_is_xml(self):
         config = self.write("x.yaml", SIMPLE.replace("api", '"a<&>ä"'))

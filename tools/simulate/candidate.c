@@ -64,6 +64,8 @@ int candidate_read(struct candidate *ret, const struct source *source, const cha
     source_read(&ret->source);
     ret->text = ret->source.text;
     ret->name = ret->source.file ? ret->source.file : "WEIR_CONFIG";
+    ret->has_shadow =
+        ret->text && (strstr(ret->text, "shadow") != NULL || strstr(ret->text, "enforce") != NULL);
     r = source_open(&ret->source, NULL, command, &w);
     if (r < 0)
         return ret->text ? -EINVAL : -EIO;

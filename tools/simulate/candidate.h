@@ -38,6 +38,7 @@ struct candidate {
     weir_pool *pool;
     struct candidate_set *sets;
     uint32_t sets_n;
+    bool has_shadow;                /* there may be limits that are not enforced */
     struct candidate_limit *limits; /* of all sets */
     uint32_t limits_n;
 };

@@ -7,30 +7,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FINISHED_MAX 256
-#define NONE         UINT32_MAX
+#define FINISHED_MAX   256
+#define NONE           UINT32_MAX
+#define PREFETCHED_MAX 4
+#define LONG_QUEUE     1024
+#define CACHE_LINE     64
 
-/* A request that waits or holds something. */
+/* A request that waits or holds something. Its amounts are in `engine->values`. */
 struct slot {
     weir_acquisition *acquisition;
     uint64_t number, arrived_ns, hold_ns;
-    uint64_t values[EVENT_VALUES_MAX];
     uint32_t set;
-    unsigned wait_class; /* as in the tally */
-    uint32_t next;       /* unused one */
+    uint32_t next;      /* unused one; of one that waits: that which began to wait after it */
+    uint8_t wait_class; /* as in the tally */
     bool waits;
 };
 
 /* ---- slots ---- */
 
+/* Returns the amounts of a slot, as those of its event. */
+static uint64_t *slot_values(const struct engine *engine, uint32_t index)
+{
+    return engine->values + (size_t)index * engine->options.mapping->values_n;
+}
+
 static int grow_slots(struct engine *engine)
 {
     uint32_t n = engine->slots_n > 0 ? 2 * engine->slots_n : 1024;
     struct slot *grown = realloc(engine->slots, n * sizeof(*grown));
+    unsigned values_n = engine->options.mapping->values_n;
+    uint64_t *values = grown && values_n > 0
+                           ? realloc(engine->values, (size_t)n * values_n * sizeof(*values))
+                           : NULL;
 
-    if (!grown)
+    engine->slots = grown ? grown : engine->slots;
+    engine->values = values ? values : engine->values;
+    if (!grown || (values_n > 0 && !values))
         return -ENOMEM;
-    engine->slots = grown;
     for (uint32_t i = n; i-- > engine->slots_n;) {
         grown[i] = (struct slot){.next = engine->unused};
         engine->unused = i;
@@ -42,6 +55,7 @@ static int grow_slots(struct engine *engine)
 static int take_slot(struct engine *engine, const struct event *event, uint32_t *ret)
 {
     struct slot *slot;
+    unsigned wait_class;
     int r = engine->unused == NONE ? grow_slots(engine) : 0;
 
     if (r < 0)
@@ -53,10 +67,13 @@ static int take_slot(struct engine *engine, const struct event *event, uint32_t 
     slot->number = event->number;
     slot->arrived_ns = engine->candidate->now_ns;
     slot->hold_ns = event->hold_ns;
-    memcpy(slot->values, event->values, sizeof(slot->values));
+    for (unsigned i = 0; i < engine->options.mapping->values_n; i++)
+        slot_values(engine, *ret)[i] = event->values[i];
     slot->set = 0;
     slot->waits = false;
-    return tally_class_arrival(&engine->tally, event->wait_class, &slot->wait_class);
+    r = tally_class_arrival(&engine->tally, event->wait_class, &wait_class);
+    slot->wait_class = (uint8_t)wait_class;
+    return r;
 }
 
 static void free_slot(struct engine *engine, uint32_t index)
@@ -120,11 +137,11 @@ static uint64_t value_of_key(const struct engine *engine, const uint64_t *values
 }
 
 /* Returns how much a request asks of a limit. */
-static uint64_t amount_of(const struct engine *engine, const struct slot *slot, uint32_t limit)
+static uint64_t amount_of(const struct engine *engine, uint32_t slot, uint32_t limit)
 {
     int key = engine->limit_keys[limit];
 
-    return key < 0 ? 1 : value_of_key(engine, slot->values, (unsigned)key);
+    return key < 0 ? 1 : value_of_key(engine, slot_values(engine, slot), (unsigned)key);
 }
 
 /* ---- decisions ---- */
@@ -161,6 +178,35 @@ static void write_decision(const struct engine *engine, const struct slot *slot,
     fputc('\n', out);
 }
 
+static uint64_t used_of(const struct engine *engine, const uint64_t *values, unsigned key)
+{
+    int used = key < engine->options.mapping->amounts_n ? engine->used[key] : -1;
+
+    return used >= 0 ? values[used] : value_of_key(engine, values, key);
+}
+
+/* Reports what was used, where that is required, or differs. */
+static void report_use(struct engine *engine, uint32_t index)
+{
+    struct slot *slot = &engine->slots[index];
+    const int *limits = &engine->key_limits[(size_t)slot->set * ENGINE_KEYS_MAX];
+    const uint64_t *values = slot_values(engine, index);
+
+    for (unsigned key = 0; key < engine->keys_n; key++) {
+        uint64_t amount = value_of_key(engine, values, key);
+        uint64_t used = used_of(engine, values, key);
+        enum weir_limit_type type;
+
+        if (limits[key] < 0 || amount == 0)
+            continue;
+        type = engine->candidate->limits[limits[key]].type;
+        if (type == WEIR_LIMIT_CALL && used > amount)
+            used = amount;
+        if (type == WEIR_LIMIT_RATE || (type == WEIR_LIMIT_CALL && (amount > 1 || used != amount)))
+            weir_update(slot->acquisition, engine->keys[key], used);
+    }
+}
+
 static int on_granted(struct engine *engine, uint32_t index)
 {
     struct slot *slot = &engine->slots[index];
@@ -171,12 +217,17 @@ static int on_granted(struct engine *engine, uint32_t index)
         slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
     set = &engine->candidate->sets[slot->set];
     tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits, slot->wait_class);
-    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
-        tally_units(&engine->tally, i, amount_of(engine, slot, i), now_ns);
+    if (engine->candidate->has_shadow)
+        tally_taken(&engine->tally, slot->set, now_ns);
+    else
+        for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
+            tally_units(&engine->tally, i, amount_of(engine, index, i), now_ns);
     write_decision(engine, slot, slot->waits ? DECISION_WAITED : DECISION_AT_ONCE, now_ns, -1);
     slot->waits = false;
     if (!engine->keeps_nothing)
         return release_heap_add(&engine->releases, now_ns + slot->hold_ns, index);
+    if (slot->acquisition)
+        report_use(engine, index); /* all of it, or the library would warn */
     finish_slot(engine, index);
     return 0;
 }
@@ -226,6 +277,27 @@ static int fail(const struct engine *engine, const struct slot *slot, int r,
 
 /* ---- the passing of time ---- */
 
+/* Prefetches waiters, from the one after `index` on: what has waited for long has left the caches.
+ * Those are next in the order in which they came, mostly. */
+static void prefetch_waiters(struct engine *engine, uint32_t index)
+{
+    struct slot *slot = &engine->slots[index];
+
+    if (engine->prefetched_n == 0 || !engine->slots[engine->prefetched].waits) {
+        engine->prefetched = index;
+        engine->prefetched_n = 1;
+    }
+    for (engine->prefetched_n--; engine->prefetched_n < PREFETCHED_MAX; engine->prefetched_n++) {
+        slot = &engine->slots[engine->prefetched];
+        if (slot->next == NONE)
+            break;
+        engine->prefetched = slot->next;
+        __builtin_prefetch(&engine->slots[slot->next], 1);
+        for (unsigned line = 0; line < 3; line++)
+            __builtin_prefetch((const char *)slot->acquisition + line * CACHE_LINE, 1);
+    }
+}
+
 static int on_completion(struct engine *engine, const struct weir_completion *completion)
 {
     uint32_t index = (uint32_t)completion->user_data;
@@ -234,6 +306,7 @@ static int on_completion(struct engine *engine, const struct weir_completion *co
     if (!slot->waits)
         return 0; /* it was decided by its submission, and counted then */
     engine->waiting_n--;
+    prefetch_waiters(engine, index);
     if (completion->result == 0)
         return on_granted(engine, index);
     if (decision_of(engine, completion->result) == DECISION_NEVER)
@@ -268,44 +341,51 @@ static int reap(struct engine *engine)
     return r;
 }
 
-static uint64_t used_of(const struct engine *engine, const struct slot *slot, unsigned key)
+/* Counts the resources that a slot gives back. */
+static void count_released(struct engine *engine, uint32_t index)
 {
-    int used = key < engine->options.mapping->amounts_n ? engine->used[key] : -1;
+    const struct candidate *candidate = engine->candidate;
+    const struct candidate_set *set = &candidate->sets[engine->slots[index].set];
 
-    return used >= 0 ? slot->values[used] : value_of_key(engine, slot->values, key);
-}
-
-/* Reports what was used, where that is required, or differs. */
-static void report_use(struct engine *engine, struct slot *slot)
-{
-    const int *limits = &engine->key_limits[(size_t)slot->set * ENGINE_KEYS_MAX];
-
-    for (unsigned key = 0; key < engine->keys_n; key++) {
-        uint64_t amount = value_of_key(engine, slot->values, key);
-        uint64_t used = used_of(engine, slot, key);
-        enum weir_limit_type type;
-
-        if (limits[key] < 0 || amount == 0)
-            continue;
-        type = engine->candidate->limits[limits[key]].type;
-        if (type == WEIR_LIMIT_CALL && used > amount)
-            used = amount;
-        if (type == WEIR_LIMIT_RATE || (type == WEIR_LIMIT_CALL && (amount > 1 || used != amount)))
-            weir_update(slot->acquisition, engine->keys[key], used);
-    }
+    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
+        if (candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
+            tally_released(&engine->tally, i, amount_of(engine, index, i), candidate->now_ns);
 }
 
 static void release(struct engine *engine, uint32_t index)
 {
-    struct slot *slot = &engine->slots[index];
-    const struct candidate_set *set = &engine->candidate->sets[slot->set];
+    const struct candidate *candidate = engine->candidate;
+    uint32_t set = engine->slots[index].set;
 
-    for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
-        if (engine->candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
-            tally_released(&engine->tally, i, amount_of(engine, slot, i),
-                           engine->candidate->now_ns);
-    report_use(engine, slot);
+    if (!candidate->has_shadow)
+        count_released(engine, index);
+    report_use(engine, index);
     free_slot(engine, index);
+    if (candidate->has_shadow)
+        tally_taken(&engine->tally, set, candidate->now_ns);
+}
+
+/* Returns when the library has something to decide next. */
+static uint64_t next_due_ns(struct engine *engine)
+{
+    if (engine->waiting_n == 0)
+        return WEIR_FOREVER;
+    if (!engine->knows_due)
+        weir_due_at(engine->candidate->w, &engine->due_ns);
+    engine->knows_due = true;
+    return engine->due_ns;
+}
+
+/* Notes what a request that was submitted changes about that. One that waits behind others, in the
+ * order in which they came, has nothing but its deadline, which is no earlier than this. */
+static void note_submitted(struct engine *engine, const struct slot *slot)
+{
+    uint64_t end_ns = engine->candidate->now_ns + engine->wait_ns_max;
+
+    if (!engine->is_in_order || !slot->waits || engine->waiting_n < 2)
+        engine->knows_due = false;
+    else if (end_ns > engine->wait_ns_max && end_ns < engine->due_ns)
+        engine->due_ns = end_ns;
 }
 
 /* Moves the clock to `at_ns`, or as far as there is something to do, and stops where something is
@@ -313,14 +393,15 @@ static void release(struct engine *engine, uint32_t index)
 static int move_clock(struct engine *engine, uint64_t at_ns)
 {
     struct candidate *candidate = engine->candidate;
+    bool is_reaped = false; /* then nothing more is due at this time */
     int r = 0;
 
     while (r == 0) {
         uint64_t due_ns = WEIR_FOREVER, release_ns = release_heap_next_ns(&engine->releases);
         uint64_t next_ns;
 
-        if (engine->waiting_n > 0)
-            weir_due_at(candidate->w, &due_ns);
+        if (!is_reaped || release_ns > candidate->now_ns)
+            due_ns = next_due_ns(engine);
         next_ns = due_ns <= release_ns ? due_ns : release_ns;
         if (next_ns == WEIR_FOREVER || next_ns > at_ns)
             break;
@@ -328,8 +409,11 @@ static int move_clock(struct engine *engine, uint64_t at_ns)
             candidate->now_ns = next_ns;
         if (due_ns > release_ns)
             release(engine, release_heap_take(&engine->releases));
-        if (engine->waiting_n > 0)
+        if (engine->waiting_n > 0) {
+            engine->knows_due = false;
             r = reap(engine);
+            is_reaped = !waits_in_all(engine);
+        }
     }
     if (at_ns != WEIR_FOREVER && at_ns > candidate->now_ns)
         candidate->now_ns = at_ns;
@@ -360,11 +444,12 @@ static int find_binding(const struct engine *engine, uint32_t set,
 }
 
 /* Counts what a new waiter waits for, unless that is the first of several sets. A look takes the
- * longer the more there are that wait. So a wait queue is looked at once for each length of it,
- * and the other waiters count with the look. */
+ * longer the more there are that wait. So a wait queue is looked at once for each length of it, a
+ * long one less often, and the other waiters count with the look. */
 static void count_binding(struct engine *engine, const struct slot *slot,
                           const struct weir_request *request)
 {
+    uint64_t between_n;
     uint32_t set = 0;
     int *binding;
 
@@ -373,7 +458,8 @@ static void count_binding(struct engine *engine, const struct slot *slot,
     if (engine->candidate->sets_n > 1)
         set = find_set(engine, weir_acquisition_set(slot->acquisition));
     binding = &engine->bindings[set];
-    if (*binding < 0 || engine->unlooked_n++ >= engine->waiting_n) {
+    between_n = (uint64_t)engine->waiting_n * (engine->waiting_n > LONG_QUEUE ? 4 : 1);
+    if (*binding < 0 || engine->unlooked_n++ >= between_n) {
         *binding = find_binding(engine, set, request);
         engine->unlooked_n = 0;
     }
@@ -385,6 +471,10 @@ static int start_waiting(struct engine *engine, uint32_t index, const struct wei
 {
     struct slot *slot = &engine->slots[index];
 
+    if (engine->waiting_n > 0 && engine->slots[engine->last_waiter].waits) /* else it is unused */
+        engine->slots[engine->last_waiter].next = index;
+    engine->last_waiter = index;
+    slot->next = NONE;
     slot->waits = true;
     if (++engine->waiting_n > engine->tally.waiting_most)
         engine->tally.waiting_most = engine->waiting_n;
@@ -470,6 +560,7 @@ int engine_feed(struct engine *engine, const struct event *event)
     tally_arrival(&engine->tally, engine->candidate->now_ns);
     r = engine->options.mode == ENGINE_WAIT ? submit(engine, index, &request)
                                             : try_now(engine, index, &request);
+    note_submitted(engine, &engine->slots[index]);
     if (r == 0 && engine->finished_n == FINISHED_MAX)
         r = engine->options.mode == ENGINE_WAIT ? reap(engine) : (free_finished(engine), 0);
     return r;
@@ -500,6 +591,23 @@ int engine_finish(struct engine *engine)
 
 /* ---- opening ---- */
 
+/* Looks whether requests wait in the order in which they come, and for how long at most. */
+static void look_at_order(struct engine *engine)
+{
+    const struct candidate_set *set = &engine->candidate->sets[0];
+    const struct engine_options *options = &engine->options;
+    struct weir_set_info info = {.size = sizeof(info)};
+    uint64_t timeout_ns, max_wait_ns;
+
+    weir_set_info(set->set, &info);
+    timeout_ns = options->timeout_ns > 0 ? options->timeout_ns : info.timeout_ns;
+    max_wait_ns = options->max_wait_ns > 0 ? options->max_wait_ns : info.max_wait_ns;
+    engine->wait_ns_max = timeout_ns < max_wait_ns ? timeout_ns : max_wait_ns;
+    engine->is_in_order = engine->candidate->sets_n == 1 && !set->has_subjects &&
+                          !(info.flags & (WEIR_SET_UNFAIR | WEIR_SET_FAIR_PER_LIMIT)) &&
+                          weir_set_classes(set->set, NULL, 0) == 0;
+}
+
 int engine_open(struct engine *ret, struct candidate *candidate,
                 const struct engine_options *options)
 {
@@ -514,6 +622,8 @@ int engine_open(struct engine *ret, struct candidate *candidate,
         r = -ENOMEM;
     if (r == 0)
         r = engine_open_keys(ret);
+    if (r == 0)
+        look_at_order(ret);
     if (r == 0 && options->mode == ENGINE_WAIT)
         r = weir_queue_open(&ret->queue, candidate->w, ENGINE_WAITING_MAX);
     if (r < 0 && r != -EINVAL)
@@ -529,6 +639,7 @@ void engine_close(struct engine *engine)
     for (uint32_t i = 0; i < engine->slots_n; i++)
         weir_release(&engine->slots[i].acquisition);
     free(engine->slots);
+    free(engine->values);
     free(engine->finished);
     free(engine->key_limits);
     free(engine->limit_keys);

@@ -49,8 +49,15 @@ struct engine {
     bool keeps_nothing;         /* nothing that is released changes anything */
 
     struct slot *slots; /* requests that wait or hold something */
+    uint64_t *values;   /* the amounts of each, as in events */
     uint32_t slots_n, unused, waiting_n;
-    uint32_t unlooked_n; /* waiters since the engine has looked at what they wait for */
+    uint32_t last_waiter;              /* with waiting_n: that began to wait last */
+    uint32_t prefetched, prefetched_n; /* the last waiter that was, and how many are ahead */
+    bool is_in_order;     /* a request that waits behind others is decided after them */
+    bool knows_due;       /* by `due_ns` */
+    uint64_t due_ns;      /* when the library has something to decide, or earlier */
+    uint64_t wait_ns_max; /* no request waits for longer; WEIR_FOREVER: for ever */
+    uint32_t unlooked_n;  /* waiters since the engine has looked at what they wait for */
     struct release_heap releases;
     uint32_t *finished; /* slots that are only to be freed */
     uint32_t finished_n;

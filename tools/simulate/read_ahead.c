@@ -117,6 +117,7 @@ int read_ahead_next(struct read_ahead *ahead, const struct event **ret)
         batch = await_filled(ahead);
     }
     if (ahead->at < batch->n) {
+        __builtin_prefetch(&batch->events[ahead->at + 2 < batch->n ? ahead->at + 2 : ahead->at]);
         *ret = &batch->events[ahead->at++];
         return 1;
     }

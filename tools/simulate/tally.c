@@ -118,7 +118,9 @@ static void note_held(struct tally *tally, uint32_t limit, uint64_t at_ns)
     of->since_ns = at_ns;
 }
 
-void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns)
+/* Counts units that were granted; of a resource, `held` are held then. */
+static void add_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t held,
+                      uint64_t at_ns)
 {
     struct tally_limit *of = &tally->limits[limit];
     struct interval_limit *in;
@@ -126,7 +128,7 @@ void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t a
     of->units += units;
     if (tally->candidate->limits[limit].type == WEIR_LIMIT_RESOURCE) {
         note_held(tally, limit, at_ns);
-        of->held += units;
+        of->held = held;
         if (of->held > of->held_most)
             of->held_most = of->held;
     }
@@ -134,6 +136,25 @@ void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t a
     in->units += units;
     if (of->held > in->held_most)
         in->held_most = of->held;
+}
+
+void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns)
+{
+    add_units(tally, limit, units, tally->limits[limit].held + units, at_ns);
+}
+
+void tally_taken(struct tally *tally, uint32_t set, uint64_t at_ns)
+{
+    const struct candidate_set *of = &tally->candidate->sets[set];
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    struct weir_limit_stats limits[WEIR_LIMITS_MAX];
+
+    if (weir_set_stats(of->set, &stats, limits, WEIR_LIMITS_MAX) < 0)
+        return;
+    for (uint32_t i = 0; i < of->limits_n; i++)
+        add_units(tally, of->limits_first + i,
+                  limits[i].granted - tally->limits[of->limits_first + i].units, limits[i].held,
+                  at_ns);
 }
 
 void tally_released(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns)

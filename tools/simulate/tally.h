@@ -28,7 +28,7 @@ struct tally_limit {
     uint64_t refused; /* requests, among them those that timed out */
     uint64_t waited;  /* requests that had to wait, and found the head of the queue wait for it */
     uint64_t would_refuse; /* requests granted that it would have refused, were it enforced */
-    uint64_t units;        /* granted */
+    uint64_t units;        /* granted, those alone that the limit had */
     uint64_t held;         /* units of a resource, now */
     uint64_t held_most;
     uint64_t since_ns; /* `held` is in the timeline up to here */
@@ -75,6 +75,10 @@ void tally_refusal(struct tally *tally, uint64_t at_ns, enum decision decision);
 /* Counts units of a limit that were granted, or of a resource that was released. */
 void tally_units(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns);
 void tally_released(struct tally *tally, uint32_t limit, uint64_t units, uint64_t at_ns);
+/* Counts what has been granted of the limits of a set since the last call, and what is held, as the
+ * library says. It takes longer; but what is asked of a limit that is not enforced may be granted
+ * without it. */
+void tally_taken(struct tally *tally, uint32_t set, uint64_t at_ns);
 
 /* Looks at limits of which the use is not counted: rates and calls without one window. Of the
  * interval with this index. */

@@ -556,6 +556,94 @@ static void each_call_of_a_return_fails(void **state)
     }
 }
 
+/* Units that a thread has taken ahead do not stay with it. */
+static void leased_units_of_a_dropped_set_go_back(void **state)
+{
+#define LEASED                                                                                     \
+    SET("limits: [ { type: rate, key: rate, algorithm: gcra, capacity: 10, window: 100d, "         \
+        "lease: 5 } ]")
+    struct user a = user_open(LEASED), b = user_open(LEASED);
+
+    (void)state;
+    assert_int_equal(take(&a, 1), 0);
+    assert_int_equal(reload(&a, NOTHING), 0);
+    assert_int_equal(take(&a, 1), -ESTALE);
+    assert_int_equal(take(&b, 9), 0);
+    assert_int_equal(reload(&a, LEASED), 0);
+    assert_int_equal(take(&a, 1), -EAGAIN);
+    user_close(&a);
+    user_close(&b);
+}
+
+/* Then other processes have another segment. */
+static void a_dropped_set_that_was_removed_comes_back_anew(void **state)
+{
+    struct user a = user_open(SLOTS("")), b;
+    const struct weir_options options = options_for(SLOTS(""));
+    weir_acquisition *held, *none = NULL;
+    weir_pool *pool = NULL;
+
+    (void)state;
+    assert_int_equal(reload(&a, NOTHING), 0);
+    assert_int_equal(weir_segment_remove(&options, "s", WEIR_SEGMENT_FORCE, &error), 0);
+    b = user_open(SLOTS(""));
+    held = have(&b, 2);
+    assert_int_equal(reload(&a, SLOTS("")), 0);
+    assert_int_equal(weir_pool_open(&pool, a.w, "s", 0, NULL), 0);
+    assert_int_equal(weir_try_acquire(pool, NULL, &none, NULL), -EAGAIN);
+    assert_int_equal(weir_release(&held), 0);
+    weir_pool_close(pool);
+    user_close(&b);
+    user_close(&a);
+}
+
+static void other_names_of_classes_are_refused(void **state)
+{
+#define NAMED(own, name) SET(own " shares: { a: 1, " name ": 1 }, limits: [ " SLOT("2") " ]")
+    struct user a = user_open(NAMED("", "b"));
+
+    (void)state;
+    assert_int_equal(reload(&a, NAMED("", "c")), -EOPNOTSUPP);
+    assert_int_equal(reload(&a, NAMED("timeout: 1s,", "c")), -EOPNOTSUPP);
+    assert_int_equal(info_of(&a).timeout_ns, WEIR_FOREVER);
+    assert_int_equal(reload(&a, NAMED("timeout: 1s,", "b")), 0);
+    assert_int_equal(info_of(&a).timeout_ns, SECOND);
+    user_close(&a);
+}
+
+/* A set that was dropped and came back has two pools, one of which has the name. */
+static void names_are_given_back_once(void **state)
+{
+    bool has_failed = true;
+
+    (void)state;
+    for (uint64_t n = 1; has_failed; n++) {
+        struct user a = user_open(SLOTS(""));
+        weir_pool *again = NULL, *third = NULL;
+        weir_acquisition *held = NULL;
+        int r;
+
+        assert_int_equal(reload(&a, NOTHING), 0);
+        assert_int_equal(reload(&a, SLOTS("")), 0);
+        assert_int_equal(weir_pool_open(&again, a.w, "s", 0, NULL), 0);
+        fake_os_fail_at(n);
+        r = reload(&a, "version: 1\nsets: { " OTHER " }\npools: { p: { sets: [t] } }\n");
+        has_failed = fake_os_has_failed();
+        fake_os_fail_kind_at(0, 0, 0);
+        if (r < 0) {
+            assert_int_equal(weir_pool_open(&third, a.w, "s", 0, NULL), 0);
+            assert_int_equal(weir_try_acquire(third, NULL, &held, NULL), 0);
+            assert_int_equal(weir_release(&held), 0);
+            weir_pool_close(third);
+            assert_int_equal(reload(&a, NOTHING), 0);
+        }
+        assert_int_equal(weir_pool_open(&third, a.w, "s", 0, NULL), -ENOENT);
+        weir_pool_close(again);
+        user_close(&a);
+        assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
+    }
+}
+
 /* A thread has cached what the fast path needs. */
 static void the_fast_path_does_not_serve_a_dropped_set(void **state)
 {
@@ -593,6 +681,10 @@ int main(void)
         place_test(a_dropped_set_follows_and_comes_back),
         place_test(dropping_takes_no_places),
         place_test(each_call_of_a_return_fails),
+        place_test(leased_units_of_a_dropped_set_go_back),
+        place_test(a_dropped_set_that_was_removed_comes_back_anew),
+        place_test(other_names_of_classes_are_refused),
+        place_test(names_are_given_back_once),
         place_test(the_fast_path_does_not_serve_a_dropped_set),
     };
 

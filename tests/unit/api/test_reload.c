@@ -732,6 +732,16 @@ static void counts_of_classes_go_on_with_those_of_the_set(void **state)
     world_close();
 }
 
+static void other_names_of_classes_are_refused(void **state)
+{
+#define NAMED(name) "shares: { a: 1, " name ": 1 }, limits: [ " SLOTS("4") " ]"
+    (void)state;
+    world_set(NAMED("b"));
+    assert_refused("version: 1\nsets: { main: { " NAMED("c") " } }\n", -EOPNOTSUPP,
+                   "its requests would be of other classes");
+    world_close();
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     struct weir_options options = {.size = sizeof(options), .text = AB, .file = "x"};
@@ -925,6 +935,7 @@ int main(void)
         leak_checked_test(what_the_program_defined_stays),
         leak_checked_test(a_lease_of_the_old_definition_goes_back),
         leak_checked_test(counts_of_classes_go_on_with_those_of_the_set),
+        leak_checked_test(other_names_of_classes_are_refused),
         leak_checked_test(wrong_arguments_are_refused),
     };
 

@@ -127,6 +127,62 @@ static void an_injected_clock_comes_before_both(void **state)
     }
 }
 
+static uint64_t injected_ns;
+
+static uint64_t injected(void *userdata)
+{
+    (void)userdata;
+    return injected_ns;
+}
+
+/* Submits to the queue of a set with one unit. Returns whether it waits or is granted. */
+static bool is_accepted(weir_queue *queue, weir_pool *pool, uint64_t timeout_ns)
+{
+    const struct weir_request request = {.size = sizeof(request), .timeout_ns = timeout_ns};
+    struct weir_completion done;
+
+    assert_int_equal(weir_queue_submit(queue, pool, &request, timeout_ns, NULL, NULL), 0);
+    if (weir_queue_reap(queue, &done, 1) == 0)
+        return true;
+    weir_release(&done.acquisition);
+    return done.result == 0;
+}
+
+/* By an injected clock, too, waits of a queue that is not reaped count for max_waiters no longer
+ * than their timeout. */
+static void overdue_waits_make_room_by_an_injected_clock(void **state)
+{
+    static const struct weir_clock clock = {.size = sizeof(clock), .now_ns = injected};
+    struct weir_options options = {
+        .size = sizeof(options),
+        .text = "version: 1\nsets: { s: { max_waiters: 2, limits: [ { type: resource, "
+                "key: a, capacity: 1 } ] } }\n",
+        .clock = &clock};
+    const uint64_t second = UINT64_C(1000000000);
+    weir_acquisition *holder = NULL;
+    weir_queue *queue = NULL, *other = NULL;
+    weir_pool *pool = NULL;
+    weir *w;
+
+    (void)state;
+    injected_ns = second;
+    w = opened(&options);
+    assert_int_equal(weir_pool_open(&pool, w, "s", 0, NULL), 0);
+    assert_int_equal(weir_queue_open(&queue, w, 8), 0);
+    assert_int_equal(weir_queue_open(&other, w, 8), 0);
+    assert_int_equal(weir_acquire(pool, NULL, &holder, NULL), 0);
+    assert_true(is_accepted(queue, pool, 100 * second));
+    assert_true(is_accepted(queue, pool, second));
+    assert_false(is_accepted(other, pool, 100 * second));
+    injected_ns += 2 * second;
+    assert_true(is_accepted(other, pool, 100 * second));
+    weir_release(&holder);
+    weir_queue_close(queue);
+    weir_queue_close(other);
+    weir_pool_close(pool);
+    weir_close(w);
+}
+
 /* What cannot be had */
 
 static void what_cannot_be_had_is_said(void **state)
@@ -328,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         clock_test(options_come_before_the_configuration),
         clock_test(an_injected_clock_comes_before_both),
+        clock_test(overdue_waits_make_room_by_an_injected_clock),
         clock_test(what_cannot_be_had_is_said),
         clock_test(without_memory_nothing_is_opened),
         clock_test(a_counter_that_is_given_up_is_told_once),

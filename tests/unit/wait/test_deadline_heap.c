@@ -62,7 +62,7 @@ static void check(void)
     for (int i = 0; i < RECORDS; i++) {
         uint32_t index = record_at(&region, records[i])->heap_index;
 
-        assert_int_equal(index ? deadline_entry_ns(&heap.entries[index]) : WEIR_FOREVER,
+        assert_int_equal(index ? deadline_entry_ns(&heap.entries[index - 1]) : WEIR_FOREVER,
                          instants[i]);
         n += instants[i] != WEIR_FOREVER;
         if (instants[i] < first)
@@ -94,6 +94,45 @@ static void the_earliest_is_first_whatever_was_put_moved_and_removed(void **stat
         }
         check();
     }
+    unmake();
+}
+
+/* While the heap is used like a queue it is a ring; then anything else is done to it, and it
+ * drains. */
+static void a_queue_goes_around(void **state)
+{
+    uint64_t last_ns = 0;
+
+    (void)state;
+    make();
+    assert_int_equal(deadline_heap_reserve(&heap, 1), 0);
+    for (int n = 0, first = 0, waiting = 0; n < 20000; n++) {
+        uint64_t choice = any() % 8;
+
+        if (n % 2000 > 1600) /* now and then it drains, and is in order again */
+            choice = 7;
+        if (choice < 4 && waiting < RECORDS) {
+            assert_int_equal(deadline_heap_reserve(&heap, (size_t)waiting + 1), 0);
+            put((first + waiting++) % RECORDS, last_ns += any() % 3);
+        } else if (waiting > 0 && choice < 5) { /* a recheck of the first one */
+            if (instants[first] > 3 && instants[first] != WEIR_FOREVER)
+                put_earlier(first, instants[first] - any() % 3);
+        } else if (waiting > 0 && (choice < 6 || n % 2000 > 1000)) {
+            deadline_heap_remove(&heap, records[first]);
+            instants[first] = WEIR_FOREVER;
+            first = (first + 1) % RECORDS;
+            waiting--;
+        } else if (waiting > 0 && any() % 16 == 0) { /* one in the middle is canceled, or moves */
+            int i = (first + (int)(any() % (uint64_t)waiting)) % RECORDS;
+
+            if (instants[i] != WEIR_FOREVER && any() % 2)
+                put(i, any() % (last_ns + 1));
+            deadline_heap_remove(&heap, records[i]);
+            instants[i] = WEIR_FOREVER;
+        }
+        check();
+    }
+    assert_true(heap.capacity > 16);
     unmake();
 }
 
@@ -136,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(the_earliest_is_first_whatever_was_put_moved_and_removed),
+        leak_checked_test(a_queue_goes_around),
         leak_checked_test(they_come_out_in_order),
         leak_checked_test(room_is_made_or_nothing_changes),
     };
