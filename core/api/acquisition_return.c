@@ -133,8 +133,8 @@ static void part_end_waiter(weir_acquisition *acquisition)
 }
 
 /* Gives the acquisition the record with the rest, and frees the other one. The rest is FREE if
- * there was nothing to return to but the word of a subject; else it is HELD, or was revoked at
- * once. Returns 0, or -EOWNERDEAD if what the acquisition has was revoked. */
+ * the set is broken, or there was nothing to return to but the word of a subject; else it is HELD,
+ * or was revoked at once. Returns 0, or -EOWNERDEAD if what the acquisition has was revoked. */
 static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
 {
     weir_acquisition *acquisition = part->acquisition;
@@ -149,7 +149,7 @@ static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t
             hold_watch_move_loss(set, unused, rest);
         max_hold_move_notice(set_record(set, unused), set_record(set, rest));
         hold_watch_note_rest(set, rest);
-    } else {
+    } else if ((set->is_keyed || set_is_key_set(set)) && !set_is_broken(set)) {
         part_store_rest(part);
     }
     record_pool_put(ctx, set, unused);

@@ -105,7 +105,7 @@ static int acquisition_release_grant(struct thread_ctx *ctx, weir_acquisition *a
 bool acquisition_undo(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint64_t word)
 {
     const struct acq_record *r = record_at(set->region, record);
-    uint64_t amounts[WEIR_LIMITS_MAX];
+    uint64_t amounts[WEIR_LIMITS_MAX] = {0};
     const struct release_args args = {.amounts = amounts, .used = amounts, .return_all = true};
 
     WEIR_INVARIANT(record_state(word) == RECORD_HELD);

@@ -218,30 +218,52 @@ static int keyed_open_successor(struct keyed *keyed, struct keyed *before)
     return r;
 }
 
+/* Checks whether a segment has room for the subjects of a definition. Bound by `memory`, another
+ * size of states alone makes neither more nor less of it. All subjects that there may be need a key
+ * set each once their states are no words any more. */
+static int keyed_check_room(const struct keyed *keyed, const struct keyed *before,
+                            struct weir_error *reterr)
+{
+    const struct segment_sizes *sizes = &keyed->segment->layout.sizes;
+    bool lacks_key_sets =
+        !keyed->fits_inline && before->fits_inline && sizes->key_sets_max < sizes->keys_max;
+    bool asks_for_more =
+        keyed->max_keys > before->max_keys ||
+        (before->memory_max && (!keyed->memory_max || keyed->memory_max > before->memory_max));
+
+    if (lacks_key_sets)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "its segment has room for %llu subjects, and for %llu with a state that "
+                         "is no word; " START_ANEW,
+                         (unsigned long long)sizes->keys_max,
+                         (unsigned long long)sizes->key_sets_max);
+    if (asks_for_more && keyed->capacity > sizes->keys_max)
+        return error_set(reterr, -EOPNOTSUPP,
+                         "it would have room for %llu subjects, and its segment has room for "
+                         "%llu; " START_ANEW,
+                         (unsigned long long)keyed->capacity, (unsigned long long)sizes->keys_max);
+    return 0;
+}
+
 /* The table and the number of key sets are those of the segment, by any definition. */
 static int keyed_open_shared(struct keyed *keyed, struct weir_error *reterr)
 {
     const weir_set *set = keyed->set;
     const struct segment_sizes *sizes;
-    uint64_t room;
     int r;
 
     keyed->segment = set->participant->segment;
     sizes = &keyed->segment->layout.sizes;
-    room = sizes->keys_max;
-    if (!keyed->fits_inline && set->origin && keyed_of(set->origin->predecessor)->fits_inline)
-        room = sizes->key_sets_max < room ? sizes->key_sets_max : room; /* each needs one now */
-    if (keyed->capacity > room)
-        return error_set(reterr, -EOPNOTSUPP,
-                         "it would have room for %llu subjects, and its segment has room for "
-                         "%llu%s; " START_ANEW,
-                         (unsigned long long)keyed->capacity, (unsigned long long)room,
-                         room < sizes->keys_max ? " with a state that is no word" : "");
+    r = set->origin ? keyed_check_room(keyed, keyed_of(set->origin->predecessor), reterr) : 0;
+    if (r < 0)
+        return r;
     if (!segment_definition_of_unit(keyed->segment, set->head_unit, &keyed->definition))
         WEIR_INVARIANT(false); /* it was found by its number */
     keyed->shared_state = segment_keyed(keyed->segment);
     keyed->secret = keyed->segment->secret;
     keyed->capacity = sizes->keys_max;
+    if (!keyed->fits_inline && sizes->key_sets_max < keyed->capacity)
+        keyed->capacity = sizes->key_sets_max;
     keyed->memory_size = key_table_size(sizes->keys_max);
     keyed->key_sets_max = (uint32_t)sizes->key_sets_max;
     r = key_table_open(&keyed->table, segment_key_table(keyed->segment), sizes->keys_max);

@@ -98,7 +98,7 @@ static void recovery_release_record(struct thread_ctx *ctx, weir_set *set, uint3
                                     uint64_t word)
 {
     const struct acq_record *r = record_at(set->region, record);
-    uint64_t amounts[WEIR_LIMITS_MAX];
+    uint64_t amounts[WEIR_LIMITS_MAX] = {0};
     const struct release_args args = {
         .amounts = amounts, .used = amounts, .outcome = WEIR_OUTCOME_DROPPED};
 

@@ -36,9 +36,11 @@ struct nesting {
 /* Returns whether a record of the region is of the set. Those of a segment all are. */
 static bool nesting_is_of_set(const weir_set *set, const struct acq_record *r)
 {
+    if (set_is_shared(set))
+        return true;
     if (set_is_key_set(set))
         return set_ancestor(set, instance_set(set->w, record_set_number(r))->number);
-    return set_is_shared(set) || set_ancestor(set, record_set_number(r));
+    return set_ancestor(set, record_set_number(r));
 }
 
 /* Returns the record if it is still of the acquisition that a request of `*since_ns` was nested in;

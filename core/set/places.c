@@ -220,10 +220,13 @@ uint64_t places_of_lone_rates(const weir_set *set)
     const struct segment *segment = set->participant->segment;
     uint32_t number, place = set_listed(set, 0);
     uint64_t places = 0;
+    bool is_word;
 
     if (segment_definition_of_unit(segment, set->head_unit, &number) && number)
         places = segment_definition(segment, number)->places.lone_rates;
-    if (set_listed_n(set) == 1 && set->limits.items[place].type != WEIR_LIMIT_RESOURCE)
+    is_word = set->is_keyed ? limit_fits_word(&set->limits.items[place])
+                            : set->inline_format == INLINE_STATE;
+    if (set_listed_n(set) == 1 && is_word && set->limits.items[place].type != WEIR_LIMIT_RESOURCE)
         places |= UINT64_C(1) << place;
     return places;
 }
@@ -253,7 +256,8 @@ static int places_refuse(const struct places_choice *choice, uint32_t i, struct 
     else if (is_busy)
         what = ", those that are gone among them as long as something of them is held; try again "
                "when it was released";
-    else if (choice->plan->limits_n <= room)
+    else if (choice->plan->limits_n <=
+             room - (uint32_t)__builtin_popcountll(choice->places->lone_rates))
         what = ", those that would go among them: change it twice, first to a definition without "
                "these; or " START_ANEW;
     return error_set(reterr, is_busy ? -EBUSY : -EOPNOTSUPP,

@@ -114,11 +114,12 @@ static void successor_convert_classes(const weir_set *set, const uint64_t *befor
         words[WAIT_CLASS_WORDS * c + 1] = 0;
 }
 
-/* Returns whether a limit of a shared set begins anew in its place. */
+/* Returns whether a limit of a shared set begins anew, or is new in its place. Subjects do so as of
+ * an instant that is no later than their first grant. */
 static bool successor_begins_anew(const weir_set *set)
 {
-    for (uint32_t i = 0; set_is_shared(set) && i < set->limits.n; i++)
-        if (!set->origin->limits[i].is_carried && set->origin->limits[i].from != ORIGIN_NONE)
+    for (uint32_t i = 0; set_is_shared(set) && !set->is_keyed && i < set->limits.n; i++)
+        if (!set->origin->limits[i].is_carried && places_limit(set, i))
             return true;
     return false;
 }

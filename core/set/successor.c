@@ -72,12 +72,12 @@ static void origin_connect_shared(struct set_origin *origin, const struct limits
     }
 }
 
-/* A grant in the word of a subject may be stored late, when another rate has the place. */
+/* A grant of an inline rate, also in the word of a subject, may be stored late, when another rate
+ * has the place. */
 void successor_set_began(weir_set *set)
 {
     for (uint32_t i = 0; i < set->limits.n; i++)
-        if (!set->origin->limits[i].is_carried &&
-            (set->is_keyed || set->origin->limits[i].from != ORIGIN_NONE))
+        if (!set->origin->limits[i].is_carried)
             set->origin->limits[i].began = set->head_unit;
 }
 
@@ -135,7 +135,13 @@ void set_succeed(weir_set *before, weir_set *after)
  * earlier one. Variants of a definition have one head. */
 static void successor_translate_shared(const weir_set *set, const weir_set *of, uint64_t *amounts)
 {
-    for (; set->head_unit != of->head_unit && set->origin; set = set->origin->predecessor)
+    const weir_set *at = set;
+
+    while (at->head_unit != of->head_unit && at->origin)
+        at = at->origin->predecessor;
+    if (at->head_unit != of->head_unit)
+        return; /* `of` is later: what it has no limit for is 0 */
+    for (; set->head_unit != of->head_unit; set = set->origin->predecessor)
         for (uint32_t i = 0; i < set->limits.n; i++)
             if (set->origin->limits[i].from == ORIGIN_NONE)
                 amounts[i] = 0;

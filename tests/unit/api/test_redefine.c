@@ -764,8 +764,10 @@ static void a_damaged_definition_breaks_the_set(void **state)
     }
 }
 
+enum way { LEAVES, ASKS, RETURNS };
+
 /* Holds two units until it is told to give them back, and then leaves in good order. */
-static _Noreturn void hold_and_leave(int ready, int go, bool asks)
+static _Noreturn void hold_and_leave(int ready, int go, enum way way)
 {
     const struct weir_options options = options_for(slots(2));
     weir_acquisition *held = NULL, *none = NULL;
@@ -778,10 +780,12 @@ static _Noreturn void hold_and_leave(int ready, int go, bool asks)
         _exit(1);
     if (write(ready, &byte, 1) != 1 || read(go, &byte, 1) != 1)
         _exit(2);
-    if (asks && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
+    if (way == ASKS && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
         _exit(3);
+    if (way == RETURNS && weir_return(held, "slot", 1) != -EUCLEAN)
+        _exit(5);
     weir_release(&held);
-    if (asks && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
+    if (way == ASKS && weir_try_acquire(pool, ask(1), &none, NULL) != -EUCLEAN)
         _exit(4);
     weir_pool_close(pool);
     weir_close(w);
@@ -824,8 +828,9 @@ static void what_the_dead_hold_takes_no_place(void **state)
     assert_int_equal(apply(lettered('b', room)), 1); /* with the place that `a` had */
 }
 
-/* Also if it closes the set: it has not returned it. `asks`: it finds that out by a request. */
-static void cannot_follow(bool asks)
+/* Also if it closes the set: it has not returned it. The process finds that out by a request, by
+ * the return of a part, or by the release. */
+static void cannot_follow(enum way way)
 {
     struct user a = user_open(slots(2));
     struct segment *segment = set_of_user(&a)->participant->segment;
@@ -839,7 +844,7 @@ static void cannot_follow(bool asks)
     assert_true(pipe(ready) == 0 && pipe(go) == 0);
     pid = child_fork();
     if (pid == 0)
-        hold_and_leave(ready[1], go[0], asks);
+        hold_and_leave(ready[1], go[0], way);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(apply(slots(3)), 1);
     assert_int_equal(weir_set_stats(set_of_user(&a), &stats, NULL, 0), 1);
@@ -861,13 +866,98 @@ static void cannot_follow(bool asks)
 static void what_cannot_follow_holds_until_its_end(void **state)
 {
     (void)state;
-    cannot_follow(false);
+    cannot_follow(LEAVES);
 }
 
 static void what_asks_before_it_releases_holds_too(void **state)
 {
     (void)state;
-    cannot_follow(true);
+    cannot_follow(ASKS);
+}
+
+static void what_returns_a_part_holds_all(void **state)
+{
+    (void)state;
+    cannot_follow(RETURNS);
+}
+
+/* ---- late stores ---- */
+
+#define PACED(key)                                                                                 \
+    "{ type: rate, key: " key ", algorithm: gcra, capacity: 10, window: 1h, refund: true }"
+
+static int take_of(const struct user *user, const char *key, uint64_t n)
+{
+    const struct weir_amount amounts[] = {{"b", 0}, {"slot", 0}, {key, n}};
+    const struct weir_request request = {.size = sizeof(request),
+                                         .amounts = strcmp(key, "c") == 0 ? amounts : amounts + 2,
+                                         .amounts_n = strcmp(key, "c") == 0 ? 3 : 1};
+    weir_acquisition *taken = NULL;
+    int r = weir_try_acquire(user->pool, &request, &taken, NULL);
+
+    if (r == 0) {
+        assert_int_equal(weir_update(taken, key, n), 0);
+        assert_int_equal(weir_release(&taken), 0);
+    }
+    return r;
+}
+
+/* A grant of an inline rate takes effect in the word of the set. Its record becomes HELD later,
+ * here when another rate has its place. */
+static void a_late_grant_gives_another_rate_nothing(void **state)
+{
+    const struct weir_amount amount = {"a", 5};
+    const struct weir_request request = {
+        .size = sizeof(request), .amounts = &amount, .amounts_n = 1};
+    struct user a = user_open(set_of("limits: [ " PACED("a") " ]")), b;
+    struct weir_set_stats stats = {.size = sizeof(stats)};
+    weir_set *set = set_of_user(&a);
+    struct weir_completion completion;
+    struct acq_record *r = NULL;
+    weir_queue *queue = NULL;
+    uint64_t word;
+
+    (void)state;
+    assert_int_equal(weir_queue_open(&queue, a.w, 4), 0);
+    assert_int_equal(weir_queue_submit(queue, a.pool, &request, 7, NULL, NULL), 0);
+    for (uint32_t at = 0; !r && (at = region_next_record(set->region, at)) != 0;)
+        if (record_state(record_load(&set_record(set, at)->word)) == RECORD_HELD)
+            r = set_record(set, at);
+    assert_non_null(r);
+    word = record_load(&r->word);
+    atomic_store(&r->word, ((word >> 8) - 1) << 8 | RECORD_FREE);
+    assert_int_equal(apply(set_of("limits: [ " PACED("b") ", { type: resource, key: slot, "
+                                                          "capacity: 4 } ]")),
+                     1);
+    assert_int_equal(apply(set_of("limits: [ " PACED("b") ", { type: resource, key: slot, "
+                                                          "capacity: 4 }, " PACED("c") " ]")),
+                     1);
+    b = user_open(set_of(
+        "limits: [ " PACED("b") ", { type: resource, key: slot, capacity: 4 }, " PACED("c") " ]"));
+    assert_int_equal(take_of(&b, "c", 8), 0);
+    assert_int_equal(weir_set_stats(set_of_user(&a), &stats, NULL, 0), 3); /* it follows */
+    atomic_store(&r->word, word);
+    assert_int_equal(weir_queue_reap(queue, &completion, 1), 1);
+    assert_int_equal(completion.result, 0);
+    assert_int_equal(weir_update(completion.acquisition, "c", 0), 0);
+    assert_int_equal(weir_release(&completion.acquisition), 0);
+    assert_int_equal(take_of(&b, "c", 3), -EAGAIN);
+    assert_int_equal(take_of(&b, "c", 2), 0);
+    weir_queue_close(queue);
+    user_close(&a);
+    user_close(&b);
+}
+
+/* Grants of a rate that is no word are stored with them. */
+static void a_place_of_no_word_is_any_limits(void **state)
+{
+    struct user a = user_open(set_of(
+        "limits: [ { type: rate, key: t, algorithm: token_bucket, capacity: 10, window: 1h } ]"));
+
+    (void)state;
+    assert_int_equal(apply(lettered('a', 3)), 1);
+    assert_int_equal(apply(lettered('a', 4)), 1);
+    user_close(&a);
 }
 
 /* ---- what an instance that cannot follow leaves behind ---- */
@@ -1184,6 +1274,9 @@ int main(void)
         place_test(what_the_dead_hold_takes_no_place),
         place_test(what_cannot_follow_holds_until_its_end),
         place_test(what_asks_before_it_releases_holds_too),
+        place_test(what_returns_a_part_holds_all),
+        place_test(a_late_grant_gives_another_rate_nothing),
+        place_test(a_place_of_no_word_is_any_limits),
         place_test(what_was_held_comes_back),
         place_test(waiters_that_were_left_break_no_set),
         place_test(limits_of_one_key_keep_their_states),

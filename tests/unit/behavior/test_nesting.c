@@ -382,6 +382,31 @@ static void each_subject_has_circles_of_its_own(void **state)
     world_close();
 }
 
+/* A subject of a shared set has the number that the segment gives it, and another one in a process.
+ */
+static void what_other_processes_ask_for_is_not_mistaken(void **state)
+{
+    static const char *const others[] = {"a", "b", "c", "d", "e"};
+    weir_acquisition *held[5] = {NULL}, *outer, *acquisition = NULL;
+    struct twin twin;
+
+    (void)state;
+    world_set("backend: process, lifetime: users, subjects: { max: 10 }, limits: [ " SLOTS(2) " ]");
+    twin = world_twin("main");
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(
+            weir_try_acquire(twin.pool, of_subject(ASK({"slot", 1}), others[i]), &held[i], NULL),
+            0);
+    outer = granted(of_subject(ASK({"slot", 2}), "x"));
+    assert_int_equal(submit(within(of_subject(ASK({"slot", 1}), "x"), outer), &acquisition),
+                     -EDEADLK);
+    for (size_t i = 0; i < 5; i++)
+        weir_release(&held[i]);
+    release(outer);
+    world_twin_close(&twin);
+    world_close();
+}
+
 /* ---- by a completion queue, and blocked ---- */
 
 static void a_queue_says_what_is_nested(void **state)
@@ -832,6 +857,7 @@ int main(void)
         leak_checked_test(a_circle_ends_with_the_wait),
         leak_checked_test(only_what_is_granted_of_this_set),
         leak_checked_test(each_subject_has_circles_of_its_own),
+        leak_checked_test(what_other_processes_ask_for_is_not_mistaken),
         leak_checked_test(a_queue_says_what_is_nested),
         leak_checked_test(a_blocked_thread_is_nested),
         leak_checked_test(disjoint_requests_pass),

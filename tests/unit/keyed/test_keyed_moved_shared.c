@@ -770,8 +770,8 @@ static void a_resource_gets_no_place_of_a_word(void **state)
     assert_int_equal(place_of(0), 0); /* but a rate does */
     assert_int_equal(places_n(), 1);
     redefine("max: 10", both);
-    assert_int_equal(place_of(0), 2);
-    assert_int_equal(place_of(1), 1);
+    assert_int_equal(place_of(0), 1); /* a bucket was no word */
+    assert_int_equal(place_of(1), 2);
     close_two();
 }
 
@@ -820,13 +820,23 @@ static void key_sets_have_to_be_enough(void **state)
     refused(text_of("max: 1000", RATE("gcra", "10") ", " SLOTS("1")),
             "with a state that is no word");
     refused(text_of("max: 1000", RATE("token_bucket", "10")), "with a state that is no word");
-    redefine("max: 20", RATE("token_bucket", "10"));
-    for (unsigned i = 0; i < 20; i++) {
-        char subject[16];
+    refused(text_of("max: 20", RATE("token_bucket", "10")), "with a state that is no word");
+    close_two();
+}
 
-        snprintf(subject, sizeof(subject), "s%u", i);
-        assert_int_equal(take(TOKENS(1, subject)), 0);
-    }
+/* Bound by memory, smaller states would have room for more subjects. That asks for no more of them.
+ */
+static void smaller_states_fit_where_larger_did(void **state)
+{
+    uint64_t room;
+
+    (void)state;
+    open_two("max: 1000, memory: 64KiB", SLOTS("3") ", " RATE("gcra", "10"));
+    room = keys().room;
+    assert_true(room < 1000);
+    redefine("max: 1000, memory: 64KiB", RATE("gcra", "10"));
+    assert_true(keys().room >= room && keys().room < 1000);
+    refused(text_of("max: 1000, memory: 128KiB", RATE("gcra", "10")), "has room for");
     close_two();
 }
 
@@ -1133,6 +1143,7 @@ int main(int argc, char **argv)
         place_test(a_resource_gets_no_place_of_a_word),
         place_test(a_grant_that_is_stored_late_gives_nothing_back),
         place_test(key_sets_have_to_be_enough),
+        place_test(smaller_states_fit_where_larger_did),
         place_test(changes_have_an_end),
         place_test(each_call_of_a_change_fails),
         place_test(each_call_of_a_recall_fails),
