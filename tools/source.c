@@ -158,14 +158,14 @@ struct opening {
     const char *command;
     struct complaint_count count;
     char file[sizeof(((struct weir_error *)0)->file)];
-    bool waits_for_place;
+    bool waits_for_place, is_quiet;
 };
 
 static void on_complaint(void *userdata, const struct weir_error *complaint)
 {
     struct opening *opening = userdata;
 
-    if (complaint->code == -EUSERS && opening->waits_for_place)
+    if (opening->is_quiet || (complaint->code == -EUSERS && opening->waits_for_place))
         return;
     complaint_count_add(&opening->count, complaint);
     snprintf(opening->file, sizeof(opening->file), "%s", complaint->file);
@@ -183,7 +183,9 @@ static void on_log(void *userdata, enum weir_log_level level, const char *messag
 int source_open(const struct source *source, const char *only, const char *command, weir **ret)
 {
     struct weir_options options = source_options(source);
-    struct opening opening = {.command = command, .waits_for_place = source->waits_for_place};
+    struct opening opening = {.command = command,
+                              .waits_for_place = source->waits_for_place,
+                              .is_quiet = source->is_quiet};
     const char *log = secure_getenv("WEIR_LOG"); /* then the library writes */
     struct weir_error error = {0};
     int r;
@@ -196,7 +198,8 @@ int source_open(const struct source *source, const char *only, const char *comma
     options.userdata = &opening;
     r = weir_open(ret, &options, &error);
     complaint_count_end(&opening.count, "complaints", opening.file);
-    if (r < 0 && opening.count.shown == 0 && !(r == -EUSERS && source->waits_for_place)) {
+    if (r < 0 && opening.count.shown == 0 && !source->is_quiet &&
+        !(r == -EUSERS && source->waits_for_place)) {
         error.code = r;
         source_complain(command, &error);
     }

@@ -17,6 +17,7 @@ struct source {
     int plugin_dirs_n;
     bool owns_dirs;       /* plugin_dirs are copies; see source_free() */
     bool waits_for_place; /* -EUSERS is not reported: the command tries again */
+    bool is_quiet;        /* nothing is reported */
     bool needs_no_config; /* the command line defines the set: no configuration is fine, even if the
                              environment requires one */
     uint32_t flags;       /* WEIR_OPEN_* */

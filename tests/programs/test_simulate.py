@@ -129,6 +129,18 @@ class Overtaking(Simulation):
         events = [(0, 100, 0, "a"), (0, 100, 0, "b"), (1, 50, 0, "a"), (2, 60, 0, "a"), (3, 1, 0, "b"), (900, 1, 0, "c")]
         self.assertEqual(self.times(head + "    subjects: { max: 9 }\n" + limits, events, "-S", "kind")[4], 10)
 
+    def test_what_is_held_too_long_is_taken_back_at_its_time(self):
+        config = self.write("x.yaml", """version: 1
+sets: { api: { limits: [ { type: resource, key: c, capacity: 1, max_hold: 1s, max_hold_action: revoke } ] } }
+""")
+        trace = self.write("t.csv", "time,hold\n0,10\n5,10\n20,1\n")
+        for mode in "wait", "try":
+            options = "-f", config, "-H", "hold", "-m", mode, trace
+            self.assertEqual([row["decision"] for row in self.decisions(*options).values()], 3 * ["granted"])
+            limit = self.report(*options)["candidates"][0]["limits"][0]
+            self.assertAlmostEqual(limit["used_thousandths"], 3000 // 21, delta=2)  # 3 times 1 s of 21
+            self.assertEqual(limit["held_most"], 1)
+
     def test_each_is_decided_once(self):
         rng = random.Random(SEED)
         for settings in "priorities: 3", 'shares: { "0": 1, "1": 2, "2": 4 }', "fair: false", "priorities: 3\n    max_waiters: 9":
@@ -350,6 +362,44 @@ sets: { api: { limits: [ { type: rate, key: bytes, algorithm: token_bucket, capa
         report = self.report("-f", self.config, "--reorder", "1", self.write("x.csv", "time\n5\n9\n4\n"))
         self.assertEqual(report["traffic"]["moved"], 1)
 
+    def test_order_within_the_window(self):
+        """As a window that is sorted again for each event: events of one time keep their order, late ones are moved."""
+        rng = random.Random(SEED)
+        for size in 1, 2, 7, 100:
+            times = [rng.randint(0, 60) + i // 10 * rng.choice([0, 3]) for i in range(700)]
+            config = self.write("y.yaml", SIMPLE)
+            trace = self.write("t.csv", "time\n" + "".join(f"{at}\n" for at in times))
+            report = self.path("decisions.csv")
+            self.run_it("-f", config, "-m", "try", "--reorder", str(size), "--decisions", report, trace)
+            with open(report, encoding="utf-8", newline="") as file:
+                found = [(int(row["event"]) - 2, int(row["time"]) // S) for row in csv.DictReader(file)]
+            expected, window, last = [], [], 0
+            for i in range(len(times) + size):
+                if i < len(times):
+                    window.append((max(times[i], last), i))
+                if len(window) == size or (i >= len(times) and window):
+                    last, event = min(window)
+                    window.remove((last, event))
+                    expected.append((event, last))
+            self.assertEqual(found, expected, f"seed {SEED}, size {size}")
+
+    def test_backward_logs_take_no_longer(self):
+        config = self.write("y.yaml", SIMPLE)
+        trace = self.write("t.csv", "time\n" + "".join(f"{200000 - i}\n" for i in range(200000)))
+        began = time.monotonic()
+        report = self.report("-f", config, "-m", "try", "--reorder", "30000", trace)
+        self.assertLess(time.monotonic() - began, 10)  # a second or so; sorted one by one it was 60
+        self.assertEqual(report["traffic"]["moved"], 170000)
+
+    def test_times_beyond_the_clock(self):
+        """What would end after 2189 does not end: nothing wraps around."""
+        config = self.write("y.yaml", """version: 1
+sets: { api: { limits: [ { type: resource, key: c, capacity: 1 } ] } }
+""")
+        trace = self.write("t.csv", "time,hold\n" + 4 * "6917529026,6917529026\n")
+        report = self.report("-f", config, "-H", "hold", trace)["candidates"][0]
+        self.assertEqual((report["decisions"]["granted"], report["decisions"]["undecided"]), (1, 3))
+
     def test_wrong_lines(self):
         text = "time,n\n1,60\nx,60\n2,-1\n3\n\n4,60\n" + "y" * 1100000 + "\n" + "5," + "0" * 3000000 + "\n5,60"
         done = self.run_it("-f", self.config, "-a", "bytes=n", "-", text=text)
@@ -486,6 +536,53 @@ sets:
                 waits = sorted(int(r["decided"]) - int(r["time"]) for r in rows.values())
                 beyond = waits[-(-len(waits) * 99 // 100) - 1] >= 50 * MS if "p99" in target else waits[-1] >= 200 * MS
                 self.assertEqual(beyond, bool(status), (tried, target, report["waits_ns"]))
+
+    def test_suggestions_within_what_an_algorithm_can_do(self):
+        """Capacities that the configuration cannot have do not meet a target, and are no complaint."""
+        slow = "{ type: call, algorithm: gcra, capacity: 1, window: 1s }"
+        config = self.write("x.yaml", f"""version: 1
+sets: {{ api: {{ limits: [ {{ type: rate, key: t, algorithm: sliding_window, capacity: 5, window: 30d }}, {slow} ] }} }}
+""")
+        done = self.run_it("-f", config, "-L", "even:5/s:1s", "--suggest", "t", "--target", "max<1ms", status=1)
+        self.assertIn("no capacity of api/t up to 4194293 meets the target", done.stdout)
+        self.assertEqual(done.stderr, "")
+        found = self.report("-f", config, "-L", "even:1/s:100s", "--suggest", "t", "--target", "max<1s")
+        self.assertEqual(found["suggestion"]["capacity"], 100)
+        config = self.write("x.yaml", """version: 1
+sets: { api: { limits: [ { type: resource, key: c, algorithm: aimd, capacity: 64, floor: 40 } ] } }
+""")
+        found = self.report("-f", config, "-L", "even:30/s:10s", "--suggest", "c", "--target", "max<1s")
+        self.assertEqual(found["suggestion"]["capacity"], 40)  # the floor
+        config = self.write("x.yaml", """version: 1
+sets: { api: { limits: [ { type: rate, key: t, algorithm: multi_window, per_second: 5 } ] } }
+""")
+        done = self.run_it("-f", config, "-L", "even:30/s:10s", "--suggest", "t", "--target", "max<1ms", status=1)
+        self.assertIn("has no `capacity`", done.stderr)
+
+    def test_sets_without_a_key_of_the_other_are_compared(self):
+        a = self.write("a.yaml", """version: 1
+sets: { api: { strict: true, limits: [ { type: rate, key: t, algorithm: token_bucket, capacity: 10, window: 1s } ] } }
+""")
+        b = self.write("b.yaml", """version: 1
+sets:
+  x: { strict: true, limits: [ { type: resource, key: c, capacity: 2 } ] }
+  y: { strict: true, limits: [ { type: resource, key: c, capacity: 2 } ] }
+pools: { p: { sets: [x, y] } }
+""")
+        arguments = "-L", "even:20/s:10s", "-m", "try", "-H", "10ms"
+        for first, second in (a, b), (b, a):
+            report = self.report("-f", first, "--compare", second, "-a", "t=2", "-a", "c=1", *arguments)
+            granted = {c["file"][-6:]: c["decisions"]["granted"] for c in report["candidates"]}
+            self.assertEqual(granted["b.yaml"], 200)
+            self.assertLess(granted["a.yaml"], 60)
+        self.assertIn("no limit has the key `z`", self.run_it("-f", a, "--compare", b, "-a", "z=2", *arguments, status=1).stderr)
+
+    def test_one_instant_has_no_use(self):
+        config = self.write("x.yaml", SIMPLE)
+        done = self.run_it("-f", config, self.write("t.csv", "time\n5\n5\n"))
+        self.assertRegex(done.stdout, r"call_count +call +100/1s +- +")
+        self.assertIsNone(json.loads(self.run_it("-f", config, "--json", self.path("t.csv")).stdout)
+                          ["candidates"][0]["limits"][0]["used_thousandths"])
 
     def test_refusals_miss_a_target_of_waits(self):
         config = self.write("x.yaml", SIMPLE.replace(", burst: 10", "").replace("limits", "max_wait: 10ms\n    limits"))

@@ -51,6 +51,12 @@ static int choose_target(struct candidate *candidate, weir *w, const char *targe
     return candidate->target ? 0 : -ENOMEM;
 }
 
+/* Returns whether the configuration may have a field of this name. */
+static bool has_word(const struct candidate *candidate, const char *name)
+{
+    return candidate->text && strstr(candidate->text, name);
+}
+
 int candidate_read(struct candidate *ret, const struct source *source, const char *target,
                    const char *command)
 {
@@ -64,8 +70,8 @@ int candidate_read(struct candidate *ret, const struct source *source, const cha
     source_read(&ret->source);
     ret->text = ret->source.text;
     ret->name = ret->source.file ? ret->source.file : "WEIR_CONFIG";
-    ret->has_shadow =
-        ret->text && (strstr(ret->text, "shadow") != NULL || strstr(ret->text, "enforce") != NULL);
+    ret->has_max_hold = has_word(ret, "max_hold");
+    ret->is_taken_apart = ret->has_max_hold || has_word(ret, "shadow") || has_word(ret, "enforce");
     r = source_open(&ret->source, NULL, command, &w);
     if (r < 0)
         return ret->text ? -EINVAL : -EIO;
@@ -107,7 +113,8 @@ static void describe_limit(struct candidate *candidate, uint32_t set, uint32_t n
 
     if (stats->type != WEIR_LIMIT_RESOURCE)
         limit.window_ns = limit_setting(of, number, "window", UNITS_DURATION);
-    if (limit.capacity == 0)
+    limit.has_capacity = limit.capacity > 0;
+    if (!limit.has_capacity)
         limit.capacity = stats->capacity;
     candidate->limits[candidate->limits_n++] = limit;
 }
@@ -197,6 +204,21 @@ int candidate_open(struct candidate *candidate, uint64_t now_ns, const struct ca
         fprintf(stderr, "%s: %s: %s\n", candidate->command, candidate->name,
                 error.code ? error.message : strerror(-r));
     return r;
+}
+
+bool candidate_accepts(const struct candidate *candidate, const struct capacity_edit *edit)
+{
+    struct source source = candidate->source;
+    weir *w = NULL;
+    int r;
+
+    source.is_quiet = true;
+    source.text = candidate_text(candidate->text, edit);
+    r = source.text ? source_open(&source, candidate->target, candidate->command, &w) : -ENOMEM;
+    free(source.text);
+    if (r == 0)
+        weir_close(w);
+    return r != -EINVAL;
 }
 
 void candidate_close(struct candidate *candidate)

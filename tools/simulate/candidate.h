@@ -14,6 +14,7 @@ struct candidate_limit {
     const char *key;
     uint32_t set;       /* index */
     uint32_t number;    /* in its set, from 0 */
+    bool has_capacity;  /* it is written */
     uint64_t capacity;  /* of a window, or that may be held */
     uint64_t window_ns; /* 0: it has none */
 };
@@ -38,7 +39,8 @@ struct candidate {
     weir_pool *pool;
     struct candidate_set *sets;
     uint32_t sets_n;
-    bool has_shadow;                /* there may be limits that are not enforced */
+    bool is_taken_apart;            /* what is taken may not be what was asked for and granted */
+    bool has_max_hold;              /* what is held may be taken back */
     struct candidate_limit *limits; /* of all sets */
     uint32_t limits_n;
 };
@@ -54,6 +56,9 @@ int candidate_read(struct candidate *ret, const struct source *source, const cha
 /* Opens it as of a time, instead of the one that is open. Returns 0, or a negative errno after a
  * message. */
 int candidate_open(struct candidate *candidate, uint64_t now_ns, const struct capacity_edit *edit);
+
+/* Returns whether the configuration is right with this change, without a message. */
+bool candidate_accepts(const struct candidate *candidate, const struct capacity_edit *edit);
 
 void candidate_close(struct candidate *candidate);
 

@@ -217,7 +217,7 @@ static int on_granted(struct engine *engine, uint32_t index)
         slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
     set = &engine->candidate->sets[slot->set];
     tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits, slot->wait_class);
-    if (engine->candidate->has_shadow)
+    if (engine->candidate->is_taken_apart)
         tally_taken(&engine->tally, slot->set, now_ns);
     else
         for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
@@ -328,16 +328,18 @@ static int reap(struct engine *engine)
     struct weir_completion done[64];
     int n, r = 0;
 
-    if (waits_in_all(engine)) /* then a reap does not look at the sets */
+    if (!engine->queue || waits_in_all(engine)) /* then a reap does not look at the sets */
         weir_tick(engine->candidate->w);
     do {
-        n = weir_queue_reap(engine->queue, done, 64);
+        n = engine->queue ? weir_queue_reap(engine->queue, done, 64) : 0;
         for (int i = 0; i < n && r == 0; i++)
             r = on_completion(engine, &done[i]);
     } while (n == 64 && r == 0);
     if (n < 0)
         return fail(engine, NULL, n, NULL);
     free_finished(engine);
+    for (uint32_t i = 0; engine->candidate->has_max_hold && i < engine->candidate->sets_n; i++)
+        tally_taken(&engine->tally, i, engine->candidate->now_ns); /* less, if it was taken back */
     return r;
 }
 
@@ -357,18 +359,18 @@ static void release(struct engine *engine, uint32_t index)
     const struct candidate *candidate = engine->candidate;
     uint32_t set = engine->slots[index].set;
 
-    if (!candidate->has_shadow)
+    if (!candidate->is_taken_apart)
         count_released(engine, index);
     report_use(engine, index);
     free_slot(engine, index);
-    if (candidate->has_shadow)
+    if (candidate->is_taken_apart)
         tally_taken(&engine->tally, set, candidate->now_ns);
 }
 
 /* Returns when the library has something to decide next. */
 static uint64_t next_due_ns(struct engine *engine)
 {
-    if (engine->waiting_n == 0)
+    if (engine->waiting_n == 0 && !engine->candidate->has_max_hold)
         return WEIR_FOREVER;
     if (!engine->knows_due)
         weir_due_at(engine->candidate->w, &engine->due_ns);
@@ -403,13 +405,13 @@ static int move_clock(struct engine *engine, uint64_t at_ns)
         if (!is_reaped || release_ns > candidate->now_ns)
             due_ns = next_due_ns(engine);
         next_ns = due_ns <= release_ns ? due_ns : release_ns;
-        if (next_ns == WEIR_FOREVER || next_ns > at_ns)
+        if (next_ns > at_ns || next_ns >= WEIR_CLOCK_MAX) /* later than the clock can be: never */
             break;
         if (next_ns > candidate->now_ns)
             candidate->now_ns = next_ns;
         if (due_ns > release_ns)
             release(engine, release_heap_take(&engine->releases));
-        if (engine->waiting_n > 0) {
+        if (engine->waiting_n > 0 || candidate->has_max_hold) {
             engine->knows_due = false;
             r = reap(engine);
             is_reaped = !waits_in_all(engine);
@@ -425,9 +427,13 @@ static int move_clock(struct engine *engine, uint64_t at_ns)
 static unsigned fill_amounts(const struct engine *engine, const struct event *event,
                              struct weir_amount *ret)
 {
+    unsigned n = 0;
+
     for (unsigned i = 0; i < engine->keys_n; i++)
-        ret[i] = (struct weir_amount){engine->keys[i], value_of_key(engine, event->values, i)};
-    return engine->keys_n;
+        if (engine->has_key[i])
+            ret[n++] =
+                (struct weir_amount){engine->keys[i], value_of_key(engine, event->values, i)};
+    return n;
 }
 
 /* Finds the limit that a wait queue waits for: a try of the waiter's request must wait, too, and

@@ -41,7 +41,8 @@ struct engine {
 
     const char *keys[ENGINE_KEYS_MAX];
     unsigned keys_n;
-    int *key_limits; /* of each set: the first limit with each key, or -1 */
+    bool has_key[ENGINE_KEYS_MAX]; /* a limit has it: of two candidates one suffices */
+    int *key_limits;               /* of each set: the first limit with each key, or -1 */
     int *
         bindings; /* of each set: the limit that its head waited for when it was looked at, or -1 */
     int *limit_keys;            /* of each limit: its key, or -1 */

@@ -20,11 +20,10 @@ static void add_rates(struct engine *engine)
     }
 }
 
-/* Connects keys and limits. Returns 0, or -EINVAL after a message: a key has no limit. */
-static int connect_keys(struct engine *engine)
+/* Connects keys and limits. */
+static void connect_keys(struct engine *engine)
 {
     const struct candidate *candidate = engine->candidate;
-    bool is_known[ENGINE_KEYS_MAX] = {false};
 
     for (size_t i = 0; i < (size_t)candidate->sets_n * ENGINE_KEYS_MAX; i++)
         engine->key_limits[i] = -1;
@@ -38,19 +37,11 @@ static int connect_keys(struct engine *engine)
             if (strcmp(engine->keys[key], limit->key) != 0)
                 continue;
             engine->limit_keys[i] = (int)key;
-            is_known[key] = true;
+            engine->has_key[key] = true;
             if (*first < 0)
                 *first = (int)i;
         }
     }
-    for (unsigned key = 0; key < engine->keys_n; key++) {
-        if (!is_known[key]) {
-            fprintf(stderr, "%s: %s: no limit has the key `%s`\n", candidate->command,
-                    candidate->name, engine->keys[key]);
-            return -EINVAL;
-        }
-    }
-    return 0;
 }
 
 /* Finds what is used of each amount. Returns 0, or -EINVAL after a message. */
@@ -79,7 +70,6 @@ int engine_open_keys(struct engine *engine)
 {
     const struct candidate *candidate = engine->candidate;
     const struct mapping *mapping = engine->options.mapping;
-    int r;
 
     if (engine->options.mode == ENGINE_TAKE && candidate->sets_n > 1) {
         fprintf(stderr, "%s: %s: --mode take is for one set\n", candidate->command,
@@ -97,10 +87,10 @@ int engine_open_keys(struct engine *engine)
         return -ENOMEM;
     for (uint32_t i = 0; i < candidate->sets_n; i++)
         engine->bindings[i] = -1;
-    r = connect_keys(engine);
+    connect_keys(engine);
     engine->keeps_nothing = mapping->values_n == mapping->amounts_n;
     for (uint32_t i = 0; i < candidate->limits_n; i++)
         if (candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
             engine->keeps_nothing = false;
-    return r < 0 ? r : connect_used(engine);
+    return connect_used(engine);
 }

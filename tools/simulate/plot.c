@@ -96,7 +96,7 @@ static uint64_t nice_time(uint64_t step)
 {
     static const uint64_t seconds[] = {1,     2,     5,     10,    15,     30,     60,
                                        120,   300,   600,   900,   1800,   3600,   7200,
-                                       10800, 21600, 43200, 86400, 172800, 432800, 864000};
+                                       10800, 21600, 43200, 86400, 172800, 432000, 864000};
 
     if (step <= NS_PER_S / 2)
         return nice_step(step);

@@ -50,23 +50,50 @@ static uint32_t ring_at(const struct reorder *reorder, uint32_t i)
     return i < reorder->size ? i : i - reorder->size;
 }
 
+static uint64_t time_at(const struct reorder *reorder, uint32_t i)
+{
+    return reorder->events[reorder->order[ring_at(reorder, i)]].at_ns;
+}
+
+/* Returns the place of an event behind all those that are no later. */
+static uint32_t find_place(const struct reorder *reorder, uint64_t at_ns)
+{
+    uint32_t low = 0, high = reorder->n;
+
+    if (high == 0 || time_at(reorder, high - 1) <= at_ns)
+        return high;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (time_at(reorder, middle) <= at_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The shorter side of the ring makes room: a log that is turned around takes no longer. */
 void reorder_add(struct reorder *reorder)
 {
-    uint32_t added = reorder->unused[--reorder->unused_n], i = reorder->n++;
+    uint32_t added = reorder->unused[--reorder->unused_n], place;
     struct event *event = &reorder->events[added];
 
     if (event->at_ns < reorder->last_ns) {
         event->at_ns = reorder->last_ns;
         reorder->late_n++;
     }
-    for (; i > 0; i--) {
-        uint32_t before = reorder->order[ring_at(reorder, i - 1)];
-
-        if (reorder->events[before].at_ns <= event->at_ns)
-            break;
-        reorder->order[ring_at(reorder, i)] = before;
+    place = find_place(reorder, event->at_ns);
+    if (place < reorder->n / 2) {
+        reorder->first = ring_at(reorder, reorder->size - 1);
+        for (uint32_t i = 0; i < place; i++)
+            reorder->order[ring_at(reorder, i)] = reorder->order[ring_at(reorder, i + 1)];
+    } else {
+        for (uint32_t i = reorder->n; i > place; i--)
+            reorder->order[ring_at(reorder, i)] = reorder->order[ring_at(reorder, i - 1)];
     }
-    reorder->order[ring_at(reorder, i)] = added;
+    reorder->order[ring_at(reorder, place)] = added;
+    reorder->n++;
 }
 
 const struct event *reorder_take(struct reorder *reorder)

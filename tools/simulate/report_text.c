@@ -251,7 +251,7 @@ static void print_suggestion(const struct suggestion *suggestion)
 {
     if (suggestion->capacity == 0)
         printf("no capacity of %s/%s up to %" PRIu64 " meets the target\n", suggestion->set,
-               suggestion->key, SUGGEST_CAPACITY_MAX);
+               suggestion->key, suggestion->most);
     else
         printf("%s/%s: capacity %" PRIu64 " is the smallest that meets the target (it says %" PRIu64
                "); %u runs\n",

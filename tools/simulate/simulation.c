@@ -7,6 +7,23 @@
 
 #define LOOK_EVENTS 8192 /* between looks at the progress and the targets */
 
+/* Returns 0, or -EINVAL after a message: a key of the traffic is that of no limit at all. */
+static int check_keys(const struct simulation *simulation, const struct mapping *mapping)
+{
+    for (unsigned key = 0; key < mapping->amounts_n; key++) {
+        bool is_known = false;
+
+        for (unsigned i = 0; i < simulation->n; i++)
+            is_known |= simulation->engines[i].has_key[key];
+        if (!is_known) {
+            fprintf(stderr, "%s: %s: no limit has the key `%s`\n", simulation->command,
+                    simulation->candidates[0].name, mapping->keys[key]);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
 /* Opens candidates and engines as of the time of the first event. */
 static int open_engines(struct simulation *simulation, const struct engine_options *options,
                         const struct simulation_run *run, uint64_t start_ns)
@@ -21,7 +38,7 @@ static int open_engines(struct simulation *simulation, const struct engine_optio
             r = engine_open(&simulation->engines[i], &simulation->candidates[i], &own);
         own.decisions = NULL; /* those of the first candidate alone are written */
     }
-    return r;
+    return r < 0 ? r : check_keys(simulation, options->mapping);
 }
 
 static bool is_missed(const struct simulation *simulation, const struct simulation_run *run)

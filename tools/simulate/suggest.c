@@ -43,28 +43,55 @@ static int try_capacity(struct search *search, uint64_t capacity, bool whole)
     return !is_missed && targets_are_met(&tally->targets, search->events_n);
 }
 
+/* Returns whether the limit can have this capacity. */
+static bool is_possible(const struct search *search, uint64_t capacity)
+{
+    const struct capacity_edit edit = {search->set, search->limit, capacity};
+
+    return candidate_accepts(&search->simulation->candidates[0], &edit);
+}
+
+/* Returns the largest possible capacity from `low` on, which is possible, to `high`. */
+static uint64_t most_possible(const struct search *search, uint64_t low, uint64_t high)
+{
+    if (is_possible(search, high))
+        return high;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (is_possible(search, middle))
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Doubles the capacity until one meets the targets. Returns as try_capacity(). */
 static int find_enough(struct search *search, uint64_t *low, uint64_t *high)
 {
     int r;
 
     while ((r = try_capacity(search, *high, *high == *low)) == 0) {
+        uint64_t next = *high > SUGGEST_CAPACITY_MAX / 2 ? SUGGEST_CAPACITY_MAX : *high * 2;
+
         *low = *high;
-        if (*high == SUGGEST_CAPACITY_MAX)
+        *high = next > *low ? most_possible(search, *low, next) : *low;
+        if (*high == *low)
             return 0;
-        *high = *high > SUGGEST_CAPACITY_MAX / 2 ? SUGGEST_CAPACITY_MAX : *high * 2;
     }
     if (*high == *low)
         *low = 0;
     return r;
 }
 
-/* Finds the least capacity above `low` that meets the targets, as `high` does. */
+/* Finds the least capacity above `low` that meets the targets, as `high` does. One that is not
+ * possible does not. */
 static int bisect(struct search *search, uint64_t low, uint64_t *high)
 {
     while (*high - low > 1) {
         uint64_t middle = low + (*high - low) / 2;
-        int r = try_capacity(search, middle, false);
+        int r = is_possible(search, middle) ? try_capacity(search, middle, false) : 0;
 
         if (r < 0)
             return r;
@@ -76,15 +103,16 @@ static int bisect(struct search *search, uint64_t low, uint64_t *high)
     return 0;
 }
 
-static int search_capacity(struct search *search, uint64_t before, uint64_t *ret)
+static int search_capacity(struct search *search, struct suggestion *ret)
 {
-    uint64_t low = before, high = before;
+    uint64_t low = ret->before, high = ret->before;
     int r = find_enough(search, &low, &high);
 
-    *ret = 0;
+    ret->capacity = 0;
+    ret->most = high;
     if (r > 0) {
         r = bisect(search, low, &high);
-        *ret = high;
+        ret->capacity = high;
     }
     if (r == 0 && search->last != high)
         r = try_capacity(search, high, true);
@@ -104,12 +132,16 @@ int suggest(struct simulation *simulation, const struct engine_options *options,
     index = candidate_find_limit(candidate, name);
     if (index < 0)
         return index;
+    if (!candidate->limits[index].has_capacity) {
+        fprintf(stderr, "%s: the limit `%s` has no `capacity`\n", candidate->command, name);
+        return -EINVAL;
+    }
     search.limit = candidate->limits[index].number;
     search.set = strdup(candidate->sets[candidate->limits[index].set].name);
     if (!search.set)
         return -ENOMEM;
     ret->before = candidate->limits[index].capacity;
-    r = search_capacity(&search, ret->before, &ret->capacity);
+    r = search_capacity(&search, ret);
     free(search.set);
     if (r < 0)
         return r;

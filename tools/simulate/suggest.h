@@ -15,6 +15,7 @@ struct suggestion {
     const char *set, *key; /* as long as the candidate is open */
     uint64_t before;       /* the capacity as it is written */
     uint64_t capacity;     /* 0: none meets the targets */
+    uint64_t most;         /* the largest capacity that the limit can have, or is tried */
     unsigned runs_n;
 };
 

@@ -240,7 +240,7 @@ int64_t tally_used(const struct tally *tally, uint32_t limit, const struct inter
     const struct candidate_limit *at = &tally->candidate->limits[limit];
     tally_u128 used, all;
 
-    if (tally->candidate->sets[at->set].has_subjects || length_ns == 0)
+    if (tally->candidate->sets[at->set].has_subjects || tally->end_ns == tally->timeline.start_ns)
         return -1;
     if (is_looked_at(tally->candidate, limit))
         return (int64_t)in->used_parts;

@@ -104,7 +104,7 @@ static inline uint64_t tally_wait(const struct tally *tally, uint32_t share)
 }
 
 /* How much of a limit was used in a time of `length_ns`: thousandths, above 1000 while a burst is
- * used up. -1: it is not known, as each subject has a limit of its own. */
+ * used up. -1: it is not known, as each subject has a limit of its own, or no time has passed. */
 int64_t tally_used(const struct tally *tally, uint32_t limit, const struct interval_limit *in,
                    uint64_t length_ns);
 
