@@ -133,8 +133,8 @@ static void part_end_waiter(weir_acquisition *acquisition)
 }
 
 /* Gives the acquisition the record with the rest, and frees the other one. The rest is FREE if
- * there was nothing to return to but the word of a subject; else it is HELD, or was revoked at
- * once. Returns 0, or -EOWNERDEAD if what the acquisition has was revoked. */
+ * there was nothing to return to, as where the state of a subject is a word; else it is HELD, or
+ * was revoked at once. Returns 0, or -EOWNERDEAD if what the acquisition has was revoked. */
 static int part_settle(struct thread_ctx *ctx, const struct part *part, uint32_t rest)
 {
     weir_acquisition *acquisition = part->acquisition;
