@@ -150,7 +150,7 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     if (pool->w->clock.tsc)
         clock_report_tsc_loss(&pool->w->clock, &pool->w->log);
     r = request_resolve(op->set, op->request, purpose, op->amounts, &key);
-    if (r == -ERANGE && outdated < 0)
+    if (outdated < 0 && r != -EINVAL && (r < 0 || request_is_empty(op->set, op->amounts)))
         return outdated;
     /* After the warnings: the log callback may call weir and so return this thread's context. */
     op->ctx = thread_ctx_get(op->set);

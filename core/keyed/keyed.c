@@ -81,9 +81,12 @@ static int keyed_divide_memory(struct keyed *keyed)
  */
 static bool keyed_fits_inline(const weir_set *set)
 {
-    const struct limit *limit = &set->limits.items[set_listed(set, 0)];
+    const struct limit *limit;
 
-    if (set_listed_n(set) != 1 || !limit_fits_word(limit) || set->limits.has_shadow)
+    if (set_listed_n(set) != 1 || set->limits.has_shadow)
+        return false;
+    limit = &set->limits.items[set_listed(set, 0)];
+    if (!limit_fits_word(limit))
         return false;
     return limit->type != WEIR_LIMIT_RESOURCE || !keyed_is_shared(set);
 }

@@ -896,6 +896,57 @@ static void each_call_of_a_change_fails(void **state)
     }
 }
 
+/* Makes changes by which a word is none any more, a limit comes, and a rate begins anew. Calls fail
+ * of a request or of the last change, or 0. Returns whether one did. */
+static bool change_limits_with_failure(unsigned long of_request, unsigned long of_change)
+{
+    static const char *const limits[] = {REFUNDED("rate", "gcra", "10"),
+                                         SLOTS("2") ", " REFUNDED("rate", "gcra", "10"),
+                                         REFUNDED("rate", "token_bucket", "10") ", " SLOTS("3")};
+    weir_acquisition *before, *held = NULL, *waiting;
+    bool has_failed;
+
+    open_two("max: 10", limits[0]);
+    before = granted(TOKENS(4, "a"));
+    redefine("max: 10", limits[1]);
+    fake_os_fail_at(of_request);
+    (void)try_acquire(SLOT_ALONE(2, "a"), &held);
+    has_failed = fake_os_has_failed();
+    fake_os_fail_at(0);
+    held = held ? held : granted(SLOT_ALONE(2, "a"));
+    assert_int_equal(left("a", 1), 6);
+    change_sides();
+    waiting = pending(SLOT_ALONE(2, "a"));
+    fake_os_fail_at(of_change);
+    try_redefine(text_of("max: 10", limits[2]));
+    has_failed |= fake_os_has_failed();
+    fake_os_fail_at(0);
+    assert_true(try_redefine(text_of("max: 10", limits[2])) >= 0);
+    while (weir_tick(world.w) + weir_tick(twin.w))
+        ;
+    assert_int_equal(weir_acquisition_result(waiting), -EINPROGRESS);
+    assert_int_equal(left("a", 1), 1);
+    release(held);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    assert_int_equal(take(TOKENS_ALONE(9, "a")), 0);
+    release_used(before, "tokens", 0);
+    assert_int_equal(left("a", 0), 1);
+    release(waiting);
+    assert_int_equal(limit_stats(1).held, 0);
+    world.logged = 0;
+    close_two();
+    return has_failed;
+}
+
+static void each_call_of_a_change_of_limits_fails(void **state)
+{
+    (void)state;
+    for (unsigned long n = 1; change_limits_with_failure(n, 0); n++)
+        ;
+    for (unsigned long n = 1; change_limits_with_failure(0, n); n++)
+        ;
+}
+
 /* Opening fails with a reason where an earlier definition cannot be recalled. */
 static void each_call_of_a_recall_fails(void **state)
 {
@@ -950,6 +1001,28 @@ static void want_of_memory_passes(void **state)
     release(held);
     assert_int_equal(weir_acquisition_result(waiting), 0);
     release(waiting);
+    world.logged = 0;
+    close_two();
+}
+
+/* A release finds no memory for the key set that a word is to become: it goes by the earlier
+ * definition, and the subject changes after it. */
+static void a_release_needs_no_key_set(void **state)
+{
+    weir_acquisition *held;
+
+    (void)state;
+    open_two("max: 10", REFUNDED("rate", "gcra", "10"));
+    held = granted(TOKENS(6, "a"));
+    assert_int_equal(take(TOKENS(1, "a")), 0);
+    redefine("max: 10", SLOTS("2") ", " REFUNDED("rate", "gcra", "10"));
+    assert_int_equal(left("a", 1), 3);
+    fake_os_fail_kind_from(1, FAKE_MEMORY | FAKE_ROOM, 0);
+    release_used(held, "tokens", 2);
+    fake_os_fail_kind_at(0, 0, 0);
+    assert_int_equal(left("a", 1), 7);
+    assert_int_equal(take(TOKENS_ALONE(8, "a")), -EAGAIN);
+    assert_int_equal(take(TOKENS_ALONE(7, "a")), 0);
     world.logged = 0;
     close_two();
 }
@@ -1146,6 +1219,8 @@ int main(int argc, char **argv)
         place_test(smaller_states_fit_where_larger_did),
         place_test(changes_have_an_end),
         place_test(each_call_of_a_change_fails),
+        place_test(each_call_of_a_change_of_limits_fails),
+        place_test(a_release_needs_no_key_set),
         place_test(each_call_of_a_recall_fails),
         place_test(want_of_memory_passes),
         place_test(tags_of_no_definition_are_damage),
