@@ -149,12 +149,12 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
 static int fast_path_take_lease(weir_pool *pool, const struct weir_request *request,
                                 struct weir_refusal *retref, weir_set *set)
 {
-    struct counters *counters = fast_path_counters(thread_ctx_self, set);
+    const bool is_quiet = fast_path_is_quiet(set->w);
+    struct counters *counters = is_quiet ? fast_path_counters(thread_ctx_self, set) : NULL;
     const struct weir_request *valid = request_validate_plain(request);
     uint64_t amount = 0; /* for gcc, which does not see that it is stored */
 
-    if (counters && valid && fast_path_is_quiet(set->w) &&
-        fast_path_resolve(REPR_WORD, set, valid, PURPOSE_TAKE, &amount) &&
+    if (counters && valid && fast_path_resolve(REPR_WORD, set, valid, PURPOSE_TAKE, &amount) &&
         lease_take_rest(counters, set, amount))
         return 0;
     return acquire_take(pool, request, retref);
@@ -201,15 +201,16 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
                                                 const struct weir_request *request)
 {
     const weir_set *set = acquisition->set;
+    const struct weir_amount *asked = request->amounts;
     struct acq_record *r = set_record(set, acquisition->record);
     uint64_t amount;
 
-    if (request->amounts_n != 1 || !acquisition->named_limits || !request->amounts ||
-        !request->amounts->key ||
-        !request_key_equal(set->limits.items[__builtin_ctz(acquisition->named_limits)].key,
-                           request->amounts->key))
+    if (request->amounts_n != 1 || !acquisition->named_limits || !asked || !asked->key)
         return false;
-    amount = request->amounts->amount;
+    if (!request_key_equal(set->limits.items[__builtin_ctz(acquisition->named_limits)].key,
+                           asked->key))
+        return false;
+    amount = asked->amount;
     for (uint32_t named_limits = acquisition->named_limits; named_limits;
          named_limits &= named_limits - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(named_limits);
@@ -406,8 +407,9 @@ const struct fast_path *fast_path_for(const weir_set *set)
         [INLINE_DCAS] = {fast_path_count_shared, fast_path_count_shared}};
 
     if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
-        set->limits.n > ACQUISITION_LIMITS ||
-        (set->limits.n == 1 && set->limits.items->capacity == REQUEST_AMOUNT_NONE))
+        set->limits.n > ACQUISITION_LIMITS)
+        return NULL;
+    if (set->limits.n == 1 && set->limits.items->capacity == REQUEST_AMOUNT_NONE)
         return NULL;
     if (set->inline_format == INLINE_NONE && !(set->head_unit && try_now_fits_stack(set)))
         return NULL;

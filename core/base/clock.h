@@ -12,10 +12,9 @@
 #include <weir/clock.h>
 
 /*
- * CLOCK_MONOTONIC with shared readings: all threads share a clock reading while the time stamp
- * counter (TSC) says that it is fresh. A reading is never ahead of CLOCK_MONOTONIC and never goes
- * back, whatever the TSC does. It lags behind by at most TSC_LAG_NS if the TSC is sound. An unsound
- * TSC is detected at the next clock reading and disabled. README.md has the argument.
+ * CLOCK_MONOTONIC with readings that threads share while the time stamp counter (TSC) says that
+ * they are fresh. Whatever it does, none is ahead of the clock or goes back; by a sound one none is
+ * late by more than TSC_LAG_NS. An unsound TSC is disabled at the next reading (README.md).
  */
 
 /* Time for which a reading is fresh: long enough that many threads share it, too short to be

@@ -345,8 +345,7 @@ WEIR_ALWAYS_INLINE void try_now_backoff(enum state_repr repr, bool shared,
     contention_backoff(shared || repr_is_inline(repr), version->head, turn);
 }
 
-/* Grants if the amounts are available now. TRY_REFUSED: they are not. Counts nothing. With `once`
- * an inline state is left to the slow path after a lost CAS: a loop takes registers. */
+/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: TRY_SLOW after a lost CAS. */
 WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bool once,
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
