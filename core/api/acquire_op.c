@@ -112,7 +112,8 @@ static int acquire_op_identify(struct acquire_op *op)
 static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpose)
 {
     if (op->set->limits.n == 1)
-        return request_resolve_one(op->set, op->request, purpose, op->amounts);
+        return request_resolve_one(op->set, op->request, purpose, op->amounts) &&
+               op->amounts[0] != REQUEST_AMOUNT_NONE;
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 

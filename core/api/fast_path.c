@@ -81,30 +81,28 @@ WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, weir_acqui
 
 /* ---- steps ---- */
 
-/* Counts a grant; `taken`: it is never released. */
-WEIR_ALWAYS_INLINE void fast_path_count_grant(enum state_repr repr, const struct thread_ctx *ctx,
-                                              const weir_set *set, const uint64_t *amounts,
-                                              bool taken)
+/* Returns the counters of the thread in the set, or NULL if it has not used the set before. */
+WEIR_ALWAYS_INLINE struct counters *fast_path_counters(const struct thread_ctx *ctx,
+                                                       const weir_set *set)
 {
-    counters_add_grant(thread_ctx_counters(ctx, set->number), amounts,
-                       repr_is_inline(repr) ? 1 : set->limits.n, taken);
+    if (!ctx || ctx->w != set->w || set->number >= ctx->set_ctxs_n)
+        return NULL;
+    return ctx->set_ctxs[set->number].counters;
 }
 
 /* Refuses a request that an inline state does not admit. */
 WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
-                                         struct try_grant *grant, struct weir_refusal *retref,
-                                         int *ret)
+                                         struct try_grant *grant, struct counters *counters,
+                                         struct weir_refusal *retref, int *ret)
 {
     struct decision decision;
 
     if (grant->ready == WEIR_NEVER)
         return false;
-    *ret = try_now_refuse(shared, ctx, set, grant, MODE_TRY, &decision);
-    if (*ret == ACQUIRE_RETRY)
-        return false;
-    if (retref)
+    *ret = try_now_refuse(shared, ctx, set, grant, MODE_TRY, counters, retref ? &decision : NULL);
+    if (retref && *ret != ACQUIRE_RETRY)
         acquire_op_fill_refusal(retref, set, *ret, &decision);
-    return true;
+    return *ret != ACQUIRE_RETRY;
 }
 
 /* Resolves a valid request to amounts, not all 0. False: the slow path has to look at it. */
@@ -113,7 +111,7 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *
                                           uint64_t *amounts)
 {
     if (repr_is_inline(repr))
-        return request_resolve_one(set, request, purpose, amounts) && *amounts;
+        return request_resolve_one(set, request, purpose, amounts);
     return request_resolve_simple(set, request, purpose, amounts) &&
            !request_is_empty(set, amounts);
 }
@@ -125,47 +123,40 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
                                        struct weir_refusal *retref, int *ret)
 {
     struct thread_ctx *ctx = thread_ctx_self;
+    struct counters *counters = fast_path_counters(ctx, set);
     uint64_t amounts[ACQUISITION_LIMITS];
     struct try_grant grant = {.amounts = amounts};
     enum try_result r;
 
-    if (!ctx || ctx->w != set->w || !thread_ctx_is_prepared(ctx, set->number))
+    if (!counters)
         return false;
     request = request_validate_plain(request);
     if (!request || !fast_path_is_open(set->w) ||
         !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
         return false;
-    r = try_now(repr, shared, ctx, set, &grant); /* commits here */
+    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
     if (repr_is_inline(repr) && r == TRY_REFUSED)
-        return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
+        return fast_path_refuse(shared, ctx, set, &grant, counters, retref, ret);
     if (r != TRY_DONE)
         return false;
-    fast_path_count_grant(repr, ctx, set, amounts, true);
+    counters_add_grant(counters, amounts, repr_is_inline(repr) ? 1 : set->limits.n, true);
     *ret = 0;
     return true;
 }
 
 /* Takes from what the thread has leased. No clock is read, so no loss of the TSC is reported. */
-WEIR_ALWAYS_INLINE bool fast_path_take_leased(weir_set *set, const struct weir_request *request)
-{
-    const struct thread_ctx *ctx = thread_ctx_self;
-    struct counters *counters;
-    uint64_t amount = 0; /* for gcc, which does not see that it is stored */
-
-    if (!ctx || ctx->w != set->w || set->number >= ctx->set_ctxs_n)
-        return false;
-    counters = ctx->set_ctxs[set->number].counters;
-    request = request_validate_plain(request);
-    if (!counters || !request || !fast_path_is_quiet(set->w))
-        return false;
-    return fast_path_resolve(REPR_WORD, set, request, PURPOSE_TAKE, &amount) &&
-           lease_take_rest(counters, set, amount);
-}
-
 static int fast_path_take_lease(weir_pool *pool, const struct weir_request *request,
                                 struct weir_refusal *retref, weir_set *set)
 {
-    return fast_path_take_leased(set, request) ? 0 : acquire_take(pool, request, retref);
+    const bool is_quiet = fast_path_is_quiet(set->w);
+    struct counters *counters = is_quiet ? fast_path_counters(thread_ctx_self, set) : NULL;
+    const struct weir_request *valid = request_validate_plain(request);
+    uint64_t amount = 0; /* for gcc, which does not see that it is stored */
+
+    if (counters && valid && fast_path_resolve(REPR_WORD, set, valid, PURPOSE_TAKE, &amount) &&
+        lease_take_rest(counters, set, amount))
+        return 0;
+    return acquire_take(pool, request, retref);
 }
 
 /* ---- acquire ---- */
@@ -209,14 +200,16 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
                                                 const struct weir_request *request)
 {
     const weir_set *set = acquisition->set;
+    const struct weir_amount *asked = request->amounts;
     struct acq_record *r = set_record(set, acquisition->record);
     uint64_t amount;
 
-    if (request->amounts_n != 1 || !acquisition->named_limits || !request->amounts->key ||
-        !request_key_equal(set->limits.items[__builtin_ctz(acquisition->named_limits)].key,
-                           request->amounts->key))
+    if (request->amounts_n != 1 || !acquisition->named_limits || !asked || !asked->key)
         return false;
-    amount = request->amounts->amount;
+    if (!request_key_equal(set->limits.items[__builtin_ctz(acquisition->named_limits)].key,
+                           asked->key))
+        return false;
+    amount = asked->amount;
     for (uint32_t named_limits = acquisition->named_limits; named_limits;
          named_limits &= named_limits - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(named_limits);
@@ -268,13 +261,15 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
     acquisition->strict = request->flags & WEIR_STRICT;
     grant.amounts = acquisition->values;
     grant.record = acquisition->record;
-    r = try_now(repr, shared, ctx, set, &grant); /* commits here */
+    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
     if (repr_is_inline(repr) && r == TRY_REFUSED && *mode == MODE_TRY)
-        return fast_path_refuse(shared, ctx, set, &grant, retref, ret);
+        return fast_path_refuse(shared, ctx, set, &grant, thread_ctx_counters(ctx, set->number),
+                                retref, ret);
     if (r != TRY_DONE)
         return false;
     acquisition_cache_pop(ctx, acquisition);
-    fast_path_count_grant(repr, ctx, set, acquisition->values, false);
+    counters_add_grant(thread_ctx_counters(ctx, set->number), acquisition->values,
+                       repr_is_inline(repr) ? 1 : set->limits.n, false);
     *retacq = acquisition;
     *ret = 0;
     return true;
@@ -315,7 +310,7 @@ WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
     /* A shared record is HELD as far as the segment can be trusted. */
     if (shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
         return false;
-    result = give_back_now(repr, shared, ctx, set, r, &rel);
+    result = give_back_now(repr, shared, repr_is_inline(repr), ctx, set, r, &rel);
     if (!shared && result == TRY_SLOW) {
         /* Apart, and not a copy, so that `args` need not be in memory. */
         const struct release_args rest = {.amounts = acquisition->values,
@@ -412,6 +407,8 @@ const struct fast_path *fast_path_for(const weir_set *set)
 
     if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
         set->limits.n > ACQUISITION_LIMITS)
+        return NULL;
+    if (set->limits.n == 1 && set->limits.items->capacity == REQUEST_AMOUNT_NONE)
         return NULL;
     if (set->inline_format == INLINE_NONE && !(set->head_unit && try_now_fits_stack(set)))
         return NULL;

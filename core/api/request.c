@@ -170,7 +170,9 @@ bool request_resolve_simple(const weir_set *set, const struct weir_request *requ
     const struct weir_amount *asked = request->amounts;
     bool nothing = !request->amounts_n, known = nothing;
 
-    if (!nothing && (request->amounts_n > 1 || !asked->key || asked->amount == REQUEST_AMOUNT_NONE))
+    if (request->amounts_n > 1 || (!nothing && (!asked || !asked->key)))
+        return false;
+    if (!nothing && asked->amount == REQUEST_AMOUNT_NONE)
         return false;
     for (uint32_t i = 0; i < set->limits.n; i++) {
         const struct limit *limit = &set->limits.items[i];

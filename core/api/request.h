@@ -56,9 +56,9 @@ static inline const struct weir_request *request_validate(const struct weir_requ
     return request;
 }
 
-/* Returns the caller's request, request_default for NULL, or NULL if it is malformed or nested: the
- * fast path leaves nested requests to the slow one. One pass over the request: by calls of the two
- * above an operation takes up to a twentieth more instructions. */
+/* Returns the caller's request, request_default for NULL, or NULL if it is malformed, but for its
+ * amounts, or nested: the fast path leaves nested requests to the slow one. One pass over the
+ * request: calls of the two above take up to a twentieth more instructions. */
 WEIR_ALWAYS_INLINE const struct weir_request *
 request_validate_plain(const struct weir_request *request)
 {
@@ -71,8 +71,7 @@ request_validate_plain(const struct weir_request *request)
         return NULL;
     }
     /* One comparison of both: neither another flag nor `within_process`. */
-    if (((uint64_t)request->within_process << 32 | request->flags) > WEIR_STRICT ||
-        (request->amounts_n && !request->amounts))
+    if (((uint64_t)request->within_process << 32 | request->flags) > WEIR_STRICT)
         return NULL;
     return request;
 }
@@ -150,7 +149,8 @@ const char *request_explain(const struct weir_request *request, const char *key)
 bool request_resolve_simple(const weir_set *set, const struct weir_request *request,
                             enum purpose purpose, uint64_t *amounts);
 
-/* Resolves a valid request to a set of one limit. False: request_resolve() has to look at it. */
+/* Resolves a valid request to a set of one limit; the amount is not 0, and REQUEST_AMOUNT_NONE only
+ * with such a capacity. False: request_resolve() has to look at it. */
 WEIR_ALWAYS_INLINE bool request_resolve_one(const weir_set *set, const struct weir_request *request,
                                             enum purpose purpose, uint64_t *ret_amount)
 {
@@ -159,12 +159,12 @@ WEIR_ALWAYS_INLINE bool request_resolve_one(const weir_set *set, const struct we
     uint64_t amount = 1;
 
     WEIR_INVARIANT(set->limits.n == 1);
-    if (request->amounts_n == 1 && asked->key && request_key_equal(limit->key, asked->key))
+    if (request->amounts_n == 1 && asked && asked->key && request_key_equal(limit->key, asked->key))
         amount = asked->amount;
     else if (request->amounts_n || limit->type == WEIR_LIMIT_RATE)
         return false;
     *ret_amount = amount;
-    return amount <= limit->capacity && amount != REQUEST_AMOUNT_NONE &&
+    return amount - 1 < limit->capacity &&
            (purpose != PURPOSE_TAKE || limit->type != WEIR_LIMIT_RESOURCE);
 }
 

@@ -12,13 +12,9 @@
 #include <weir/clock.h>
 
 /*
- * CLOCK_MONOTONIC with shared readings: all threads share a clock reading while the time stamp
- * counter (TSC) says that it is fresh. Reading the TSC takes less than half the time of reading the
- * clock, because the kernel's vDSO first waits for all earlier instructions.
- *
- * A reading is never ahead of CLOCK_MONOTONIC and never goes back, whatever the TSC does. It lags
- * behind by at most TSC_LAG_NS if the TSC is sound. An unsound TSC is detected at the next clock
- * reading and disabled. README.md has the argument.
+ * CLOCK_MONOTONIC with readings that threads share while the time stamp counter (TSC) says that
+ * they are fresh. Whatever it does, none is ahead of the clock or goes back; by a sound one none is
+ * late by more than TSC_LAG_NS. An unsound TSC is disabled at the next reading (README.md).
  */
 
 /* Time for which a reading is fresh: long enough that many threads share it, too short to be
@@ -112,7 +108,8 @@ uint64_t clock_from_boottime_ns(struct clock *clock, uint64_t at_ns);
 struct weir_instant clock_instant_slow(struct clock *clock, unsigned needs);
 static inline struct weir_instant clock_instant(struct clock *clock, unsigned needs)
 {
-    return needs ? clock_instant_slow(clock, needs) : (struct weir_instant){clock_now_ns(clock), 0};
+    return needs || !clock->reads_system ? clock_instant_slow(clock, needs)
+                                         : (struct weir_instant){os_now_ns(), 0};
 }
 
 /* Returns the time of up to a tick of the kernel ago, for what decides nothing. */

@@ -2,14 +2,8 @@
 /*
  * Leases: with `lease: N` of a rate or call, weir_take() takes N units at once and keeps the rest
  * for later calls, which then touch nothing shared and read no clock. README.md has the bound and
- * the reasons.
- *
- * The lease is in the counters of the thread context; only that thread changes it, and other
- * threads read it for statistics. So relaxed accesses suffice. If N units are not available, the
- * amount needed is taken alone, as without a lease. While requests wait or are reserved, no lease
- * is filled, but its rest may be used. The rest is returned when the thread ends or closes the
- * instance; after another thread closed it, when the thread next uses another instance. The lease
- * of a process that dies counts as used.
+ * the reasons. The lease is in the counters of the thread context; only that thread changes it, and
+ * other threads read it for statistics. So relaxed accesses suffice.
  */
 #ifndef WEIR_CORE_SET_LEASE_H
 #define WEIR_CORE_SET_LEASE_H

@@ -37,7 +37,6 @@ static void set_release_observed(const weir_set *set, uint32_t i, uint64_t *stat
         limits_note_fault(&set->limits, i);
 }
 
-/* Inlined into the hand-over, too. */
 static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *state,
                                      const struct weir_instant *at, const struct release_args *args,
                                      uint64_t granted_ns)
@@ -253,7 +252,9 @@ static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
     txn_read_clock(&txn);
     if (txn.at.now_ns != txn.now_ns)
         return false; /* it is too early to grant */
-    set_release_limits(&txn, args, 0);
+    WEIR_INVARIANT(limits_hold(&set->limits, txn_states(&txn), args->amounts));
+    for (uint32_t i = 0; i < set->limits.n; i++) /* all of them are counted */
+        txn_states(&txn)[set->limits.items[i].state_offset] -= args->amounts[i];
     txn_grant_next(&txn, waitq_head(&txn.version), true);
     if (!txn_commit_private(&txn))
         return false;

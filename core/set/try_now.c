@@ -33,13 +33,13 @@ bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *
     WEIR_NOINLINE enum try_result try_now_##name(const struct thread_ctx *ctx,                     \
                                                  const weir_set *set, struct try_grant *grant)     \
     {                                                                                              \
-        return try_now(repr, shared, ctx, set, grant);                                             \
+        return try_now(repr, shared, false, ctx, set, grant);                                      \
     }                                                                                              \
     WEIR_NOINLINE enum try_result give_back_##name(const struct thread_ctx *ctx,                   \
                                                    const weir_set *set, struct release_op *rel)    \
     {                                                                                              \
-        return give_back_now(repr, shared, ctx, set, try_now_record(shared, set, rel->record),     \
-                             rel);                                                                 \
+        return give_back_now(repr, shared, false, ctx, set,                                        \
+                             try_now_record(shared, set, rel->record), rel);                       \
     }
 
 TRY_NOW_INSTANCE(word_private, REPR_WORD, false)
@@ -100,7 +100,8 @@ int try_now_acquire(struct thread_ctx *ctx, weir_set *set, const uint64_t *amoun
     if (grant.word & INFLATED_BIT)
         return ACQUIRE_RETRY;
     if (result == TRY_REFUSED)
-        r = try_now_refuse(true, ctx, set, &grant, mode, ret);
+        r = try_now_refuse(true, ctx, set, &grant, mode, thread_ctx_counters(ctx, set->number),
+                           ret);
     if (r != ACQUIRE_RETRY || grant.word & INFLATED_BIT)
         return r;
     /* The request waits, the state does not fit the word, or the clock is behind. */

@@ -345,8 +345,8 @@ WEIR_ALWAYS_INLINE void try_now_backoff(enum state_repr repr, bool shared,
     contention_backoff(shared || repr_is_inline(repr), version->head, turn);
 }
 
-/* Grants if the amounts are available now. TRY_REFUSED: they are not. Counts nothing. */
-WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
+/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: TRY_SLOW after a lost CAS. */
+WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bool once,
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
 {
@@ -384,6 +384,10 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared,
             return TRY_SLOW;
         if (try_now_commit(repr, shared, ctx, set, turn, &version))
             break;
+        if (once) {
+            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            return TRY_SLOW;
+        }
     }
     if (!shared && try_now_has_record(grant)) {
         r = try_now_record(shared, set, grant->record);
@@ -438,7 +442,7 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
 
 /* Gives back what the record `r` holds, and makes it FREE. TRY_REFUSED: another thread has released
  * it. Counts nothing. */
-WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shared,
+WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shared, bool once,
                                                  const struct thread_ctx *ctx, const weir_set *set,
                                                  struct acq_record *r, struct release_op *rel)
 {
@@ -481,6 +485,10 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
             return is_linked ? TRY_SLOW : TRY_DONE;
         if (try_now_commit(repr, shared, ctx, set, turn, &version))
             break;
+        if (once) {
+            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            return TRY_SLOW;
+        }
     }
     if (is_linked && repr_is_inline(repr))
         try_now_apply_write(set, r, &version.write);
@@ -493,9 +501,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
  * it is decided again. */
 WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
                                       struct try_grant *grant, enum wait_mode mode,
-                                      struct decision *ret)
+                                      struct counters *counters, struct decision *ret)
 {
-    struct counters *counters = thread_ctx_counters(ctx, set->number);
     const struct limit *limit = set->limits.items;
 
     /* Dead peers may hold the missing units. */
@@ -507,17 +514,19 @@ WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_
         return ACQUIRE_RETRY;
     if (grant->ready <= grant->now_ns)
         return ACQUIRE_RETRY; /* the algorithm broke its contract */
-    /* Each member by itself: gcc clears a whole decision by a slow instruction. */
-    ret->now_ns = grant->now_ns;
-    ret->forecast_ns = grant->ready;
-    ret->limiting = limit;
+    /* Each member by itself: gcc clears a whole decision by a slow instruction. Of a resource there
+     * is no forecast. */
+    if (ret) {
+        ret->now_ns = grant->now_ns;
+        ret->forecast_ns =
+            mode == MODE_TRY && limit->type == WEIR_LIMIT_RESOURCE ? grant->now_ns : grant->ready;
+        ret->limiting = limit;
+    }
     if (grant->ready == WEIR_NEVER) {
         set_count_refusal(ctx, set, -ERANGE, limit->key);
         return -ERANGE;
     }
     if (mode == MODE_TRY) {
-        if (limit->type == WEIR_LIMIT_RESOURCE)
-            ret->forecast_ns = grant->now_ns; /* no forecast */
         counter_add(&counters->refused_busy, 1);
         counter_add(&counters->limits[0].refused, 1);
     }

@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Contention management for private sets: bounded back-off, then a yield hint (Scherer and Scott,
- * PODC 2005).
- *
- * Under contention the thread with the set in its core's cache tends to win every CAS, and each
- * failed attempt of another thread slows it down. A thread that loses leaves the set alone: for 4
- * pauses the first time, for 256 from the second. After CONTENTION_TURNS losses it also sets
- * `yield_hint` in the set head and retries. A thread that starts a new operation reads the hint, in
- * a cache line that it needs anyway, and pauses until the hint is cleared. After 64 pauses it
- * clears the hint itself: the thread that set it may be stopped, or on the slow path.
- *
- * The hint affects speed and fairness only. No correctness argument depends on it, and it may be
- * lost; hence all its accesses are relaxed.
- */
+/* Contention management: README.md. The yield hint affects speed and fairness only. No correctness
+ * argument depends on it, and it may be lost; hence all its accesses are relaxed. */
 #ifndef WEIR_CORE_STATE_CONTENTION_H
 #define WEIR_CORE_STATE_CONTENTION_H
 
@@ -24,6 +12,9 @@
 /* Backs off after a lost CAS. `*turn` counts the losses of this operation, from 0. With `spin` the
  * pauses double each time, and no hint is set. */
 void contention_backoff(bool spin, struct set_head *set, unsigned *turn);
+/* Backs off after a lost CAS of an inline state. `since_ns`: the clock, read before; 0: not read.
+ */
+void contention_lost_word(uint64_t since_ns);
 /* Waits until the yield hint is cleared, at most 64 pauses; then clears it. */
 void contention_wait(struct set_head *set);
 

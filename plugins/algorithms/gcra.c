@@ -202,21 +202,23 @@ static uint64_t try_take(const void *bytes, void *memory, const struct weir_inst
                          uint64_t amount)
 {
     const struct config *config = bytes;
-    uint64_t *tat = memory;
+    uint64_t now = at->now_ns, *tat = memory;
     if (amount == 0)
-        return at->now_ns;
+        return now;
     if (amount > config->depth.units)
         return WEIR_NEVER;
     if (!config->is_word)
         return wide_try_take(config, memory, at, amount);
     uint64_t full = (uint64_t)config->depth.full;
-    uint64_t ahead = word_grown(config, *tat, at->now_ns, amount);
-    if (ahead > full)
-        return instant_after(at->now_ns, ahead - full);
-    if (is_beyond_word(at->now_ns, ahead))
-        return beyond_word(at->now_ns);
-    *tat = at->now_ns + ahead;
-    return at->now_ns;
+    uint64_t ahead = word_grown(config, *tat, now, amount);
+    if (ahead > full) {
+        uint64_t wait = ahead - full;
+        return (now | wait) >> 62 == 0 ? now + wait : instant_after(now, wait);
+    }
+    if (is_beyond_word(now, ahead))
+        return beyond_word(now);
+    *tat = now + ahead;
+    return now;
 }
 
 static void give_back(const struct config *config, void *memory, uint64_t now, u128 back)

@@ -177,6 +177,46 @@ static void what_was_refused_says_so_and_takes_nothing(void **state)
     world_close();
 }
 
+static void expect_error(const struct weir_request *request, int error)
+{
+    weir_acquisition *a = NULL;
+
+    assert_int_equal(take(request), error);
+    assert_int_equal(try_acquire(request, &a), error);
+    assert_null(a);
+}
+
+/* Amounts that are not there, or stand for none, are an error of every set, and after grants, too.
+ */
+static void what_names_no_amount_is_an_error(void **state)
+{
+    enum { RATES = 3 };
+    static const char *const limits[] = {
+        WORD,
+        RATE,
+        WORD ", " CALL,
+        "{ type: resource, key: k, capacity: 1000 }",
+        "{ type: resource, key: k, capacity: 18446744073709551615 }",
+    };
+    const struct weir_request absent = {.size = sizeof(absent), .amounts_n = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        open_limits(limits[i]);
+        for (int j = 0; j < 3; j++) {
+            weir_acquisition *a = granted(ASK({"k", 1}));
+
+            assert_int_equal(weir_update(a, "k", 1), i < RATES ? 0 : -EINVAL);
+            release(a);
+            expect_error(&absent, -EINVAL);
+            expect_error(ASK({NULL, 1}), -EINVAL);
+            expect_error(ASK({"k", UINT64_MAX}), -ERANGE);
+        }
+        assert_int_equal(limit_stats(0).granted, 3);
+        world_close();
+    }
+}
+
 /* A descriptor, an amount that was not used up, a reservation: what follows is as it was. */
 static void whatever_is_out_of_the_ordinary_goes_the_long_way(void **state)
 {
@@ -449,6 +489,7 @@ int main(int argc, char **argv)
         leak_checked_test(sets_do_not_get_in_each_others_way),
         leak_checked_test(waiters_that_came_meanwhile_are_granted),
         leak_checked_test(what_was_refused_says_so_and_takes_nothing),
+        leak_checked_test(what_names_no_amount_is_an_error),
         leak_checked_test(whatever_is_out_of_the_ordinary_goes_the_long_way),
         leak_checked_test(no_instant_counts_at_which_others_were_waiting),
         leak_checked_test(a_resource_goes_by_no_instant),
