@@ -111,9 +111,9 @@ static int acquire_op_identify(struct acquire_op *op)
 /* Resolves a request with at most one key. False: request_resolve() has to look at it. */
 static bool acquire_op_resolve_simple(struct acquire_op *op, enum purpose purpose)
 {
-    if (op->set->limits.n == 1)
-        return request_resolve_one(op->set, op->request, purpose, op->amounts) &&
-               op->amounts[0] != REQUEST_AMOUNT_NONE;
+    if (op->set->limits.n == 1 && request_resolve_one(op->set, op->request, purpose, op->amounts) &&
+        op->amounts[0] != REQUEST_AMOUNT_NONE)
+        return true;
     return request_resolve_simple(op->set, op->request, purpose, op->amounts);
 }
 

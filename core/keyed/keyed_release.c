@@ -335,10 +335,12 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
     return result;
 }
 
-/* Begins a release of a record with the amounts in `*moved`. */
-static void keyed_release_begin(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                                const struct release_args *args,
-                                struct keyed_release_amounts *moved, struct keyed_release_op *ret)
+/* Begins a release of a record with the amounts in `*moved`. By a call it would be made in one
+ * place and copied to another. */
+WEIR_ALWAYS_INLINE void keyed_release_begin(struct thread_ctx *ctx, weir_set *set, uint32_t record,
+                                            const struct release_args *args,
+                                            struct keyed_release_amounts *moved,
+                                            struct keyed_release_op *ret)
 {
     weir_set *template = key_set_template(set);
 

@@ -519,7 +519,9 @@ WEIR_ALWAYS_INLINE int try_now_refuse(bool shared, struct thread_ctx *ctx, weir_
     if (ret) {
         ret->now_ns = grant->now_ns;
         ret->forecast_ns =
-            mode == MODE_TRY && limit->type == WEIR_LIMIT_RESOURCE ? grant->now_ns : grant->ready;
+            grant->ready != WEIR_NEVER && mode == MODE_TRY && limit->type == WEIR_LIMIT_RESOURCE
+                ? grant->now_ns
+                : grant->ready;
         ret->limiting = limit;
     }
     if (grant->ready == WEIR_NEVER) {

@@ -38,7 +38,7 @@ void contention_lost_word(uint64_t since_ns)
 {
     unsigned pauses = WORD_PAUSES;
 
-    if (os_now_ns() - since_ns > WORD_SLOW_NS)
+    if (!since_ns || os_now_ns() - since_ns > WORD_SLOW_NS)
         spin_backoff(&pauses);
 }
 

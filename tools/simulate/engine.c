@@ -28,7 +28,8 @@ struct slot {
 /* Returns the amounts of a slot, as those of its event. */
 static uint64_t *slot_values(const struct engine *engine, uint32_t index)
 {
-    return engine->values + (size_t)index * engine->options.mapping->values_n;
+    return engine->values ? engine->values + (size_t)index * engine->options.mapping->values_n
+                          : NULL;
 }
 
 static int grow_slots(struct engine *engine)
@@ -289,11 +290,11 @@ static void prefetch_waiters(struct engine *engine, uint32_t index)
     }
     for (engine->prefetched_n--; engine->prefetched_n < PREFETCHED_MAX; engine->prefetched_n++) {
         slot = &engine->slots[engine->prefetched];
-        if (slot->next == NONE)
+        if (!slot->waits || slot->next == NONE)
             break;
         engine->prefetched = slot->next;
         __builtin_prefetch(&engine->slots[slot->next], 1);
-        for (unsigned line = 0; line < 3; line++)
+        for (unsigned line = 0; line < 3 && slot->acquisition; line++)
             __builtin_prefetch((const char *)slot->acquisition + line * CACHE_LINE, 1);
     }
 }
