@@ -219,7 +219,8 @@ static weir_set *reload_find_removed(const weir *w, const struct set_plan *plan)
         if (set->backend != plan->backend || !set_is_removed(set) ||
             strcmp(set_name(set), plan->name) != 0)
             continue;
-        if (!set_is_shared(set) || !nameless_segment_is(set->participant->segment))
+        if (set_is_shared(set) ? !nameless_segment_is(set->participant->segment)
+                               : set->backend == BACKEND_REMOTE)
             return set;
     }
     return NULL;

@@ -92,6 +92,7 @@ int set_new(weir *w, uint32_t number, struct set_plan *plan, const struct set_op
         set->limits.clock_needs |= CLOCK_NEEDS_BOOTTIME;
     set->backend = plan->backend;
     set->while_used = plan->while_used;
+    set->limits.counts_holds = plan->counts_holds; /* contexts are prepared as it is opened */
     if (predecessor && !(set->origin = set_origin_new(predecessor, &set->limits))) {
         set_free(set);
         return -ENOMEM;

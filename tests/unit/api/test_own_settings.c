@@ -644,6 +644,34 @@ static void names_are_given_back_once(void **state)
     }
 }
 
+/* One that is not shared is another set when its name comes back: without limits, or in an instance
+ * that shares none. */
+static void a_set_of_no_segment_comes_back_anew(void **state)
+{
+    static const char *const sets[] = {SET("limits: []"), SLOTS("")};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct weir_options options = options_for(sets[i]);
+        weir_acquisition *held = NULL;
+        struct user a = {0};
+        weir_pool *again = NULL;
+
+        options.flags = i ? WEIR_OPEN_APART : 0;
+        assert_int_equal(weir_open(&a.w, &options, NULL), 0);
+        assert_int_equal(weir_pool_open(&a.pool, a.w, "s", 0, NULL), 0);
+        for (int turn = 0; turn < 2; turn++) {
+            assert_int_equal(reload(&a, NOTHING), 0);
+            assert_int_equal(reload(&a, sets[i]), 0);
+        }
+        assert_int_equal(weir_pool_open(&again, a.w, "s", 0, NULL), 0);
+        assert_int_equal(weir_try_acquire(again, NULL, &held, NULL), 0);
+        assert_int_equal(weir_release(&held), 0);
+        weir_pool_close(again);
+        user_close(&a);
+    }
+}
+
 /* A thread has cached what the fast path needs. */
 static void the_fast_path_does_not_serve_a_dropped_set(void **state)
 {
@@ -685,6 +713,7 @@ int main(void)
         place_test(a_dropped_set_that_was_removed_comes_back_anew),
         place_test(other_names_of_classes_are_refused),
         place_test(names_are_given_back_once),
+        place_test(a_set_of_no_segment_comes_back_anew),
         place_test(the_fast_path_does_not_serve_a_dropped_set),
     };
 

@@ -520,6 +520,22 @@ static void batches_go_back_with_their_set(void **state)
     close_far();
 }
 
+/* The context of the engine counts what the backend reports, holds among it. */
+static void holds_are_counted_by_all_that_count(void **state)
+{
+    uint64_t n = 0;
+
+    (void)state;
+    open_far("hold_histogram: true, " SLOTS(2));
+    release(granted(ASK({"slot", 1})));
+    for (size_t i = 0; i < WEIR_WAIT_BUCKETS; i++)
+        n += stats().hold_histogram[i];
+    assert_int_equal(n, 1);
+    assert_int_equal(stats().hold_ns_sum, 0); /* the clock stood still */
+    assert_int_equal(stats().hold_ns_max, 0);
+    close_far();
+}
+
 /* ---- without a request: weir_engine_redefine ---- */
 
 struct seen {
@@ -661,6 +677,7 @@ int main(void)
         leak_checked_test(a_backend_is_not_added),
         leak_checked_test(what_waits_for_a_share_ends_with_the_set),
         leak_checked_test(batches_go_back_with_their_set),
+        leak_checked_test(holds_are_counted_by_all_that_count),
         leak_checked_test(an_engine_takes_a_definition),
         leak_checked_test(what_an_engine_does_not_take_is_told),
         leak_checked_test(an_older_backend_cannot),
