@@ -65,7 +65,7 @@ struct weir_set {
     struct name_value *config;           /* sorted by name */
     _Atomic(struct warnings *) warnings; /* request.h */
     struct set_origin *origin;           /* of a successor; NULL: the set succeeds no other one */
-    /* NULL: none; the set itself: it is private, and its definition was removed. */
+    /* NULL: none; the set itself: it is not shared, and its definition was removed. */
     _Atomic(weir_set *) successor;
 };
 
