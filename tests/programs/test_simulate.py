@@ -54,9 +54,9 @@ class Simulation(unittest.TestCase):
         with open(self.path(name), encoding="utf-8") as file:
             return file.read()
 
-    def run_it(self, *arguments, text=None, status=0):
+    def run_it(self, *arguments, text=None, status=0, **environment):
         done = subprocess.run([COMMAND, "simulate", *arguments], input=text, capture_output=True, text=True,
-                              timeout=120, check=False)
+                              timeout=120, check=False, env={**os.environ, **environment})
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
@@ -514,6 +514,16 @@ sets:
         self.assertLessEqual(calls["granted"], 1000)
         self.assertGreater(calls["granted"], 900)
         self.assertGreater(calls["would_refuse"], 100)
+
+    def test_png_needs_its_converter(self):
+        """Without it the file that is there stays, and else there is none."""
+        config = self.write("a.yaml", "version: 1\nsets: { api: { limits: [ { type: resource, key: slots, capacity: 2 } ] } }\n")
+        self.write("there.png", "a plot of yesterday")
+        for name in "there.png", "none.png":
+            done = self.run_it("-f", config, "-L", "even:10/s:1s", "--png", self.path(name), status=3, PATH=self.folder.name)
+            self.assertIn("a PNG needs rsvg-convert", done.stderr)
+        self.assertEqual(self.read("there.png"), "a plot of yesterday")
+        self.assertFalse(os.path.exists(self.path("none.png")))
 
     def test_plot_is_xml(self):
         config = self.write("x.yaml", SIMPLE.replace("api", '"a<&>ä"'))

@@ -2,8 +2,8 @@
 /* Files of the plot. */
 #include "plot.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,20 +30,19 @@ int plot_svg(const struct simulation *simulation, const char *path)
     return 0;
 }
 
-/* Starts rsvg-convert, which reads `input` and writes the file. Returns 0 or an errno. */
+/* Starts rsvg-convert, which reads `input` and writes the file: without it no file is made, and one
+ * that is there stays. Returns 0 or an errno. */
 static int start_converter(FILE *input, const char *path, pid_t *ret)
 {
     char *const arguments[] = {(char[]){"rsvg-convert"}, (char[]){"--format=png"},
-                               (char[]){"--zoom=1.5"}, NULL};
+                               (char[]){"--zoom=1.5"},   (char[]){"--output"},
+                               (char *)(uintptr_t)path,  NULL};
     posix_spawn_file_actions_t actions;
     int e = posix_spawn_file_actions_init(&actions);
 
     if (e != 0)
         return e;
     e = posix_spawn_file_actions_adddup2(&actions, fileno(input), STDIN_FILENO);
-    if (e == 0)
-        e = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path,
-                                             O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (e == 0)
         e = posix_spawnp(ret, arguments[0], &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -66,8 +65,7 @@ int plot_png(const struct simulation *simulation, const char *path)
     e = start_converter(plot, path, &pid);
     fclose(plot);
     if (e == ENOENT)
-        return fail(simulation, path,
-                    "a PNG needs rsvg-convert (librsvg2-bin), or a folder that is there");
+        return fail(simulation, path, "a PNG needs rsvg-convert (librsvg2-bin)");
     if (e != 0)
         return fail(simulation, path, strerror(e));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
