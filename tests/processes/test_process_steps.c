@@ -870,21 +870,38 @@ static void live_again(void *unused)
     do_leave(&tried);
 }
 
-/* A process that is not held up ends in so long, also on a machine that is busy otherwise. One that
- * is held up for longer than the library waits for a name gives up. */
-#define HELD_UP_NS (400 * MS)
+/* A process that is held up looks for the lock of the name again and again, and sleeps in between:
+ * a thousand times, then it gives up. One that is not sleeps some ten times, however busy the
+ * machine is. */
+#define HELD_UP_SLEEPS 300u
 
-static bool ends_in(pid_t pid, uint64_t ns)
+static unsigned long sleeps_of(pid_t pid)
+{
+    unsigned long n = 0;
+    char path[64], line[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        sscanf(line, "voluntary_ctxt_switches: %lu", &n);
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* Returns whether a process ends, and is not held up. */
+static bool ends(pid_t pid)
 {
     siginfo_t info = {0};
-    uint64_t end = clock_now() + ns;
+    uint64_t end = clock_now() + 20000 * MS; /* one that sleeps for ever at one place */
 
     do {
         require(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0);
         if (info.si_pid == pid)
             return true;
         pause_ns(MS / 20);
-    } while (clock_now() < end);
+    } while (sleeps_of(pid) < HELD_UP_SLEEPS && clock_now() < end);
     return false;
 }
 
@@ -904,7 +921,7 @@ static bool come_and_go(struct stepped *stepped, uint64_t n, int signal)
     require(sent || WEXITSTATUS(status) == 0);
     pid = shared_fork(live_again, NULL);
     if (WIFSTOPPED(status)) {
-        delayed += !ends_in(pid, HELD_UP_NS);
+        delayed += !ends(pid);
         require(kill(stepped->pid, SIGCONT) == 0);
         shared_wait(stepped->pid, 0);
     }
