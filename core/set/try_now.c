@@ -4,6 +4,7 @@
 #include "set/events.h"
 #include "set/inline_state.h"
 
+#include "base/backoff.h"
 #include "limit/counters.h"
 
 /* Stores the active set, where the recovery of a dead thread starts, and claims an announcement
@@ -25,6 +26,28 @@ bool try_now_is_taken(const weir_set *set, uint64_t state_word, const uint64_t *
     for (uint32_t i = 0; i < STACK_VERSION_WORDS; i++)
         before[i] = shm_load_relaxed(&block->content[i]);
     return limits_are_taken(&set->limits, before + CONTENT_STATES, states, amounts);
+}
+
+void try_now_give_turn(const struct thread_ctx *ctx, const weir_set *set)
+{
+    contention_give_turn(set->region, set->head_unit, thread_ctx_for_set(ctx, set->number)->unit);
+}
+
+void try_now_lost_word(const struct thread_ctx *ctx, const weir_set *set, uint64_t since_ns)
+{
+    contention_lost_word(set->region, set->head_unit, thread_ctx_for_set(ctx, set->number)->unit,
+                         since_ns);
+}
+
+void try_now_backoff(enum state_repr repr, const struct thread_ctx *ctx, const weir_set *set,
+                     unsigned *losses)
+{
+    if (repr_is_inline(repr)) {
+        spin_backoff(losses);
+        return;
+    }
+    contention_backoff(set->region, set->head_unit, thread_ctx_for_set(ctx, set->number)->unit,
+                       losses);
 }
 
 /* Defines the instances of the templates for one representation of the state: out of line, so that

@@ -127,18 +127,24 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const
     return at;
 }
 
+/* Contention, from thread and set (state/contention.h). Out of line: calls are rare. */
+void try_now_give_turn(const struct thread_ctx *ctx, const weir_set *set);
+void try_now_lost_word(const struct thread_ctx *ctx, const weir_set *set, uint64_t since_ns);
+void try_now_backoff(enum state_repr repr, const struct thread_ctx *ctx, const weir_set *set,
+                     unsigned *losses);
+
 /* Prepares for a grant, and returns its timestamp. */
-WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr, bool shared,
+WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr,
+                                                     const struct thread_ctx *ctx,
                                                      const weir_set *set, bool is_dated)
 {
     struct weir_instant at;
 
-    if (repr_is_inline(repr))
-        return try_now_clock(repr, set, is_dated);
-    if (!shared)
-        contention_yield(region_block(set->region, set->head_unit));
+    if (contention_is_contended(set->region, set->head_unit))
+        try_now_give_turn(ctx, set);
     at = try_now_clock(repr, set, is_dated);
-    version_prefetch(set->region, set->head_unit);
+    if (!repr_is_inline(repr))
+        version_prefetch(set->region, set->head_unit);
     return at;
 }
 
@@ -163,13 +169,14 @@ WEIR_ALWAYS_INLINE bool try_now_is_valid(enum state_repr repr, const weir_set *s
 
 /* Reads the version block. False: there are waiters or flags, or the version is incomplete. */
 WEIR_ALWAYS_INLINE bool try_now_read_block(bool shared, const struct thread_ctx *ctx,
-                                           const weir_set *set, unsigned *turn,
+                                           const weir_set *set, unsigned *losses,
                                            struct stack_version *ret)
 {
     if (shared)
         version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
     if (!stack_version_read(shared, set->region, set->head_unit,
-                            CONTENT_STATES + set->limits.state_words, turn, ret))
+                            thread_ctx_for_set(ctx, set->number)->unit,
+                            CONTENT_STATES + set->limits.state_words, losses, ret))
         return false;
     return !(ret->content[CONTENT_ENDS] | (ret->content[CONTENT_COUNT] & ~DEPARTURES_MASK));
 }
@@ -203,10 +210,10 @@ WEIR_ALWAYS_INLINE bool try_now_read_word(enum state_repr repr, bool shared, con
  * whether it inflates the set first: not if it is INFLATED_BIT. */
 WEIR_ALWAYS_INLINE bool try_now_read(enum state_repr repr, bool shared,
                                      const struct thread_ctx *ctx, const weir_set *set,
-                                     unsigned *turn, struct stack_version *ret)
+                                     unsigned *losses, struct stack_version *ret)
 {
     if (!(repr_is_inline(repr) ? try_now_read_word(repr, shared, set, ret)
-                               : try_now_read_block(shared, ctx, set, turn, ret)))
+                               : try_now_read_block(shared, ctx, set, losses, ret)))
         return false;
     if (repr == REPR_KEY_SET && !key_set_admits(ctx, set, ret->content))
         return false;
@@ -329,20 +336,13 @@ WEIR_ALWAYS_INLINE bool try_now_encode(enum state_repr repr, bool shared,
 /* Commits the state. False: another thread committed first. */
 WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
                                        const struct thread_ctx *ctx, const weir_set *set,
-                                       unsigned turn, const struct stack_version *version)
+                                       const struct stack_version *version)
 {
     if (repr_is_inline(repr))
         return shm_cas_seq_cst(&version->head->state_word, version->state_word,
                                *try_now_states(version));
     return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
-                                turn, version);
-}
-
-/* Backs off after another thread committed first. */
-WEIR_ALWAYS_INLINE void try_now_backoff(enum state_repr repr, bool shared,
-                                        const struct stack_version *version, unsigned *turn)
-{
-    contention_backoff(shared || repr_is_inline(repr), version->head, turn);
+                                version);
 }
 
 /* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: TRY_SLOW after a lost CAS. */
@@ -350,15 +350,15 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
 {
-    struct weir_instant at = try_now_begin(repr, shared, set, grant->is_dated);
+    struct weir_instant at = try_now_begin(repr, ctx, set, grant->is_dated);
     uint64_t content[STACK_VERSION_WORDS];
     struct stack_version version = {.content = content};
     struct acq_record *r = NULL;
 
     version.has_write = shared && try_now_has_record(grant);
     SCHED_POINT(); /* after the clock, before the state */
-    for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
+    for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
+        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
 
         if (repr_is_inline(repr))
             grant->word = version.state_word;
@@ -382,10 +382,10 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
         }
         if (!try_now_encode(repr, shared, ctx, set, &version))
             return TRY_SLOW;
-        if (try_now_commit(repr, shared, ctx, set, turn, &version))
+        if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            try_now_lost_word(ctx, set, repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }
@@ -465,8 +465,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     }
     if (!changes)
         return TRY_DONE;
-    for (unsigned turn = 0;; try_now_backoff(repr, shared, &version, &turn)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &turn, &version);
+    for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
+        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
 
         if (shared && repr_is_inline(repr))
             rel->word = version.state_word;
@@ -483,10 +483,10 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         if (!try_now_encode(repr, shared, ctx, set, &version))
             /* Without a link the algorithm set the top bit, against its contract. */
             return is_linked ? TRY_SLOW : TRY_DONE;
-        if (try_now_commit(repr, shared, ctx, set, turn, &version))
+        if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            try_now_lost_word(ctx, set, repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }

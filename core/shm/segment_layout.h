@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <weir/set.h>
 
-#define SEGMENT_LAYOUT         12u
+#define SEGMENT_LAYOUT         13u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -120,8 +120,9 @@ struct segment_definition {
 
 /* Thread context in a segment. Its counters follow, segment_identity.counters_size bytes. */
 struct segment_thread {
-    struct thread_head head;   /* first: its unit is that of the whole */
-    _Atomic uint64_t peer_key; /* of the owning process; 0: free; see thread_owner_make() */
+    struct thread_head head; /* first: its unit is that of the whole */
+    /* Of the owning process; 0: free; see thread_owner_make(). */
+    _Alignas(64) _Atomic uint64_t peer_key;
 };
 
 /*
@@ -192,7 +193,7 @@ _Static_assert(offsetof(struct segment_header, head) == 576, "a line of its own"
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header is one page");
 _Static_assert(sizeof(struct segment_definition) <= SEGMENT_PAGE, "before its text");
 _Static_assert(offsetof(struct segment_definition, head) == 0, "found by the number of its unit");
-_Static_assert(sizeof(struct segment_thread) == 192, "three lines, no holes");
+_Static_assert(sizeof(struct segment_thread) == 256, "four lines");
 _Static_assert(offsetof(struct segment_thread, head) == 0, "found by the number of its unit");
 _Static_assert(sizeof(struct segment_keyed) <= SEGMENT_PAGE, "has a page");
 _Static_assert(sizeof(struct segment_key_set) == 128, "two lines");

@@ -49,7 +49,7 @@ struct set_head {
     /* Time of the last walk over all waiters, as set_may_walk() counts it. */
     _Atomic uint16_t walk_tick;
     uint32_t number;
-    _Atomic uint32_t yield_hint;  /* private sets: 1 asks others to yield (contention.h) */
+    _Atomic uint32_t next_turn;   /* unit of the head of a thread that waits for its turn; 0 */
     _Atomic uint32_t recent_head; /* private sets: a recent head of the wait queue */
 };
 
@@ -59,6 +59,10 @@ struct thread_head {
     _Atomic uint64_t own_blocks[BLOCK_CLASSES];
     _Atomic uint64_t active_set; /* unit of the head of the set it works on */
     _Atomic uint64_t generation; /* counts the context's lives: +1 at recovery and at a claim */
+    /* Contention (state/contention.h): whether the turn of the thread that waits has come, stored
+     * by another one; and after how many operations it gives its own turn to a thread that waits.
+     */
+    _Atomic uint32_t turn_has_come, turn_left;
 };
 
 /* Slot and version of an inflated state word or a block reference. */

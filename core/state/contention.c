@@ -1,55 +1,120 @@
 /* SPDX-License-Identifier: MIT */
-/* Back-off after a lost CAS of the state word, and the pauses of a thread that yields. */
+/* Turns of threads that contend for a set, and back-off after a lost CAS. */
 #include "state/contention.h"
 #include "base/backoff.h"
-#include "base/invariant.h"
+#include "base/sched_point.h"
 #include "os/os.h"
+#include "shm/region.h"
 
-/* Exponents of two of pauses: of the first loss, and the increment for the next one. The second
- * back-off lasts about a hundred operations, so that changing turns costs little of the total
- * time. */
-#define PAUSES_FIRST  2u
-#define PAUSES_GROWTH 6u
-#define WORD_PAUSES   5u /* as above, after a loss of a word on a slow line */
-#define WORD_SLOW_NS  150u
-#define YIELD_CHECKS  4u /* looks at whether the hint was cleared */
-#define YIELD_PAUSES  4u /* exponent of two of pauses between them */
+#define FIRST_PAUSES   4u
+#define WORD_SLOW_NS   150u
+#define LONG_PAUSES    256u
+#define POLL_PAUSES    32u /* between the first looks at whether the set changes; then longer */
+#define POLL_DOUBLINGS 3u
+#define POLLS_MAX      16u
+#define STILL_MAX      4u /* looks in a row that find no change */
 
-void contention_backoff(bool spin, struct set_head *set, unsigned *turn)
+static struct thread_head *contention_thread(const struct region *region, uint32_t thread)
 {
-    unsigned pauses;
+    if (!thread || (region->segment && !region_has_thread_unit(region, thread)))
+        return NULL; /* no process of this library has written that */
+    return region_block(region, thread);
+}
 
-    if (spin) {
-        spin_backoff(turn);
+/* Pauses so often, or until the thread's turn has come. */
+static bool contention_pause(const struct thread_head *head, unsigned pauses)
+{
+    for (unsigned i = 0; i < pauses; i++) {
+        if (atomic_load_explicit(&head->turn_has_come, memory_order_relaxed))
+            return true;
+        spin_pause();
+    }
+    return false;
+}
+
+/* Waits for the turn of a thread that stands in `next_turn`, as long as the set changes: the thread
+ * that works on it may have been stopped, or need it no more. One look would not tell: a count is
+ * often the same again. */
+static void contention_await_turn(struct set_head *set, struct thread_head *head, uint32_t thread)
+{
+    uint64_t word = atomic_load_explicit(&set->state_word, memory_order_relaxed);
+    unsigned changes = 0, still = 0;
+
+    for (unsigned i = 0; i < POLLS_MAX && still < STILL_MAX; i++) {
+        uint64_t before = word;
+
+        SCHED_POINT(); /* in `next_turn` */
+        if (contention_pause(head, POLL_PAUSES << (still ? 0 : changes)))
+            break;
+        word = atomic_load_explicit(&set->state_word, memory_order_relaxed);
+        still = word == before ? still + 1 : 0;
+        changes += changes < POLL_DOUBLINGS;
+    }
+    /* Mostly another one stands there by now, but not if the turn was given to an earlier wait. */
+    atomic_compare_exchange_strong_explicit(&set->next_turn, &thread, 0, memory_order_relaxed,
+                                            memory_order_relaxed);
+}
+
+/* Waits for a turn, without a look at the set's lines until then. */
+static void contention_wait(const struct region *region, uint32_t set, uint32_t thread)
+{
+    struct set_head *head = region_block(region, set);
+    struct thread_head *own = contention_thread(region, thread);
+    uint32_t none = 0;
+
+    if (!own)
+        return;
+    atomic_store_explicit(&own->turn_has_come, 0, memory_order_relaxed);
+    atomic_store_explicit(&own->turn_left, CONTENTION_OPERATIONS, memory_order_relaxed);
+    if (atomic_compare_exchange_strong_explicit(&head->next_turn, &none, thread,
+                                                memory_order_relaxed, memory_order_relaxed))
+        contention_await_turn(head, own, thread);
+    else
+        contention_pause(own, LONG_PAUSES); /* a third thread */
+}
+
+void contention_backoff(const struct region *region, uint32_t set, uint32_t thread,
+                        unsigned *losses)
+{
+    if ((*losses)++ == 0) {
+        for (unsigned i = 0; i < FIRST_PAUSES; i++)
+            spin_pause();
         return;
     }
-    WEIR_INVARIANT(*turn <= CONTENTION_TURNS);
-    if (*turn < CONTENTION_TURNS)
-        ++*turn;
-    pauses = PAUSES_FIRST + PAUSES_GROWTH * (*turn - 1);
-    spin_backoff(&pauses);
-    if (*turn == CONTENTION_TURNS)
-        atomic_store_explicit(&set->yield_hint, 1, memory_order_relaxed);
+    contention_wait(region, set, thread);
 }
 
-/* Where the line comes slowly, it pays that one thread does some twenty operations in a row. Where
- * it comes fast, an attempt takes 60 to 130 ns, and two threads are faster side by side. */
-void contention_lost_word(uint64_t since_ns)
+/* Where the line comes slowly, the other thread is likely to win again. Where it comes fast, an
+ * attempt takes 60 to 130 ns, and one more is cheaper than a wait. */
+void contention_lost_word(const struct region *region, uint32_t set, uint32_t thread,
+                          uint64_t since_ns)
 {
-    unsigned pauses = WORD_PAUSES;
-
-    if (!since_ns || os_now_ns() - since_ns > WORD_SLOW_NS)
-        spin_backoff(&pauses);
+    if (!since_ns || os_now_ns() > since_ns + WORD_SLOW_NS)
+        contention_wait(region, set, thread);
 }
 
-void contention_wait(struct set_head *set)
+/* The next thread works on the set's lines until the caller, which waits, is told in a line of its
+ * own. */
+void contention_give_turn(const struct region *region, uint32_t set, uint32_t thread)
 {
-    for (unsigned i = 0; i < YIELD_CHECKS; i++) {
-        unsigned pauses = YIELD_PAUSES;
+    struct set_head *head = region_block(region, set);
+    uint32_t next = atomic_load_explicit(&head->next_turn, memory_order_relaxed);
+    struct thread_head *own = contention_thread(region, thread);
+    struct thread_head *other = contention_thread(region, next);
+    uint32_t left;
 
-        spin_backoff(&pauses);
-        if (!atomic_load_explicit(&set->yield_hint, memory_order_relaxed))
-            return;
-    }
-    atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
+    if (!own)
+        return;
+    left = atomic_load_explicit(&own->turn_left, memory_order_relaxed);
+    atomic_store_explicit(&own->turn_left, left ? left - 1 : CONTENTION_OPERATIONS,
+                          memory_order_relaxed);
+    if (left)
+        return;
+    atomic_store_explicit(&own->turn_has_come, 0, memory_order_relaxed);
+    if (!atomic_compare_exchange_strong_explicit(&head->next_turn, &next, thread,
+                                                 memory_order_relaxed, memory_order_relaxed))
+        return;
+    if (other)
+        atomic_store_explicit(&other->turn_has_come, 1, memory_order_relaxed);
+    contention_await_turn(head, own, thread);
 }

@@ -1,37 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* Contention management: README.md. The yield hint affects speed and fairness only. No correctness
- * argument depends on it, and it may be lost; hence all its accesses are relaxed. */
+/* Contention management: threads that work on one set take turns, README.md. It affects speed and
+ * fairness only. No correctness argument depends on it, and a turn may be lost; hence all its
+ * accesses are relaxed. */
 #ifndef WEIR_CORE_STATE_CONTENTION_H
 #define WEIR_CORE_STATE_CONTENTION_H
 
 #include "state/version.h"
 
-/* Losses after which a thread sets the yield hint. */
-#define CONTENTION_TURNS 2u
+/* Operations that a thread goes on with while another one waits for its turn. */
+#define CONTENTION_OPERATIONS 160u
 
-/* Backs off after a lost CAS. `*turn` counts the losses of this operation, from 0. With `spin` the
- * pauses double each time, and no hint is set. */
-void contention_backoff(bool spin, struct set_head *set, unsigned *turn);
-/* Backs off after a lost CAS of an inline state. `since_ns`: the clock, read before; 0: not read.
- */
-void contention_lost_word(uint64_t since_ns);
-/* Waits until the yield hint is cleared, at most 64 pauses; then clears it. */
-void contention_wait(struct set_head *set);
-
-/* Clears the yield hint after a successful operation that lost `turn` times, if it may have set the
- * hint. */
-static inline void contention_clear(struct set_head *set, unsigned turn)
-{
-    if (turn >= CONTENTION_TURNS)
-        atomic_store_explicit(&set->yield_hint, 0, memory_order_relaxed);
-}
-
-/* Yields to a thread that set the hint. Call it before an operation starts, and before its clock
+/* Backs off after a lost CAS, or a read of an incomplete version. `*losses` counts those of this
+ * operation, from 0. `thread`: unit of the caller's struct thread_head. */
+void contention_backoff(const struct region *region, uint32_t set, uint32_t thread,
+                        unsigned *losses);
+/* Backs off after the first lost CAS of an inline state. `since_ns`: the clock, read before; 0: not
  * read. */
-static inline void contention_yield(struct set_head *set)
+void contention_lost_word(const struct region *region, uint32_t set, uint32_t thread,
+                          uint64_t since_ns);
+/* Gives the turn to the thread that waits if the caller has had its own, and waits for the next. */
+void contention_give_turn(const struct region *region, uint32_t set, uint32_t thread);
+
+/* Returns true if a thread waits for its turn. */
+static inline bool contention_is_contended(const struct region *region, uint32_t set)
 {
-    if (atomic_load_explicit(&set->yield_hint, memory_order_relaxed))
-        contention_wait(set);
+    const struct set_head *head = region_block(region, set);
+
+    return __builtin_expect(atomic_load_explicit(&head->next_turn, memory_order_relaxed) != 0, 0);
 }
 
 #endif

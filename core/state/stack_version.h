@@ -90,8 +90,8 @@ WEIR_ALWAYS_INLINE bool stack_version_is_complete(bool shared, const struct regi
 /* Reads a version of `content_n` words. Returns false if it is not fit for the stack, or does not
  * become complete soon. Lock-free. */
 WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *region,
-                                           uint32_t set_unit, uint32_t content_n, unsigned *turn,
-                                           struct stack_version *version)
+                                           uint32_t set_unit, uint32_t ctx, uint32_t content_n,
+                                           unsigned *losses, struct stack_version *version)
 {
     struct set_head *set = region_block(region, set_unit);
     uint32_t block_class = block_class_of(shared, region, set);
@@ -100,7 +100,8 @@ WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *reg
     version->head = set;
     version->block_class = block_class;
     version->content_n = content_n;
-    for (unsigned early = 0; early < HELP_AFTER; contention_backoff(shared, set, turn)) {
+    for (unsigned early = 0; early < HELP_AFTER;
+         contention_backoff(region, set_unit, ctx, losses)) {
         uint64_t word = atomic_load_explicit(&set->state_word, memory_order_acquire);
         const struct version_block *block = block_at(shared, region, block_class, word);
         bool done = atomic_load_explicit(&block->completed, memory_order_acquire) ==
@@ -148,7 +149,7 @@ WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct reg
 /* Commits the version from the thread's own block. Returns false, and has no effect, if another
  * thread committed first. */
 WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *region, uint32_t ctx,
-                                             unsigned turn, const struct stack_version *version)
+                                             const struct stack_version *version)
 {
     _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, version->block_class);
     uint64_t mine = atomic_load_explicit(own_ref, memory_order_acquire);
@@ -167,8 +168,6 @@ WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *r
     shm_store_relaxed(own_ref, block_ref_of_word(version->state_word));
     if (shared)
         shm_store_release(&block->completed, state_word_version(word));
-    else
-        contention_clear(version->head, turn);
     return true;
 }
 

@@ -1,71 +1,141 @@
 /* SPDX-License-Identifier: MIT */
-/* Contention: a thread that has lost often sets the yield hint, clears it again, and holds up no
- * thread that can do without. */
+/* Contention: a thread that has lost twice waits for its turn, gets it from the thread that works
+ * on the set, and holds up no thread that can do without. */
 #include "api/instance.h"
 #include "lib/world.h"
 #include "state/contention.h"
 
-static unsigned pressed(const struct set_head *set)
-{
-    return atomic_load(&set->yield_hint);
-}
+#define OTHER_OPERATIONS (CONTENTION_OPERATIONS + 1) /* until it has given its turn */
 
-static void a_thread_that_lost_often_sets_the_hint(void **state)
-{
-    struct set_head set = {0};
-    unsigned turn = 0;
-
-    (void)state;
-    for (unsigned i = 1; i <= CONTENTION_TURNS + 2; i++) {
-        assert_int_equal(pressed(&set), i > CONTENTION_TURNS);
-        contention_backoff(false, &set, &turn);
-        assert_int_equal(turn, i < CONTENTION_TURNS ? i : CONTENTION_TURNS);
-    }
-    contention_clear(&set, 0); /* another thread, which has not set it */
-    assert_int_equal(pressed(&set), 1);
-    contention_clear(&set, turn);
-    assert_int_equal(pressed(&set), 0);
-}
-
-/* It was stopped, or took the slow path: each time that it sets the hint counts once. */
-static void no_thread_waits_long_for_one_that_does_not_come(void **state)
-{
-    struct set_head set = {.yield_hint = 1};
-
-    (void)state;
-    contention_yield(&set);
-    assert_int_equal(pressed(&set), 0);
-}
-
-static void what_the_dead_have_left_holds_up_no_set(void **state)
-{
+static struct {
+    const struct region *region;
+    uint32_t set, own, other; /* units */
     struct set_head *head;
+} turns;
 
-    (void)state;
-    world_limits("{ type: call, algorithm: gcra, capacity: 10, window: 10s },"
+static struct thread_head *thread_head(uint32_t unit)
+{
+    return region_block(turns.region, unit);
+}
+
+/* A set of several limits, the calling thread, and another one that is only a place in memory. */
+static void turns_open(void)
+{
+    world_limits("{ type: call, algorithm: gcra, capacity: 1000, window: 10s },"
                  " { type: resource, key: r, capacity: 2 }");
     release(granted(NULL));
-    head = region_block(world.set->region, world.set->head_unit);
-    for (int i = 0; i < 3; i++) {
-        weir_acquisition *a;
+    turns.region = world.set->region;
+    turns.set = world.set->head_unit;
+    turns.head = region_block(turns.region, turns.set);
+    turns.own = thread_ctx_for_set(thread_ctx_self, world.set->number)->unit;
+    turns.other = version_new_thread(world.set->region);
+    assert_true(turns.own && turns.other);
+}
 
-        atomic_store(&head->yield_hint, 1);
-        a = granted(NULL);
-        assert_int_equal(pressed(head), 0);
-        atomic_store(&head->yield_hint, 1);
-        release(a); /* which is nothing new */
-        assert_int_equal(pressed(head), 1);
+static void a_thread_that_lost_waits_for_its_turn_the_second_time(void **state)
+{
+    unsigned losses = 0;
+
+    (void)state;
+    turns_open();
+    thread_head(turns.own)->turn_has_come = 1;
+    contention_backoff(turns.region, turns.set, turns.own, &losses);
+    assert_int_equal(losses, 1);
+    assert_int_equal(thread_head(turns.own)->turn_has_come, 1); /* no wait has begun */
+    contention_backoff(turns.region, turns.set, turns.own, &losses);
+    assert_int_equal(losses, 2);
+    assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
+    assert_int_equal(thread_head(turns.own)->turn_left, CONTENTION_OPERATIONS);
+    assert_int_equal(turns.head->next_turn, 0); /* as nothing changed the set */
+    world_close();
+}
+
+static void a_slow_line_is_waited_for_at_once(void **state)
+{
+    (void)state;
+    turns_open();
+    thread_head(turns.own)->turn_has_come = 1;
+    contention_lost_word(turns.region, turns.set, turns.own, UINT64_MAX / 2); /* took no time */
+    assert_int_equal(thread_head(turns.own)->turn_has_come, 1);
+    contention_lost_word(turns.region, turns.set, turns.own, 1); /* took long */
+    assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
+    thread_head(turns.own)->turn_has_come = 1;
+    contention_lost_word(turns.region, turns.set, turns.own, 0);
+    assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
+    assert_int_equal(turns.head->next_turn, 0);
+    world_close();
+}
+
+static void a_turn_is_given_after_so_many_operations(void **state)
+{
+    (void)state;
+    turns_open();
+    for (unsigned round = 0; round < 2; round++) {
+        thread_head(turns.own)->turn_left = CONTENTION_OPERATIONS;
+        thread_head(turns.other)->turn_has_come = 0;
+        turns.head->next_turn = turns.other;
+        for (unsigned i = 1; i <= OTHER_OPERATIONS; i++) {
+            assert_int_equal(thread_head(turns.other)->turn_has_come, 0);
+            assert_int_equal(turns.head->next_turn, turns.other);
+            release(granted(NULL));
+        }
+        assert_int_equal(thread_head(turns.other)->turn_has_come, 1);
+        assert_int_equal(thread_head(turns.own)->turn_left, CONTENTION_OPERATIONS);
+        assert_int_equal(turns.head->next_turn, 0); /* nor does the other thread come */
+    }
+    world_close();
+}
+
+static void a_third_thread_takes_no_place(void **state)
+{
+    unsigned losses = 1;
+
+    (void)state;
+    turns_open();
+    turns.head->next_turn = turns.other;
+    contention_backoff(turns.region, turns.set, turns.own, &losses);
+    assert_int_equal(turns.head->next_turn, turns.other);
+    world_close();
+}
+
+/* A thread may have ended, or was killed. */
+static void what_was_left_holds_up_no_set(void **state)
+{
+    (void)state;
+    turns_open();
+    turns.head->next_turn = turns.other;
+    for (unsigned n = 0; turns.head->next_turn; n++) {
+        assert_true(n < OTHER_OPERATIONS);
+        release(granted(NULL));
     }
     assert_int_equal(limit_stats(1).held, 0);
+    world_close();
+}
+
+static void a_release_goes_on(void **state)
+{
+    weir_acquisition *a;
+
+    (void)state;
+    turns_open();
+    a = granted(NULL);
+    thread_head(turns.own)->turn_left = 0;
+    turns.head->next_turn = turns.other;
+    release(a); /* which is nothing new */
+    assert_int_equal(turns.head->next_turn, turns.other);
+    assert_int_equal(thread_head(turns.other)->turn_has_come, 0);
     world_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        leak_checked_test(a_thread_that_lost_often_sets_the_hint),
-        leak_checked_test(no_thread_waits_long_for_one_that_does_not_come),
-        leak_checked_test(what_the_dead_have_left_holds_up_no_set),
+        leak_checked_test(a_thread_that_lost_waits_for_its_turn_the_second_time),
+        leak_checked_test(a_slow_line_is_waited_for_at_once),
+        leak_checked_test(a_turn_is_given_after_so_many_operations),
+        leak_checked_test(a_third_thread_takes_no_place),
+        leak_checked_test(what_was_left_holds_up_no_set),
+        leak_checked_test(a_release_goes_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
