@@ -28,6 +28,9 @@ int acquire_within_find(struct acquire_op *op);
 /* Fills a FREE record for this request, with a blocked thread (futex) as wait target. */
 void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 
+/* Notes in a new acquisition what the request says of it. */
+void acquire_op_describe(struct acquire_op *op, weir_acquisition *acquisition);
+
 /* Submits the operation and fills the caller's refusal, but not after -EAGAIN from a probe: its
  * caller comes back to wait. */
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);

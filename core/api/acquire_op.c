@@ -351,6 +351,17 @@ void acquire_op_schedule(struct acquire_op *op, uint32_t waiter, uint64_t word)
         notify_waiter(set, record, record_next_word(word, RECORD_SHUT_DOWN));
 }
 
+void acquire_op_describe(struct acquire_op *op, weir_acquisition *acquisition)
+{
+    acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
+    if (acquisition->record == op->within)
+        op->within = 0; /* that was released */
+    acquisition->within = op->within;
+    acquisition->wait_class = (uint8_t)op->wait_class;
+    if (op->is_observed)
+        acquisition_keep_tag(op, acquisition);
+}
+
 int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition **ret)
 {
     weir_acquisition *acquisition = acquisition_new(op->ctx, op->set, op->amounts);
@@ -360,13 +371,7 @@ int acquire_op_try(struct acquire_op *op, enum wait_mode mode, weir_acquisition 
     WEIR_INVARIANT(op->ctx->w == op->set->w);
     if (!acquisition)
         return acquire_op_tell_failure(op, -ENOMEM);
-    acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
-    if (acquisition->record == op->within)
-        op->within = 0; /* that was released */
-    acquisition->within = op->within;
-    acquisition->wait_class = (uint8_t)op->wait_class;
-    if (op->is_observed)
-        acquisition_keep_tag(op, acquisition);
+    acquire_op_describe(op, acquisition);
     op->acquisition_set = &acquisition->set;
     if (acquisition->record) {
         acquire_op_fill_record(op, acquisition->record);

@@ -106,13 +106,7 @@ static bool cq_make_acquisition(struct acquire_op *op, weir_queue *queue, uint32
     WEIR_INVARIANT(!cq_acquisition(r));
     if (!acquisition)
         return false;
-    acquisition->strict = (op->request->flags & WEIR_STRICT) != 0;
-    if (acquisition->record == op->within)
-        op->within = 0; /* that was released */
-    acquisition->within = op->within;
-    acquisition->wait_class = (uint8_t)op->wait_class;
-    if (op->is_observed)
-        acquisition_keep_tag(op, acquisition);
+    acquire_op_describe(op, acquisition);
     acquisition->awaits_event = op->is_observed;
     acquisition->user_data = record_load(&r->data);
     atomic_store_explicit(&acquisition->queue, queue, memory_order_seq_cst);

@@ -94,8 +94,11 @@ int weir_http_retry_after(uint64_t retry_after_ns, char *ret, size_t size)
     return text_buffer_end(&out);
 }
 
-int weir_http_ratelimit_policy(const struct weir_remaining *limits, size_t n, char *ret,
-                               size_t size)
+/* Writes the items of a list, each followed by its parameters. */
+static int http_list(const struct weir_remaining *limits, size_t n, uint64_t retry_after_ns,
+                     void (*parameters)(struct text_out *out, const struct weir_remaining *limit,
+                                        uint64_t retry_after_ns),
+                     char *ret, size_t size)
 {
     struct text_buffer buffer = {ret, size, 0};
     struct text_out out = {.write = text_buffer_write, .userdata = &buffer};
@@ -106,34 +109,41 @@ int weir_http_ratelimit_policy(const struct weir_remaining *limits, size_t n, ch
         return -ENOBUFS;
     for (size_t i = 0; i < n; i++) {
         http_item(&out, limits, i);
-        http_parameter(&out, ";q=", limits[i].capacity);
-        http_unit(&out, &limits[i]);
-        if (limits[i].window_ns)
-            http_parameter(&out, ";w=", http_seconds(limits[i].window_ns));
+        parameters(&out, &limits[i], retry_after_ns);
     }
     return text_buffer_end(&out);
+}
+
+static void http_policy(struct text_out *out, const struct weir_remaining *limit, uint64_t unused)
+{
+    (void)unused;
+    http_parameter(out, ";q=", limit->capacity);
+    http_unit(out, limit);
+    if (limit->window_ns)
+        http_parameter(out, ";w=", http_seconds(limit->window_ns));
+}
+
+int weir_http_ratelimit_policy(const struct weir_remaining *limits, size_t n, char *ret,
+                               size_t size)
+{
+    return http_list(limits, n, 0, http_policy, ret, size);
+}
+
+static void http_remaining(struct text_out *out, const struct weir_remaining *limit,
+                           uint64_t retry_after_ns)
+{
+    uint64_t after_ns = limit->more_after_ns;
+
+    http_parameter(out, ";r=", limit->available);
+    if (after_ns && after_ns < WEIR_BLOCKED &&
+        http_seconds(after_ns) <= http_retry_after_s(retry_after_ns))
+        http_parameter(out, ";t=", http_seconds(after_ns));
 }
 
 int weir_http_ratelimit(const struct weir_remaining *limits, size_t n, uint64_t retry_after_ns,
                         char *ret, size_t size)
 {
-    struct text_buffer buffer = {ret, size, 0};
-    struct text_out out = {.write = text_buffer_write, .userdata = &buffer};
-
-    if (!ret || (n && !limits))
-        return -EINVAL;
-    if (!size)
-        return -ENOBUFS;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t after_ns = limits[i].more_after_ns;
-
-        http_item(&out, limits, i);
-        http_parameter(&out, ";r=", limits[i].available);
-        if (after_ns && after_ns < WEIR_BLOCKED &&
-            http_seconds(after_ns) <= http_retry_after_s(retry_after_ns))
-            http_parameter(&out, ";t=", http_seconds(after_ns));
-    }
-    return text_buffer_end(&out);
+    return http_list(limits, n, retry_after_ns, http_remaining, ret, size);
 }
 
 /* Returns whether less of its capacity remains of `a` than of `b`. */
