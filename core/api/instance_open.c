@@ -280,6 +280,7 @@ static int instance_configure(weir *w, const struct weir_options *options,
 
 static int instance_build(weir *w, const struct weir_options *options)
 {
+    const uint64_t random = os_random();
     int r;
 
     instance_init_locks(w, false);
@@ -288,7 +289,8 @@ static int instance_build(weir *w, const struct weir_options *options)
     instance_wait(w)->timer.advance_ns = instance_wait(w)->timer_advance_ns;
     atomic_store_explicit(&w->references, 1, memory_order_seq_cst);
     log_open(&w->log, options);
-    w->seed = options->seed ? options->seed : os_random();
+    w->seed = options->seed ? options->seed : random;
+    w->nonce_seed = random;
     w->private_only = (options->flags & WEIR_OPEN_APART) != 0;
     w->leaves_sigbus = (options->flags & WEIR_OPEN_NO_HANDLER) != 0;
     w->observer_only = (options->flags & WEIR_OPEN_EXISTING) != 0;

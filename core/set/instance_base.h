@@ -49,7 +49,8 @@ struct weir {
     struct clock clock;
     struct log_sink log;
     uint64_t seed;
-    bool private_only;            /* sets of backend process are private */
+    uint64_t nonce_seed; /* random, whatever the program's seed: other instances share key tables */
+    bool private_only;   /* sets of backend process are private */
     _Atomic bool has_shared_sets; /* there is, or was, a shared set */
     bool observer_only;           /* opens existing segments only */
     bool is_offline;              /* asks no engine */

@@ -2,6 +2,7 @@
 /* Makes, binds and frees thread contexts, one per thread and instance. */
 #include "set/thread_ctx.h"
 
+#include "base/hash.h"
 #include "base/invariant.h"
 #include "limit/counters.h"
 #include "os/os.h"
@@ -80,6 +81,7 @@ static void thread_ctx_make_key(void)
 struct thread_ctx *thread_ctx_new(weir *w)
 {
     struct thread_ctx *ctx = os_alloc_aligned(_Alignof(struct thread_ctx), sizeof(*ctx));
+    uint64_t nonce_seed;
 
     if (!ctx)
         return NULL;
@@ -89,9 +91,11 @@ struct thread_ctx *thread_ctx_new(weir *w)
         os_free(ctx);
         return NULL;
     }
-    /* The golden ratio keeps sources far apart. The kernel's random numbers would make this a
-     * cancellation point. */
-    ctx->nonce_state = ctx->unit * UINT64_C(0x9e3779b97f4a7c15);
+    /* Two nonces of one key table are equal by chance alone. A state that is itself such a number
+     * begins anywhere in the generator's sequence; multiples of its step would begin side by side.
+     * The kernel's random numbers would make this a cancellation point. */
+    nonce_seed = w->nonce_seed ^ ctx->unit;
+    ctx->nonce_state = splitmix64_next(&nonce_seed);
     ctx->next = w->thread_ctxs;
     w->thread_ctxs = ctx;
     return ctx;

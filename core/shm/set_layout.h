@@ -60,9 +60,8 @@ struct thread_head {
     _Atomic uint64_t active_set; /* unit of the head of the set it works on */
     _Atomic uint64_t generation; /* counts the context's lives: +1 at recovery and at a claim */
     /* Contention (state/contention.h): whether the turn of the thread that waits has come, stored
-     * by another one; and after how many operations it gives its own turn to a thread that waits.
-     */
-    _Atomic uint32_t turn_has_come, turn_left;
+     * by another one; and how many operations it has done while another one waits. */
+    _Atomic uint32_t turn_has_come, turn_done;
 };
 
 /* Slot and version of an inflated state word or a block reference. */

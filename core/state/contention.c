@@ -65,7 +65,7 @@ static void contention_wait(const struct region *region, uint32_t set, uint32_t 
     if (!own)
         return;
     atomic_store_explicit(&own->turn_has_come, 0, memory_order_relaxed);
-    atomic_store_explicit(&own->turn_left, CONTENTION_OPERATIONS, memory_order_relaxed);
+    atomic_store_explicit(&own->turn_done, 0, memory_order_relaxed);
     if (atomic_compare_exchange_strong_explicit(&head->next_turn, &none, thread,
                                                 memory_order_relaxed, memory_order_relaxed))
         contention_await_turn(head, own, thread);
@@ -101,15 +101,16 @@ void contention_give_turn(const struct region *region, uint32_t set, uint32_t th
     uint32_t next = atomic_load_explicit(&head->next_turn, memory_order_relaxed);
     struct thread_head *own = contention_thread(region, thread);
     struct thread_head *other = contention_thread(region, next);
-    uint32_t left;
+    uint32_t done;
 
     if (!own)
         return;
-    left = atomic_load_explicit(&own->turn_left, memory_order_relaxed);
-    atomic_store_explicit(&own->turn_left, left ? left - 1 : CONTENTION_OPERATIONS,
-                          memory_order_relaxed);
-    if (left)
+    done = atomic_load_explicit(&own->turn_done, memory_order_relaxed);
+    if (done < CONTENTION_OPERATIONS) {
+        atomic_store_explicit(&own->turn_done, done + 1, memory_order_relaxed);
         return;
+    }
+    atomic_store_explicit(&own->turn_done, 0, memory_order_relaxed);
     atomic_store_explicit(&own->turn_has_come, 0, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(&head->next_turn, &next, thread,
                                                  memory_order_relaxed, memory_order_relaxed))

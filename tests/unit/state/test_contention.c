@@ -38,6 +38,7 @@ static void a_thread_that_lost_waits_for_its_turn_the_second_time(void **state)
 
     (void)state;
     turns_open();
+    thread_head(turns.own)->turn_done = 1;
     thread_head(turns.own)->turn_has_come = 1;
     contention_backoff(turns.region, turns.set, turns.own, &losses);
     assert_int_equal(losses, 1);
@@ -45,7 +46,7 @@ static void a_thread_that_lost_waits_for_its_turn_the_second_time(void **state)
     contention_backoff(turns.region, turns.set, turns.own, &losses);
     assert_int_equal(losses, 2);
     assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
-    assert_int_equal(thread_head(turns.own)->turn_left, CONTENTION_OPERATIONS);
+    assert_int_equal(thread_head(turns.own)->turn_done, 0);
     assert_int_equal(turns.head->next_turn, 0); /* as nothing changed the set */
     world_close();
 }
@@ -71,7 +72,6 @@ static void a_turn_is_given_after_so_many_operations(void **state)
     (void)state;
     turns_open();
     for (unsigned round = 0; round < 2; round++) {
-        thread_head(turns.own)->turn_left = CONTENTION_OPERATIONS;
         thread_head(turns.other)->turn_has_come = 0;
         turns.head->next_turn = turns.other;
         for (unsigned i = 1; i <= OTHER_OPERATIONS; i++) {
@@ -80,7 +80,7 @@ static void a_turn_is_given_after_so_many_operations(void **state)
             release(granted(NULL));
         }
         assert_int_equal(thread_head(turns.other)->turn_has_come, 1);
-        assert_int_equal(thread_head(turns.own)->turn_left, CONTENTION_OPERATIONS);
+        assert_int_equal(thread_head(turns.own)->turn_done, 0);
         assert_int_equal(turns.head->next_turn, 0); /* nor does the other thread come */
     }
     world_close();
@@ -119,7 +119,7 @@ static void a_release_goes_on(void **state)
     (void)state;
     turns_open();
     a = granted(NULL);
-    thread_head(turns.own)->turn_left = 0;
+    thread_head(turns.own)->turn_done = CONTENTION_OPERATIONS;
     turns.head->next_turn = turns.other;
     release(a); /* which is nothing new */
     assert_int_equal(turns.head->next_turn, turns.other);
