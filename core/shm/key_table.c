@@ -186,6 +186,12 @@ bool key_entry_remove(const struct key_entry *entry)
     return key_entry_replace(entry, 0, 0);
 }
 
+/* Returns in which bits of `mask` the id of a slot differs from this one. */
+static inline uint64_t key_slot_differs(const struct atomic128 *slot, uint64_t id, uint64_t mask)
+{
+    return (shm_load_acquire(&slot->low) ^ id) & mask;
+}
+
 /* Returns whether a slot has this id but for bits that are not in `mask`. */
 static inline bool key_slot_has(const struct atomic128 *slot, uint64_t id, uint64_t mask)
 {
@@ -204,21 +210,20 @@ static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_
     return key_slot_has(&line[3], id, mask) ? &line[3] : found;
 }
 
-/* Returns which slots of a line have the id, as bits. */
-static inline uint32_t key_line_matches(const struct atomic128 *line, uint64_t id, uint64_t mask)
-{
-    return (uint32_t)key_slot_has(&line[0], id, mask) |
-           (uint32_t)key_slot_has(&line[1], id, mask) << 1 |
-           (uint32_t)key_slot_has(&line[2], id, mask) << 2 |
-           (uint32_t)key_slot_has(&line[3], id, mask) << 3;
-}
-
-/* As key_line_matches(), of a bucket. Branch-free, and as fast as the slots can be loaded. */
+/* Returns which slots of a bucket have the id, as bits. Branch-free, and as fast as the slots can
+ * be loaded; without a loop, as above. */
 static inline uint32_t key_bucket_matches(const struct atomic128 *bucket, uint64_t id,
                                           uint64_t mask)
 {
-    return key_line_matches(bucket, id, mask) | key_line_matches(bucket + LINE_SLOTS, id, mask)
-                                                    << LINE_SLOTS;
+    uint32_t bits = key_slot_differs(&bucket[7], id, mask) < 1;
+
+    bits += bits + (key_slot_differs(&bucket[6], id, mask) < 1);
+    bits += bits + (key_slot_differs(&bucket[5], id, mask) < 1);
+    bits += bits + (key_slot_differs(&bucket[4], id, mask) < 1);
+    bits += bits + (key_slot_differs(&bucket[3], id, mask) < 1);
+    bits += bits + (key_slot_differs(&bucket[2], id, mask) < 1);
+    bits += bits + (key_slot_differs(&bucket[1], id, mask) < 1);
+    return bits + bits + (key_slot_differs(&bucket[0], id, mask) < 1);
 }
 
 /* Searches the lines of a bucket in the key's own order. */
@@ -522,6 +527,25 @@ static bool key_claim_is_valid(const struct key_lookup *found, const struct key_
            found->entry.word == known->word;
 }
 
+/* Claims an empty slot before a search, as the table has nothing of most keys that are claimed.
+ * Returns false if it has, or if no slot is empty. */
+static bool key_claim_empty(const struct key_table *table, const struct key_digest *key,
+                            uint64_t nonce, struct key_entry *ret)
+{
+    struct key_places places = key_places_of(table, key);
+    struct key_entry chosen;
+    uint32_t found;
+
+    if (table->more || !slot_choose_empty(&places, &chosen) ||
+        !key_entry_replace(&chosen, places.own_id | CLAIM_BIT, nonce))
+        return false;
+    *ret = (struct key_entry){chosen.slot, places.own_id | CLAIM_BIT, nonce};
+    atomic128_fence();
+    found = key_bucket_matches(places.buckets[0], places.id, places.id_mask) |
+            key_bucket_matches(places.buckets[1], places.id, places.id_mask) << BUCKET_SLOTS;
+    return !(found & (found - 1)); /* the claim, or there is none to commit any more */
+}
+
 enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
                                const struct key_policy *policy, uint64_t *nonce_state,
                                struct key_entry *ret, struct probe_stats *stats)
@@ -529,6 +553,10 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
     struct key_entry known = {0}; /* a claim from before the search */
     unsigned turn = 0;
 
+    if (key_claim_empty(table, key, splitmix64_next(nonce_state), &known)) {
+        *ret = known;
+        return KEY_CLAIMED;
+    }
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
         struct key_lookup found = key_search(table, key);
 

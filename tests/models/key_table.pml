@@ -2,7 +2,7 @@
 /*
  * A model of the key table (core/shm/key_table.c). Each thread looks for a key in its places and
  * decides by a compare-and-swap if the key is there. Otherwise the thread claims a place, searches
- * again, and commits. Afterwards it may forget the key. The last thread uses another key, which has
+ * again, and commits; or it claims a place first of all. Afterwards it may forget the key. The last thread uses another key, which has
  * the same places. Any thread may stop for ever before any step, which is what death is here: no
  * thread waits for it.
  *
@@ -119,6 +119,10 @@ proctype thread(byte me; byte key)
     byte seen, known = NOWHERE, nonce, nonce_known, i, a, b, tries, before;
     bool there, clear, done;
 
+    if
+    :: claim()
+    :: skip
+    fi;
     do
     ::  search();
         if
