@@ -186,12 +186,6 @@ bool key_entry_remove(const struct key_entry *entry)
     return key_entry_replace(entry, 0, 0);
 }
 
-/* Returns in which bits of `mask` the id of a slot differs from this one. */
-static inline uint64_t key_slot_differs(const struct atomic128 *slot, uint64_t id, uint64_t mask)
-{
-    return (shm_load_acquire(&slot->low) ^ id) & mask;
-}
-
 /* Returns whether a slot has this id but for bits that are not in `mask`. */
 static inline bool key_slot_has(const struct atomic128 *slot, uint64_t id, uint64_t mask)
 {
@@ -215,15 +209,15 @@ static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_
 static inline uint32_t key_bucket_matches(const struct atomic128 *bucket, uint64_t id,
                                           uint64_t mask)
 {
-    uint32_t bits = key_slot_differs(&bucket[7], id, mask) < 1;
+    uint32_t bits = key_slot_has(&bucket[7], id, mask);
 
-    bits += bits + (key_slot_differs(&bucket[6], id, mask) < 1);
-    bits += bits + (key_slot_differs(&bucket[5], id, mask) < 1);
-    bits += bits + (key_slot_differs(&bucket[4], id, mask) < 1);
-    bits += bits + (key_slot_differs(&bucket[3], id, mask) < 1);
-    bits += bits + (key_slot_differs(&bucket[2], id, mask) < 1);
-    bits += bits + (key_slot_differs(&bucket[1], id, mask) < 1);
-    return bits + bits + (key_slot_differs(&bucket[0], id, mask) < 1);
+    bits += bits + key_slot_has(&bucket[6], id, mask);
+    bits += bits + key_slot_has(&bucket[5], id, mask);
+    bits += bits + key_slot_has(&bucket[4], id, mask);
+    bits += bits + key_slot_has(&bucket[3], id, mask);
+    bits += bits + key_slot_has(&bucket[2], id, mask);
+    bits += bits + key_slot_has(&bucket[1], id, mask);
+    return bits + bits + key_slot_has(&bucket[0], id, mask);
 }
 
 /* Searches the lines of a bucket in the key's own order. */
@@ -332,13 +326,7 @@ static inline bool key_search_bucket(const struct key_places *places, struct ato
     return false;
 }
 
-/* Searches all slots of the key in one table, as key_search_bucket(). */
-static bool key_search_table(const struct key_places *places, struct key_lookup *found)
-{
-    return key_search_bucket(places, places->buckets[0], found) ||
-           key_search_bucket(places, places->buckets[1], found);
-}
-
+/* Searches all slots of the key, as key_search_bucket(). */
 static struct key_lookup key_search(const struct key_table *handle, const struct key_digest *key)
 {
     struct key_lookup found = {.is_only = true};
@@ -346,7 +334,8 @@ static struct key_lookup key_search(const struct key_table *handle, const struct
     for (const struct key_table *table = handle; table; table = table->more) {
         struct key_places places = key_places_in(table, handle, key);
 
-        if (key_search_table(&places, &found))
+        if (key_search_bucket(&places, places.buckets[0], &found) ||
+            key_search_bucket(&places, places.buckets[1], &found))
             break;
     }
     return found;
