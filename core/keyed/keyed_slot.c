@@ -119,18 +119,18 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     if (stats.evicted)
         atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats.evicted,
                                   memory_order_relaxed);
-    slot->is_claim = claim == KEY_CLAIMED;
     /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
      * seen by all requests of that, which withdraw it before they claim. */
     atomic128_fence();
-    if (slot->is_claim && keyed->set->limits.clock_needs)
+    slot->is_claim = claim == KEY_CLAIMED;
+    if (!slot->is_claim)
+        return claim == KEY_FOUND;
+    if (keyed->set->limits.clock_needs)
         *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
-    else if (slot->is_claim)
+    else
         keyed_reach(&keyed->shared_state->removed_ns, at);
-    if (slot->is_claim && keyed_is_outdated(keyed)) {
-        key_claim_drop(&slot->entry);
-        slot->is_claim = false;
-        return false;
-    }
-    return claim != KEY_FULL;
+    if (!keyed_is_outdated(keyed))
+        return true;
+    key_claim_drop(&slot->entry);
+    return slot->is_claim = false;
 }
