@@ -173,16 +173,6 @@ WEIR_NOINLINE int acquire_op_prepare_slow(struct acquire_op *op, weir_pool *pool
     return r;
 }
 
-/* Identifies the subject of a request, and tells it. A function of its own, as above. */
-WEIR_NOINLINE int acquire_op_identify_and_tell(struct acquire_op *op)
-{
-    int r = acquire_op_identify(op);
-
-    if (r == 0)
-        acquire_op_tell_request(op, 0, NULL);
-    return r;
-}
-
 /* Refuses a request to a set that was removed. What the thread has leased of a shared one goes
  * back: it comes upon no successor. */
 static int acquire_op_refuse_removed(weir_set *set)
@@ -198,6 +188,9 @@ static int acquire_op_refuse_removed(weir_set *set)
 int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir_request *request,
                        enum purpose purpose, struct weir_refusal *retref)
 {
+    bool is_nested;
+    int r;
+
     if (!pool)
         return -EINVAL;
     if (instance_is_forked(pool->w))
@@ -215,13 +208,20 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
     op->set = pool_only_set(pool);
     if (set_is_removed(op->set) && !request_within(op->request))
         return acquire_op_refuse_removed(op->set);
-    if (request_is_nested(op->request) || clock_must_report_tsc(&pool->w->clock) ||
+    /* First, as the memory of a subject is fetched while the request is resolved. */
+    is_nested = request_is_nested(op->request);
+    r = is_nested ? 0 : acquire_op_identify(op);
+    if (r < 0)
+        return r;
+    if (is_nested || clock_must_report_tsc(&pool->w->clock) ||
         !acquire_op_resolve_simple(op, purpose))
         return acquire_op_prepare_slow(op, pool, purpose);
     op->ctx = thread_ctx_get(op->set);
     if (!op->ctx)
         return -ENOMEM;
-    return events_are_on(pool->w) ? acquire_op_identify_and_tell(op) : acquire_op_identify(op);
+    if (events_are_on(pool->w))
+        acquire_op_tell_request(op, 0, NULL);
+    return 0;
 }
 
 /* Limits that come later may have the places behind those of the set (set/places.h). */

@@ -340,6 +340,7 @@ static bool key_set_restore_entry(const struct txn *txn, struct key_entry *entry
     if (keyed_is_outdated(keyed))
         return false;
     if (key_set_is_as_new(txn)) {
+        keyed_note_removal(keyed, txn->at.now_ns);
         if (key_entry_remove(entry))
             atomic_fetch_add_explicit(&shared_state->forgotten, 1, memory_order_relaxed);
         return true;
@@ -410,6 +411,7 @@ bool key_set_may_remove(struct thread_ctx *ctx, struct keyed *keyed, uint64_t wo
         return false;
     if (keyed_is_outdated(keyed))
         return false; /* the next request binds it again */
+    keyed_note_removal(keyed, txn.at.now_ns);
     /* The caller replaces the entry at once. */
     key_set_push_unbound(keyed, key_set_of(txn.set)->number);
     return true;

@@ -201,17 +201,6 @@ static bool keyed_refuse(struct keyed_acquire_op *acq, uint64_t state, uint64_t 
     return keyed_decide(acq, -EAGAIN);
 }
 
-/* Raises an instant to the last one of the version that the key's word was, which another thread
- * has read from the clock. */
-static void keyed_reach_unbound(const struct keyed *keyed, struct weir_instant *at)
-{
-    uint64_t unbound_ns =
-        atomic_load_explicit(&keyed->shared_state->unbound_ns, memory_order_acquire);
-
-    if (at->now_ns < unbound_ns && unbound_ns <= CLOCK_MAX_NS)
-        at->now_ns = unbound_ns;
-}
-
 /*
  * Acquires by the state in the key's word. The clock was read before the word, so that the clock
  * read does not lengthen the time to the CAS. An earlier instant grants no more. It may grant less
@@ -224,12 +213,12 @@ static bool keyed_acquire_word(struct keyed_acquire_op *acq, struct weir_instant
     const struct limits *limits = &acq->set->limits;
     uint32_t place = set_listed(acq->set, 0); /* of the only limit */
     enum key_swap swap = KEY_CHANGED;
-    bool is_late = slot->is_claim; /* the instant is later than the load of the word */
+    bool is_late = slot->is_claim; /* a later instant grants no more */
 
     do {
         uint64_t before, state, ready;
 
-        keyed_reach_unbound(keyed, &at);
+        keyed_reach(&keyed->shared_state->unbound_ns, &at); /* of the version that the word was */
         if (keyed->segment && keyed_is_outdated(keyed)) { /* after the clock, and what raises it */
             keyed_slot_drop(slot);
             return false;

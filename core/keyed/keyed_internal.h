@@ -41,9 +41,22 @@ static inline bool keyed_slot_is_same(const struct keyed_slot *slot)
            now.id == slot->entry.id;
 }
 
-/* Claims a slot for a key that was not found, and reads the clock again; or finds it. Returns false
- * if there is no room for the key. */
+/* Claims a slot for a key that was not found; or finds it. Returns false if there is no room for
+ * the key. If the slot is a claim, raises the instant to that of each removal of the key. */
 bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at);
+
+/* Notes that a key is about to be removed that is as new, or may be evicted, at this instant; for
+ * claims that do not read the clock again, as they do by another one or with the wall clock. */
+void keyed_note_removal(const struct keyed *keyed, uint64_t now_ns);
+
+/* Raises an instant to one that another thread has read from the clock, and noted. */
+static inline void keyed_reach(const _Atomic uint64_t *noted_ns, struct weir_instant *at)
+{
+    uint64_t ns = atomic_load_explicit(noted_ns, memory_order_acquire);
+
+    if (at->now_ns < ns && ns <= WEIR_CLOCK_MAX)
+        at->now_ns = ns;
+}
 
 /* Returns whether the key is bound to a key set. */
 static inline bool keyed_slot_is_bound(const struct keyed_slot *slot)

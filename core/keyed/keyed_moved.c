@@ -172,6 +172,7 @@ static bool keyed_renew(struct thread_ctx *ctx, const struct keyed *keyed, const
         is_new = keyed_convert(ctx, keyed, of, &word, 0, states);
         fits = keyed->fits_inline && !key_word_is_key_set(*states);
         if (is_new || (!fits && keyed_is_new_by_now(keyed, states))) {
+            keyed_note_removal(keyed, clock_now_ns(&keyed->set->w->clock)); /* later than it was */
             if (key_entry_remove(entry))
                 atomic_fetch_add_explicit(&keyed->shared_state->forgotten, 1, memory_order_relaxed);
             return true;

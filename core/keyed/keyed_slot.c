@@ -92,7 +92,16 @@ static bool keyed_may_remove(const void *userdata, uint64_t word, enum key_use u
 
     if (keyed_is_outdated(args->keyed))
         return false; /* whether it is as new was decided by this definition, and maybe too late */
-    return !key_word_is_key_set(word) || key_set_may_remove(args->ctx, args->keyed, word, use);
+    if (key_word_is_key_set(word))
+        return key_set_may_remove(args->ctx, args->keyed, word, use);
+    keyed_note_removal(args->keyed, args->at.now_ns);
+    return true;
+}
+
+void keyed_note_removal(const struct keyed *keyed, uint64_t now_ns)
+{
+    if (!keyed->set->limits.clock_needs)
+        shm_raise_seq_cst(&keyed->shared_state->removed_ns, now_ns);
 }
 
 bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
@@ -110,16 +119,18 @@ bool keyed_slot_claim(struct keyed_slot *slot, struct weir_instant *at)
     if (stats.evicted)
         atomic_fetch_add_explicit(&keyed->shared_state->evicted, stats.evicted,
                                   memory_order_relaxed);
-    slot->is_claim = claim == KEY_CLAIMED;
     /* The claim, or the sight of it, comes before the load: a claim that misses the successor is
      * seen by all requests of that, which withdraw it before they claim. */
     atomic128_fence();
-    if (slot->is_claim)
+    slot->is_claim = claim == KEY_CLAIMED;
+    if (!slot->is_claim)
+        return claim == KEY_FOUND;
+    if (keyed->set->limits.clock_needs)
         *at = clock_instant(&keyed->set->w->clock, keyed->set->limits.clock_needs);
-    if (slot->is_claim && keyed_is_outdated(keyed)) {
-        key_claim_drop(&slot->entry);
-        slot->is_claim = false;
-        return false;
-    }
-    return claim != KEY_FULL;
+    else
+        keyed_reach(&keyed->shared_state->removed_ns, at);
+    if (!keyed_is_outdated(keyed))
+        return true;
+    key_claim_drop(&slot->entry);
+    return slot->is_claim = false;
 }

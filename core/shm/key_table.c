@@ -90,15 +90,8 @@ static inline struct key_places key_places_of(const struct key_table *table,
     return key_places_in(table, table, key);
 }
 
-/* Returns the i-th slot of the bucket in the key's own order, which visits one cache line first. So
- * most keys are in the line that is looked at first. */
-static inline struct atomic128 *key_slot_in_bucket(struct atomic128 *bucket, uint64_t id,
-                                                   uint32_t i)
-{
-    return &bucket[(id / (CLAIM_BIT + 1) ^ i) % BUCKET_SLOTS];
-}
-
-/* Returns the cache line of the i-th slot. */
+/* Returns the cache line of the i-th slot of the bucket in the key's own order, which visits one
+ * line first. So most keys are in the line that is looked at first. */
 static inline struct atomic128 *key_line_in_bucket(struct atomic128 *bucket, uint64_t id,
                                                    uint32_t i)
 {
@@ -108,7 +101,7 @@ static inline struct atomic128 *key_line_in_bucket(struct atomic128 *bucket, uin
 static inline struct atomic128 *key_slot_at(const struct key_places *places, uint32_t i)
 {
     WEIR_INVARIANT(i < KEY_PLACES);
-    return key_slot_in_bucket(places->buckets[i / BUCKET_SLOTS], places->id, i);
+    return &places->buckets[i / BUCKET_SLOTS][(places->id / (CLAIM_BIT + 1) ^ i) % BUCKET_SLOTS];
 }
 
 void key_table_prefetch(const struct key_table *table, const struct key_digest *key)
@@ -204,48 +197,43 @@ static inline struct atomic128 *key_find_in_line(struct atomic128 *line, uint64_
     return key_slot_has(&line[3], id, mask) ? &line[3] : found;
 }
 
-/* Returns which slots of a line have the id, as bits. */
-static inline uint32_t key_line_matches(const struct atomic128 *line, uint64_t id, uint64_t mask)
-{
-    return (uint32_t)key_slot_has(&line[0], id, mask) |
-           (uint32_t)key_slot_has(&line[1], id, mask) << 1 |
-           (uint32_t)key_slot_has(&line[2], id, mask) << 2 |
-           (uint32_t)key_slot_has(&line[3], id, mask) << 3;
-}
-
-/* As key_line_matches(), of a bucket. Branch-free, and as fast as the slots can be loaded. */
+/* Returns which slots of a bucket have the id, as bits. Branch-free, and as fast as the slots can
+ * be loaded; without a loop, as above. */
 static inline uint32_t key_bucket_matches(const struct atomic128 *bucket, uint64_t id,
                                           uint64_t mask)
 {
-    return key_line_matches(bucket, id, mask) | key_line_matches(bucket + LINE_SLOTS, id, mask)
-                                                    << LINE_SLOTS;
+    uint32_t bits = key_slot_has(&bucket[7], id, mask);
+
+    bits += bits + key_slot_has(&bucket[6], id, mask);
+    bits += bits + key_slot_has(&bucket[5], id, mask);
+    bits += bits + key_slot_has(&bucket[4], id, mask);
+    bits += bits + key_slot_has(&bucket[3], id, mask);
+    bits += bits + key_slot_has(&bucket[2], id, mask);
+    bits += bits + key_slot_has(&bucket[1], id, mask);
+    return bits + bits + key_slot_has(&bucket[0], id, mask);
 }
 
-/* Searches the lines of a bucket in the key's own order. */
-static inline bool key_find_in_bucket(struct atomic128 *bucket, uint64_t id, uint64_t mask,
-                                      struct key_entry *ret)
-{
-    for (uint32_t i = 0; i < BUCKET_SLOTS; i += LINE_SLOTS) {
-        struct atomic128 *line = key_line_in_bucket(bucket, id, i);
-        struct atomic128 *slot = key_find_in_line(line, id, mask);
-        struct atomic128_value value;
-
-        if (!slot)
-            continue;
-        value = key_slot_load(slot);
-        if ((value.low & mask) != id)
-            continue; /* the key was absent at an instant */
-        *ret = (struct key_entry){slot, value.low, value.high};
-        return true;
-    }
-    return false;
-}
-
+/* Searches the lines of the buckets in the key's own order. */
 static inline bool key_find_in_table(const struct key_places *places, uint64_t id, uint64_t mask,
                                      struct key_entry *ret)
 {
-    return key_find_in_bucket(places->buckets[0], id, mask, ret) ||
-           key_find_in_bucket(places->buckets[1], id, mask, ret);
+    struct atomic128 *const *buckets = places->buckets;
+    struct atomic128 *slot = key_find_in_line(key_line_in_bucket(buckets[0], id, 0), id, mask);
+    struct atomic128_value value;
+
+    if (!slot)
+        slot = key_find_in_line(key_line_in_bucket(buckets[0], id, LINE_SLOTS), id, mask);
+    if (!slot)
+        slot = key_find_in_line(key_line_in_bucket(buckets[1], id, 0), id, mask);
+    if (!slot)
+        slot = key_find_in_line(key_line_in_bucket(buckets[1], id, LINE_SLOTS), id, mask);
+    if (!slot)
+        return false;
+    value = key_slot_load(slot);
+    if ((value.low & mask) != id)
+        return false; /* the key was absent at an instant */
+    *ret = (struct key_entry){slot, value.low, value.high};
+    return true;
 }
 
 bool key_table_find_own(const struct key_table *table, const struct key_digest *key,
@@ -327,13 +315,7 @@ static inline bool key_search_bucket(const struct key_places *places, struct ato
     return false;
 }
 
-/* Searches all slots of the key in one table, as key_search_bucket(). */
-static bool key_search_table(const struct key_places *places, struct key_lookup *found)
-{
-    return key_search_bucket(places, places->buckets[0], found) ||
-           key_search_bucket(places, places->buckets[1], found);
-}
-
+/* Searches all slots of the key, as key_search_bucket(). */
 static struct key_lookup key_search(const struct key_table *handle, const struct key_digest *key)
 {
     struct key_lookup found = {.is_only = true};
@@ -341,7 +323,8 @@ static struct key_lookup key_search(const struct key_table *handle, const struct
     for (const struct key_table *table = handle; table; table = table->more) {
         struct key_places places = key_places_in(table, handle, key);
 
-        if (key_search_table(&places, &found))
+        if (key_search_bucket(&places, places.buckets[0], &found) ||
+            key_search_bucket(&places, places.buckets[1], &found))
             break;
     }
     return found;
@@ -449,16 +432,6 @@ WEIR_NOINLINE enum slot_kind slot_choose_used(const struct key_places *places,
     return kind;
 }
 
-/* Chooses a slot for a new key. Returns SLOT_PINNED if there is none. Keys as good as new are
- * replaced only if no slot is empty: they may return, and the table has room for them. */
-static inline enum slot_kind slot_choose(const struct key_places *places,
-                                         const struct key_policy *policy, uint64_t random,
-                                         struct key_entry *ret)
-{
-    return slot_choose_empty(places, ret) ? SLOT_EMPTY
-                                          : slot_choose_used(places, policy, random, ret);
-}
-
 /* Returns whether the key policy agrees to replace a slot of this kind. */
 static bool key_policy_agrees(const struct key_policy *policy, enum slot_kind kind, uint64_t word)
 {
@@ -468,7 +441,9 @@ static bool key_policy_agrees(const struct key_policy *policy, enum slot_kind ki
                               kind == SLOT_AS_NEW ? KEY_AS_NEW : KEY_EVICTABLE);
 }
 
-/* As slot_choose(), in the first table of the chain that has the best kind of slot. */
+/* Chooses a slot for a new key, in the first table of the chain that has the best kind of slot.
+ * Returns SLOT_PINNED if there is none. Keys as good as new are replaced only if no slot is empty:
+ * they may return, and the table has room for them. */
 static enum slot_kind slot_choose_in_chain(const struct key_table *handle,
                                            const struct key_digest *key,
                                            const struct key_policy *policy, uint64_t random,
@@ -479,7 +454,9 @@ static enum slot_kind slot_choose_in_chain(const struct key_table *handle,
     for (const struct key_table *table = handle; table && best != SLOT_EMPTY; table = table->more) {
         struct key_places places = key_places_in(table, handle, key);
         struct key_entry chosen;
-        enum slot_kind kind = slot_choose(&places, policy, random, &chosen);
+        enum slot_kind kind = slot_choose_empty(&places, &chosen)
+                                  ? SLOT_EMPTY
+                                  : slot_choose_used(&places, policy, random, &chosen);
 
         if (kind >= best)
             continue;
@@ -522,11 +499,34 @@ static bool key_claim_is_valid(const struct key_lookup *found, const struct key_
            found->entry.word == known->word;
 }
 
-enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
-                               const struct key_policy *policy, uint64_t *nonce_state,
-                               struct key_entry *ret, struct probe_stats *stats)
+/* Claims an empty slot before a search, as the table has nothing of most keys that are claimed.
+ * Returns false if it has, and `*ret` is the claim; or untouched, if no slot is empty. */
+static inline bool key_claim_empty(const struct key_table *table, const struct key_digest *key,
+                                   uint64_t *nonce_state, struct key_entry *ret)
 {
-    struct key_entry known = {0}; /* a claim from before the search */
+    struct key_places places = key_places_of(table, key);
+    uint64_t own_nonce = splitmix64_next(nonce_state);
+    struct key_entry chosen;
+    uint32_t found;
+
+    if (table->more || !slot_choose_empty(&places, &chosen) ||
+        !key_entry_replace(&chosen, places.own_id | CLAIM_BIT, own_nonce))
+        return false;
+    atomic128_fence();
+    found = key_bucket_matches(places.buckets[0], places.id, places.id_mask) |
+            key_bucket_matches(places.buckets[1], places.id, places.id_mask) << BUCKET_SLOTS;
+    *ret = (struct key_entry){chosen.slot, places.own_id | CLAIM_BIT, own_nonce};
+    return !(found & (found - 1)); /* the claim, or there is none to commit any more */
+}
+
+/* Claims any slot, beginning with a claim `known`, if there is one. A function of its own, so that
+ * the common case needs few registers. */
+WEIR_NOINLINE enum key_claim key_claim_any_slot(const struct key_table *table,
+                                                const struct key_digest *key,
+                                                const struct key_policy *policy,
+                                                uint64_t *nonce_state, struct key_entry known,
+                                                struct key_entry *ret, struct probe_stats *stats)
+{
     unsigned turn = 0;
 
     for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
@@ -552,6 +552,18 @@ enum key_claim key_table_claim(const struct key_table *table, const struct key_d
         key_claim_drop(&known);
     stats->refused++;
     return KEY_FULL;
+}
+
+enum key_claim key_table_claim(const struct key_table *table, const struct key_digest *key,
+                               const struct key_policy *policy, uint64_t *nonce_state,
+                               struct key_entry *ret, struct probe_stats *stats)
+{
+    struct key_entry known = {0};
+
+    if (!key_claim_empty(table, key, nonce_state, &known))
+        return key_claim_any_slot(table, key, policy, nonce_state, known, ret, stats);
+    *ret = known;
+    return KEY_CLAIMED;
 }
 
 /* ---- iteration ---- */

@@ -11,7 +11,7 @@
  *     else
  *         switch (key_table_claim(table, &key, &policy, &nonce_state, &entry, &stats)) {
  *         case KEY_FOUND:    another thread inserted the key: decide on entry.word
- *         case KEY_CLAIMED:  read the clock again, decide as for a new key, then
+ *         case KEY_CLAIMED:  decide as for a new key, no earlier than it was removed, then
  *                            key_claim_commit(&entry, word) or key_claim_drop(&entry)
  *         case KEY_FULL:     no room for the key
  *         }
@@ -19,9 +19,10 @@
  * If a swap returns KEY_GONE or a commit returns false, nothing has changed: start again. Another
  * thread's operation has completed each time.
  *
- * The clock is read after the claim because the key may have been in the table until then. Another
- * thread may have removed it as good as new, by a later clock reading. With an earlier instant, the
- * new state would start in the past and grant too much.
+ * The key may have been in the table until the claim, and another thread may have removed it as
+ * good as new by a later reading of the clock. With an earlier instant the new state would start in
+ * the past and grant too much. So either the clock is read after the claim, or instants of removals
+ * are noted before them, and what is noted is read after the claim.
  *
  * The caller owns the memory: key_table_size() bytes, initially zero, aligned to 64 bytes (128 is
  * better), never moved while in use. It contains no addresses, so processes may map it anywhere.

@@ -50,6 +50,7 @@ static const uint64_t segment_abi_sizes[] = {
     offsetof(struct segment_keyed, evicted),
     offsetof(struct segment_keyed, refused),
     offsetof(struct segment_keyed, oldest),
+    offsetof(struct segment_keyed, removed_ns),
     sizeof(struct segment_key_set),
     offsetof(struct segment_key_set, unbound.next),
     offsetof(struct segment_key_set, unbound.is_listed),

@@ -148,6 +148,7 @@ struct segment_keyed {
     _Alignas(64) _Atomic uint64_t forgotten, evicted; /* keys */
     _Atomic uint64_t refused;                         /* requests, for lack of room */
     _Atomic uint64_t oldest; /* no word, and no state of a key set, is of an earlier definition */
+    _Atomic uint64_t removed_ns; /* no key was removed by a later reading of the clock */
 };
 
 /* Link of a key set in the list of unbound ones. */

@@ -2,7 +2,7 @@
 /*
  * A model of the key table (core/shm/key_table.c). Each thread looks for a key in its places and
  * decides by a compare-and-swap if the key is there. Otherwise the thread claims a place, searches
- * again, and commits. Afterwards it may forget the key. The last thread uses another key, which has
+ * again, and commits; or it claims a place first of all. Afterwards it may forget the key. The last thread uses another key, which has
  * the same places. Any thread may stop for ever before any step, which is what death is here: no
  * thread waits for it.
  *
@@ -10,14 +10,18 @@
  * open: a thread takes any place that is not its own key's, be it empty, another key's (which is
  * forgotten or evicted then) or only claimed for another.
  *
- * Checked: no key is ever in two places; no decision on a new key uses a clock that was read before
- * the key was last taken out; no decision is lost or counted twice; every living thread comes to an
+ * Each removal has an instant, which is noted before it. Those to come are later, and all are later
+ * than what the other threads have read from the clock, as that is the worst case.
+ *
+ * Checked: no key is ever in two places; no decision on a new key is of an instant before one at
+ * which the key was taken out; no decision is lost or counted twice; every living thread comes to an
  * end. Defined from outside: THREADS, OTHERS (how many of them use the other key), PLACES,
  * ATTEMPTS, FAULT (0: none), each of which must be found:
  *   1 a claim is granted without a second search    2 the search sees no claims but its own
- *   3 all nonces are the same                       4 the clock is read before the claim
+ *   3 all nonces are the same                       4 what is noted is read before the claim
  *   5 a decision looks at the key alone             6 claims of the same key are not withdrawn
  *   7 a claim of another thread is taken over at first sight
+ *   8 a removal is noted after it
  */
 #ifndef THREADS
 #define THREADS 3
@@ -41,17 +45,27 @@
 #define CLAIMED (2 * key + 1)
 
 byte id[PLACES], word[PLACES];
-byte decided[3], recorded[3], removals[3]; /* by key: decisions that were made; what went with keys
-                                              that were taken out; how often one was */
+byte decided[3], recorded[3], removed[3]; /* by key: decisions that were made; what went with keys
+                                             that were taken out; the last instant of that */
+byte noted; /* the last instant of a removal, done or to come */
 
-inline leaves(p)
+inline leaves(p, instant)
 {
     if
     :: id[p] && !(id[p] & 1) ->
         recorded[id[p] / 2] = recorded[id[p] / 2] + word[p];
-        removals[id[p] / 2]++
+        if :: removed[id[p] / 2] < instant -> removed[id[p] / 2] = instant :: else fi
     :: else
     fi
+}
+
+/* Notes the instant of a removal. */
+inline note()
+{
+    d_step {
+        mine = noted + 1;
+        if :: FAULT != 8 -> noted = mine :: else fi
+    }
 }
 
 /* Compares with {a, b} and swaps for {c, d}; `done` says whether. */
@@ -61,7 +75,7 @@ inline swap(p, a, b, c, d)
         done = (id[p] == (a) && word[p] == (b));
         if
         :: done ->
-            if :: (c) != (a) && (c) / 2 != (a) / 2 -> leaves(p) :: else fi;
+            if :: (c) != (a) && (c) / 2 != (a) / 2 -> leaves(p, mine) :: else fi;
             id[p] = (c); word[p] = (d)
         :: else
         fi
@@ -104,21 +118,31 @@ inline claim()
     d_step { a = id[i]; b = word[i]; tries++ };
     if
     :: a / 2 != key ->
+        if :: a && !(a & 1) -> note() :: else fi;
         swap(i, a, b, CLAIMED, (FAULT == 3 -> 0 : 16 * me + tries));
         if
         :: done -> known = i; nonce_known = (FAULT == 3 -> 0 : 16 * me + tries)
         :: else
-        fi
+        fi;
+        if :: FAULT == 8 && noted < mine -> noted = mine :: else fi
     :: else
     fi;
-    d_step { i = 0; a = 0; b = 0; done = 0 }
+    d_step { i = 0; a = 0; b = 0; done = 0; mine = 0 }
 }
 
 proctype thread(byte me; byte key)
 {
-    byte seen, known = NOWHERE, nonce, nonce_known, i, a, b, tries, before;
+    byte seen, known = NOWHERE, nonce, nonce_known, i, a, b, tries, before, mine;
     bool there, clear, done;
 
+    if
+    :: FAULT == 4 -> before = noted
+    :: else
+    fi;
+    if
+    :: claim()
+    :: skip
+    fi;
     do
     ::  search();
         if
@@ -141,13 +165,13 @@ proctype thread(byte me; byte key)
             :: else -> known = NOWHERE
             fi
         :: !there && seen != NOWHERE && ((seen == known && nonce == nonce_known && (clear || FAULT == 6)) || FAULT == 7) ->
-            if :: FAULT != 4 -> before = removals[key] :: else fi;
+            if :: FAULT != 4 -> before = noted :: else fi;
             d_step {
                 done = (id[seen] == CLAIMED && word[seen] == nonce);
                 if
                 :: done ->
                     id[seen] = ENTRY; word[seen] = 1; decided[key]++;
-                    assert(before == removals[key]);
+                    assert(before >= removed[key]);
                     assert(seen == 0 || id[0] != ENTRY);
                     assert(seen == 1 || id[1] != ENTRY);
                     assert(PLACES < 3 || seen == PLACES - 1 || id[PLACES - 1] != ENTRY)
@@ -155,13 +179,13 @@ proctype thread(byte me; byte key)
                 fi
             };
             if
-            :: done -> nonce = 1; break
-            :: else -> known = NOWHERE
+            :: done -> nonce = 1; before = 0; break
+            :: else -> known = NOWHERE; before = 0
             fi
         :: !there && seen != NOWHERE && !(seen == known && nonce == nonce_known && (clear || FAULT == 6)) && FAULT != 7 ->
             d_step { known = seen; nonce_known = nonce }
         :: !there && seen == NOWHERE ->
-            if :: FAULT == 4 -> before = removals[key] :: else fi;
+            if :: FAULT == 4 -> before = noted :: else fi;
             known = NOWHERE;
             if
             :: tries == ATTEMPTS -> goto gone /* refused */
@@ -170,7 +194,6 @@ proctype thread(byte me; byte key)
             claim();
             if
             :: FAULT == 1 && known != NOWHERE ->
-                before = removals[key];
                 d_step {
                     done = (id[known] == CLAIMED && word[known] == nonce_known);
                     if
@@ -190,13 +213,13 @@ proctype thread(byte me; byte key)
     od;
     /* It may be forgotten. */
     if
-    :: swap(seen, ENTRY, nonce, 0, 0)
+    :: note(); swap(seen, ENTRY, nonce, 0, 0)
     :: skip
     fi;
 gone:
     seen = 0;
     d_step { known = 0; nonce = 0; nonce_known = 0; i = 0; a = 0; b = 0; tries = 0;
-        before = 0; there = 0; clear = 0; done = 0 }
+        before = 0; mine = 0; there = 0; clear = 0; done = 0 }
 }
 
 init {
@@ -213,7 +236,7 @@ init {
     timeout;
     d_step {
         do
-        :: i < PLACES -> leaves(i); i++
+        :: i < PLACES -> leaves(i, 0); i++
         :: else -> break
         od;
         assert(decided[1] == recorded[1] && decided[2] == recorded[2])

@@ -390,13 +390,18 @@ static void forget_first(void *argument)
     require(key_entry_remove(&entry));
 }
 
-static bool takes_of_first(weir_pool *pool)
+static bool takes_of(weir_pool *pool, uint32_t subject)
 {
     struct want want;
-    int r = weir_take(pool, ask(&want, FIRST, 1), NULL);
+    int r = weir_take(pool, ask(&want, subject, 1), NULL);
 
     require(r == 0 || r == -EAGAIN);
     return r == 0;
+}
+
+static bool takes_of_first(weir_pool *pool)
+{
+    return takes_of(pool, FIRST);
 }
 
 static bool take_while_it_is_forgotten(uint64_t n)
@@ -437,6 +442,94 @@ static void what_is_taken_is_of_a_key_that_is_there(void **state)
     while (take_while_it_is_forgotten(n))
         assert_true((test_seed = ++n) < STEPS_MAX);
     assert_true(n > 1);
+    print_message("%" PRIu64 " steps\n", n - 1);
+}
+
+/* A thread asks for a key that has not recovered by its reading of the clock, and is forgotten as
+ * good as new by a later one of another process, before the thread looks for it. */
+#define RECOVERY (1000 * SECOND)
+static const char recovering[] =
+    HEAD("oldest") "      - { type: rate, key: n, algorithm: gcra, capacity: 1, window: 1000s }\n";
+static uint64_t now_ns;
+
+static uint64_t read_now(void *userdata)
+{
+    (void)userdata;
+    return now_ns;
+}
+
+static weir *open_clocked(void)
+{
+    const struct weir_clock clock = {.size = sizeof(clock), .now_ns = read_now};
+    const struct weir_options options = {.size = sizeof(options),
+                                         .text = recovering,
+                                         .process_dir = shared_directory(),
+                                         .clock = &clock};
+    weir *w;
+
+    require(weir_open(&w, &options, NULL) == 0);
+    return w;
+}
+
+struct recovery {
+    weir_pool *pool;
+    uint32_t newcomers;
+    uint64_t recovered_ns;
+};
+
+static void recover_and_be_forgotten(void *argument)
+{
+    struct recovery *recovery = argument;
+    struct key_entry entry;
+
+    now_ns = recovery->recovered_ns;
+    while (find_first(weir_pool_set(recovery->pool, 0), &entry)) {
+        require(takes_of(recovery->pool, NEWCOMERS + recovery->newcomers++));
+        require(recovery->newcomers < 10000);
+    }
+}
+
+static bool take_while_it_recovers(uint64_t n)
+{
+    struct recovery recovery = {.recovered_ns = 2000 * SECOND};
+    weir *w, *other;
+    weir_pool *pool;
+    bool came, took;
+
+    shared_begin();
+    now_ns = recovery.recovered_ns - RECOVERY;
+    w = open_clocked();
+    other = open_clocked();
+    pool = shared_pool(w, "s");
+    recovery.pool = shared_pool(other, "s");
+    for (; recovery.newcomers < 500; recovery.newcomers++) /* no slot is empty then */
+        assert_true(takes_of(pool, NEWCOMERS + recovery.newcomers));
+    assert_true(takes_of_first(pool));
+    now_ns += RECOVERY / 2;
+    stepping_call(n, recover_and_be_forgotten, &recovery);
+    took = takes_of_first(pool);
+    came = stepping_end();
+    now_ns = recovery.recovered_ns + RECOVERY - 1;
+    assert_true(!took || !takes_of_first(pool));
+    now_ns++;
+    assert_true(takes_of_first(pool));
+    weir_pool_close(recovery.pool);
+    weir_close(other);
+    weir_pool_close(pool);
+    weir_close(w);
+    shared_end();
+    return came;
+}
+
+static void a_key_that_was_forgotten_begins_no_earlier_than_that(void **state)
+{
+    uint64_t n = 1;
+
+    (void)state;
+    shape = &shapes[1];
+    while (take_while_it_recovers(n))
+        assert_true((test_seed = ++n) < STEPS_MAX);
+    assert_true(n > 10);
     print_message("%" PRIu64 " steps\n", n - 1);
 }
 
@@ -753,6 +846,7 @@ static void a_state_of_limits_that_need_a_key_set_is_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_that_was_forgotten_begins_no_earlier_than_that),
         cmocka_unit_test(a_look_that_comes_late),
         cmocka_unit_test(a_process_that_cleans_up_asks_for_its_own_key),
         cmocka_unit_test(a_record_that_waits_anew_is_shut_out_where_it_waits),
