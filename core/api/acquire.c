@@ -31,7 +31,8 @@ static int acquire_take_once(weir_pool *pool, const struct weir_request *request
     r = op.set->limits.has_lease && !op.within
             ? lease_take(op.ctx, op.set, op.amounts[0], &op.decision)
             : op.set->ops->acquire(&op, 0, MODE_TRY, WEIR_FOREVER);
-    acquire_op_fill_refusal(retref, op.set, r, &op.decision);
+    if (r < 0)
+        acquire_op_fill_refusal(retref, op.set, r, &op.decision);
     if (op.is_observed)
         acquire_op_tell_result(&op, NULL, r);
     return r;

@@ -33,9 +33,15 @@ void acquire_op_fill_record(const struct acquire_op *op, uint32_t record);
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
 /* Counts the grant of a request that asks for nothing. */
 void acquire_op_count_empty(const struct acquire_op *op, bool is_taken);
-/* Asks the set, as set_ops.acquire specifies, and has its holders watched. Returns besides why they
- * cannot be. */
-int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+/* Asks the set, as set_ops.acquire specifies, and has its holders watched if there is a max_hold:
+ * that returns besides why they cannot be. */
+int acquire_op_ask_watched(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+static inline int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
+{
+    if (op->set->limits.has_max_hold)
+        return acquire_op_ask_watched(op, record, mode);
+    return op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
+}
 
 /* Turns the times of a decision, which are of the set's clock, into those of the instance's. */
 static inline void acquire_op_use_instance_time(struct acquire_op *op)

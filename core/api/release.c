@@ -291,7 +291,8 @@ int acquisition_release(weir_acquisition *acquisition)
         os_free(acquisition);
         return -ECHILD;
     }
-    cq_forget_acquisition(acquisition);
+    if (atomic_load_explicit(&acquisition->queue, memory_order_seq_cst))
+        cq_forget_acquisition(acquisition);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     if (acquisition->set->ops->winner)
         return acquisition_release_group(acquisition);

@@ -17,7 +17,7 @@
 static inline struct acq_record *waiter_at(const weir *w, uint32_t waiter)
 {
     WEIR_INVARIANT(waiter);
-    return record_at(&w->region, waiter);
+    return record_known(&w->region, waiter);
 }
 
 static inline weir_set *waiter_set(const weir *w, uint32_t waiter)

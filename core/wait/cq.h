@@ -71,7 +71,7 @@ static inline weir_queue *cq_of_timer(struct wait_timer *timer)
 
 static inline struct acq_record *cq_record(const weir_queue *queue, uint32_t record)
 {
-    return record_at(queue->timer.heap.region, record);
+    return record_known(queue->timer.heap.region, record);
 }
 
 uint64_t cq_word(const weir_queue *queue, uint32_t record);

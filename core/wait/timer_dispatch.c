@@ -95,7 +95,7 @@ struct wait_timer *timer_at(const weir *w, uint32_t number)
 
 static struct wait_timer *timer_of_waiter(const weir *w, uint32_t record)
 {
-    return timer_at(w, wait_target_cq(record_wait_target(record_at(&w->region, record))));
+    return timer_at(w, wait_target_cq(record_wait_target(record_known(&w->region, record))));
 }
 
 /*
@@ -126,7 +126,7 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
         return;
     pthread_mutex_lock(&timer->lock);
     /* This call may come late with an outdated time, so it never postpones. */
-    if (timer_serves(timer, record_at(&w->region, record), record, word)) {
+    if (timer_serves(timer, record_known(&w->region, record), record, word)) {
         deadline_heap_put_earlier(&timer->heap, record, at_ns);
         timer_rearm(timer);
     }
@@ -168,7 +168,7 @@ bool timer_take_stall_check(struct wait_timer *timer)
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state)
 {
-    struct acq_record *r = record_at(timer->heap.region, record);
+    struct acq_record *r = record_known(timer->heap.region, record);
 
     WEIR_INVARIANT(timer_is_locked(timer));
     WEIR_INVARIANT(record);
@@ -208,7 +208,7 @@ static bool timer_deliver_acquisition(struct wait_timer *timer, weir_acquisition
 
 void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
 {
-    const struct acq_record *r = record_at(timer->heap.region, record);
+    const struct acq_record *r = record_known(timer->heap.region, record);
     struct group_notice notice;
     bool must_signal = false;
 
@@ -231,7 +231,7 @@ void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
-    const struct acq_record *r = record_at(&w->region, record);
+    const struct acq_record *r = record_known(&w->region, record);
     uint32_t target = record_wait_target(r);
 
     /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
@@ -307,7 +307,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
 static struct due_waiter timer_take_first(struct wait_timer *timer)
 {
     struct deadline_entry first = *deadline_heap_first(&timer->heap);
-    struct acq_record *r = record_at(timer->heap.region, first.record);
+    struct acq_record *r = record_known(timer->heap.region, first.record);
     struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
 
     WEIR_INVARIANT(timer_is_locked(timer));
