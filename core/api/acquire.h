@@ -84,14 +84,6 @@ uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
 bool acquire_set_has_changed(weir_pool *pool);
 bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice);
 
-/* Returns whether a call on the only set of a pool that returned `r` has to be made again: the set
- * has got a new definition meanwhile, and nothing has happened. -ESTALE remains if it was removed.
- */
-static inline bool acquire_set_is_outdated(weir_pool *pool, int r)
-{
-    return r == -ESTALE && acquire_set_has_changed(pool);
-}
-
 /* Returns whether a call that returned `r` has to be made again, which was made by this choice, or
  * by the only set (NULL): that set, or the pool, has got a new definition. -ESTALE remains if the
  * set or the pool was removed. */

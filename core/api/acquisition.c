@@ -316,8 +316,7 @@ int weir_update(weir_acquisition *acquisition, const char *key, uint64_t used)
     return r;
 }
 
-/* Returns 0 if the outcome of the acquisition can be reported now. */
-static int acquisition_check_outcome(weir_acquisition *acquisition)
+int acquisition_check_held(weir_acquisition *acquisition)
 {
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
@@ -330,7 +329,7 @@ static int acquisition_check_outcome(weir_acquisition *acquisition)
 
 int weir_outcome(weir_acquisition *acquisition, uint32_t outcome, uint64_t latency_ns)
 {
-    int r = acquisition && outcome <= WEIR_OUTCOME_IGNORED ? acquisition_check_outcome(acquisition)
+    int r = acquisition && outcome <= WEIR_OUTCOME_IGNORED ? acquisition_check_held(acquisition)
                                                            : -EINVAL;
 
     if (r < 0)

@@ -80,6 +80,8 @@ enum record_state acquisition_state(const weir_acquisition *acquisition);
 /* Returns why a call needs a HELD acquisition, which this one is not: -EOWNERDEAD if it was
  * revoked, -EUCLEAN or -EINVAL. */
 int acquisition_not_held(const weir_acquisition *acquisition);
+/* Returns 0 if it is HELD and no completion follows, or an error. */
+int acquisition_check_held(weir_acquisition *acquisition);
 /* Returns whether what was granted is not held any more: the session with its engine has ended. */
 bool acquisition_is_lost(const weir_acquisition *acquisition);
 /* Returns the acquisition that was granted, of the set that has granted it: itself, or the winner

@@ -123,9 +123,9 @@ static void part_end_waiter(weir_acquisition *acquisition)
     if (acquisition->is_timed) {
         timer_thread_forget(w, acquisition->waiter);
         acquisition->is_timed = false;
-        pthread_mutex_lock(&instance_wait(w)->timer.lock);
+        lock_take(&instance_wait(w)->timer.lock);
         acquisition_signal(acquisition);
-        pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+        lock_release(&instance_wait(w)->timer.lock);
     }
     if (acquisition->waiter)
         waiter_free(acquisition->set, acquisition->waiter);
@@ -185,18 +185,6 @@ static int part_return(struct thread_ctx *ctx, const struct part *part)
     return set_is_broken(set) ? -EUCLEAN : r;
 }
 
-/* Returns 0 if a part of the acquisition can be returned now. */
-static int acquisition_check_return(weir_acquisition *acquisition)
-{
-    if (instance_is_forked(acquisition->set->w))
-        return -ECHILD;
-    if (set_is_broken(acquisition->set))
-        return -EUCLEAN;
-    if (cq_has_acquisition(acquisition))
-        return -EBUSY;
-    return acquisition_state(acquisition) == RECORD_HELD ? 0 : acquisition_not_held(acquisition);
-}
-
 int acquisition_skip_key(weir_acquisition *acquisition, const char *key)
 {
     if (acquisition->strict || acquisition->set->strict)
@@ -210,7 +198,7 @@ int weir_return(weir_acquisition *acquisition, const char *key, uint64_t n)
 {
     struct part part = {.acquisition = acquisition, .n = n};
     struct thread_ctx *ctx;
-    int r = acquisition && key ? acquisition_check_return(acquisition) : -EINVAL;
+    int r = acquisition && key ? acquisition_check_held(acquisition) : -EINVAL;
 
     if (r < 0)
         return r;

@@ -125,9 +125,9 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     weir *w = acquisition->set->w;
     bool signaled;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     signaled = acquisition->signaled;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
     return signaled;
 }
 
@@ -159,9 +159,9 @@ static void acquisition_signal_locked(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     acquisition_signal(acquisition);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
 }
 
 /* Cancels a reservation of nothing. Only the owner of the handle knows of it. */
