@@ -244,7 +244,7 @@ int acquire_probe(struct acquire_op *op, weir_pool *pool, const struct weir_requ
             acquire_op_tell_failure(op, r);
         if (r == 0)
             r = acquire_op_try(op, MODE_PROBE, ret);
-    } while (acquire_set_is_outdated(pool, r));
+    } while (r == -ESTALE && acquire_set_has_changed(pool)); /* -ESTALE remains if it was removed */
     return r;
 }
 

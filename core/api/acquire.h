@@ -36,9 +36,15 @@ void acquire_op_describe(struct acquire_op *op, weir_acquisition *acquisition);
 int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mode);
 /* Counts the grant of a request that asks for nothing. */
 void acquire_op_count_empty(const struct acquire_op *op, bool is_taken);
-/* Asks the set, as set_ops.acquire specifies, and has its holders watched. Returns besides why they
- * cannot be. */
-int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+/* Asks the set, as set_ops.acquire specifies, and has its holders watched if there is a max_hold:
+ * that returns besides why they cannot be. */
+int acquire_op_ask_watched(struct acquire_op *op, uint32_t record, enum wait_mode mode);
+static inline int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
+{
+    if (op->set->limits.has_max_hold)
+        return acquire_op_ask_watched(op, record, mode);
+    return op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
+}
 
 /* Turns the times of a decision, which are of the set's clock, into those of the instance's. */
 static inline void acquire_op_use_instance_time(struct acquire_op *op)
@@ -80,14 +86,6 @@ uint64_t acquire_op_deadline(const struct acquire_op *op, uint64_t now,
 /* Return whether the set, or what a pool chooses by, is another one since a call was made. */
 bool acquire_set_has_changed(weir_pool *pool);
 bool acquire_pool_has_changed(weir_pool *pool, const struct pool_choice *choice);
-
-/* Returns whether a call on the only set of a pool that returned `r` has to be made again: the set
- * has got a new definition meanwhile, and nothing has happened. -ESTALE remains if it was removed.
- */
-static inline bool acquire_set_is_outdated(weir_pool *pool, int r)
-{
-    return r == -ESTALE && acquire_set_has_changed(pool);
-}
 
 /* Returns whether a call that returned `r` has to be made again, which was made by this choice, or
  * by the only set (NULL): that set, or the pool, has got a new definition. -ESTALE remains if the

@@ -283,15 +283,14 @@ void acquire_op_count_empty(const struct acquire_op *op, bool is_taken)
         class_count(op->ctx, op->set, op->wait_class, 0);
 }
 
-int acquire_op_ask(struct acquire_op *op, uint32_t record, enum wait_mode mode)
+int acquire_op_ask_watched(struct acquire_op *op, uint32_t record, enum wait_mode mode)
 {
-    bool is_watched = op->set->limits.has_max_hold;
-    int r = is_watched ? hold_watch_begin(op->set) : 0;
+    int r = hold_watch_begin(op->set);
 
     if (r < 0)
         return r;
     r = op->set->ops->acquire(op, record, mode, request_max_wait(op->set, op->request));
-    if (is_watched && (r >= 0 || r == -EAGAIN || r == -ENOBUFS)) /* others hold what it lacks */
+    if (r >= 0 || r == -EAGAIN || r == -ENOBUFS) /* others hold what it lacks */
         hold_watch_note(op->set);
     return r;
 }
@@ -305,7 +304,7 @@ int acquire_op_execute(struct acquire_op *op, uint32_t record, enum wait_mode mo
     WEIR_INVARIANT(r <= 1 && r != -EINPROGRESS);
     WEIR_INVARIANT(r != 1 || (mode == MODE_WAIT && record));
     /* After -EAGAIN the caller of a probe comes back to wait. */
-    if (mode != MODE_PROBE || r != -EAGAIN)
+    if (r < 0 && (mode != MODE_PROBE || r != -EAGAIN))
         acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);
     return r;
 }

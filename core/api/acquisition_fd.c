@@ -94,9 +94,9 @@ static int acquisition_get_fd(weir_acquisition *acquisition, int fd, bool attach
         r = acquisition_check_eventfd(fd);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     r = acquisition_set_fd(acquisition, fd, attached, grants_only);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
     return r;
 }
 

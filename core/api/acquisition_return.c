@@ -123,9 +123,9 @@ static void part_end_waiter(weir_acquisition *acquisition)
     if (acquisition->is_timed) {
         timer_thread_forget(w, acquisition->waiter);
         acquisition->is_timed = false;
-        pthread_mutex_lock(&instance_wait(w)->timer.lock);
+        lock_take(&instance_wait(w)->timer.lock);
         acquisition_signal(acquisition);
-        pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+        lock_release(&instance_wait(w)->timer.lock);
     }
     if (acquisition->waiter)
         waiter_free(acquisition->set, acquisition->waiter);

@@ -31,7 +31,7 @@ static uint32_t cq_find(const weir_queue *queue, uint32_t record, uint64_t user_
         r = cq_record(queue, record);
         if (cq_user_data(r) != user_data)
             continue;
-        *ret_word = cq_word(queue, record);
+        *ret_word = waiter_word(queue->timer.w, record);
         if (cq_is_cancelable(r, *ret_word))
             break;
     }
@@ -54,9 +54,9 @@ static void cq_deliver_exclusive(weir_queue *queue, uint32_t record)
     bool must_signal;
 
     WEIR_INVARIANT(record);
-    pthread_mutex_lock(&queue->timer.lock);
-    must_signal = cq_complete(queue, record, cq_word(queue, record));
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
+    must_signal = cq_complete(queue, record, waiter_word(queue->timer.w, record));
+    lock_release(&queue->timer.lock);
     if (must_signal)
         timer_signal(&queue->timer);
 }
@@ -69,7 +69,7 @@ static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapsho
     const _Atomic uint32_t *bucket = cq_bucket(queue, user_data);
 
     prefetch_write((const void *)(uintptr_t)bucket);
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     ret->record = cq_find(queue, cq_bucket_first(bucket), user_data, &ret->word);
     if (ret->record) {
         const struct acq_record *r = cq_record(queue, ret->record);
@@ -82,7 +82,7 @@ static bool cq_find_one(weir_queue *queue, uint64_t user_data, struct cq_snapsho
         if (ret->is_exclusive)
             cq_drop(queue, ret->record);
     }
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return ret->record != 0;
 }
 
@@ -138,13 +138,14 @@ static bool cq_find_acquisition(weir_acquisition *acquisition, struct cq_snapsho
     weir_queue *queue = cq_lock_of(acquisition);
     if (!queue)
         return false;
-    *ret = (struct cq_snapshot){acquisition->waiter, cq_word(queue, acquisition->waiter),
-                                acquisition->set, false};
+    *ret =
+        (struct cq_snapshot){acquisition->waiter, waiter_word(queue->timer.w, acquisition->waiter),
+                             acquisition->set, false};
     ret->is_exclusive = record_state(ret->word) == RECORD_HELD &&
                         !atomic_load_explicit(&acquisition->observed, memory_order_seq_cst);
     if (ret->is_exclusive)
         cq_drop(queue, ret->record);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return ret->is_exclusive || record_state(ret->word) == RECORD_WAITING;
 }
 

@@ -119,7 +119,7 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
         hold_watch_run(w);
         wait_group_withdraw(w);
     }
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     if (is_first) {
         queue->timer.wake_fd.reader_active = true; /* completions of this run cost no signal */
         timer_run_locked(&queue->timer, injected_ns);
@@ -128,7 +128,7 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
         ret[popped++] = cq_pop(queue);
     queue->timer.wake_fd.reader_active = false;
     cq_update_wake_fd(queue);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return popped;
 }
 
@@ -137,19 +137,21 @@ static unsigned cq_pop_batch(weir_queue *queue, uint32_t *ret, unsigned n, bool 
  */
 static void cq_push_back(weir_queue *queue, const uint32_t *records, unsigned n)
 {
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     while (n > 0) {
         uint32_t record = records[--n];
         struct acq_record *r = cq_record(queue, record);
+        struct cq_list *list = cq_completions(queue, r);
 
-        cq_list_prepend(queue, cq_completions(queue, r), record);
-        if (record_state(cq_word(queue, record)) == RECORD_HELD && !cq_acquisition(r))
-            cq_index_add(queue, record);
+        cq_list_link(queue, list, record, list->first);
+        cq_list_link(queue, list, 0, record);
+        if (record_state(waiter_word(queue->timer.w, record)) == RECORD_HELD && !cq_acquisition(r))
+            cq_index_add(queue, cq_bucket(queue, cq_user_data(r)), record);
     }
     if (queue->to_post.first)
         cq_ring_continue(queue);
     wake_fd_signal_again(&queue->timer.wake_fd);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
 }
 
 /* Fills completions of the records that were popped. If that are fewer, `*ret_code` says why. */
@@ -176,9 +178,9 @@ static void cq_handle_peer_events(weir_queue *queue)
 {
     if (!atomic_load_explicit(&queue->timer.peer_events, memory_order_acquire))
         return;
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     queue->timer.wake_fd.reader_active = true;
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     peer_events_handle_all(&queue->timer);
 }
 

@@ -31,23 +31,13 @@ static int cq_reserve_heap(weir_queue *queue, uint32_t pending)
 
     if (pending <= atomic_load_explicit(&queue->heap_room, memory_order_seq_cst))
         return 0;
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     r = deadline_heap_reserve(&queue->timer.heap, pending);
     if (r == 0)
         atomic_store_explicit(&queue->heap_room, deadline_heap_room(&queue->timer.heap),
                               memory_order_seq_cst);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return r;
-}
-
-/* Prefetches the first record of the bucket, which the new record will be linked before. It may
- * have been there for long. Without the lock this is a hint only. */
-static void cq_prefetch_neighbor(const weir_queue *queue, uint64_t user_data)
-{
-    uint32_t neighbor = cq_bucket_first(cq_bucket(queue, user_data));
-
-    if (neighbor)
-        __builtin_prefetch(&cq_record(queue, neighbor)->bucket_prev_flags, 1);
 }
 
 /* Returns the waiter id of a new record for this request, or 0 if out of memory. No other thread
@@ -82,9 +72,9 @@ static void cq_free_failed(const struct acquire_op *op, weir_queue *queue, uint3
     weir_acquisition *acquisition = cq_acquisition(waiter_at(w, waiter));
     uint32_t record = waiter_record(w, waiter);
 
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     cq_drop(queue, waiter);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
 
     if (acquisition) {
         acquisition_free(op->ctx, acquisition);
@@ -133,6 +123,7 @@ static uint64_t cq_set_state(const struct acquire_op *op, uint32_t record, enum 
 
 /* A submission as it was when it entered the set. */
 struct cq_submission {
+    _Atomic uint32_t *bucket; /* of its user_data */
     uint32_t waiter;
     uint64_t word;       /* that it got */
     uint64_t proxy_link; /* link of its proxy record; 0: it has none */
@@ -152,7 +143,7 @@ static uint64_t cq_proxy_link(const struct acq_record *r)
 static bool cq_submission_is_ours(const weir_queue *queue, const struct cq_submission *submission)
 {
     const struct acq_record *r = cq_record(queue, submission->waiter);
-    uint64_t now = cq_word(queue, submission->waiter);
+    uint64_t now = waiter_word(queue->timer.w, submission->waiter);
 
     if (submission->proxy_link)
         return cq_proxy_link(r) == submission->proxy_link;
@@ -190,8 +181,8 @@ static bool cq_index_or_complete(weir_queue *queue, const struct acquire_op *op,
         return false;
     if (!waits || record_state(submission->word) != RECORD_WAITING)
         return cq_submission_is_ours(queue, submission) &&
-               cq_complete(queue, waiter, cq_word(queue, waiter));
-    cq_index_add(queue, waiter);
+               cq_complete(queue, waiter, waiter_word(queue->timer.w, waiter));
+    cq_index_add(queue, submission->bucket, waiter);
     deadline_ns = acquire_op_deadline(op, op->decision.now_ns, &end_state);
     if (deadline_ns != WEIR_FOREVER)
         timer_set_deadline_locked(&queue->timer, waiter, deadline_ns, end_state);
@@ -203,9 +194,9 @@ static void cq_settle_locked(weir_queue *queue, const struct acquire_op *op,
 {
     bool must_signal;
 
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     must_signal = cq_index_or_complete(queue, op, submission);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     if (must_signal)
         timer_signal(&queue->timer);
 }
@@ -221,11 +212,12 @@ static void cq_fill_empty(const weir_set *set, uint32_t record)
 }
 
 /* Submits to the set. Returns 0 if one completion follows, else an error. */
-static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waiter)
+static int cq_enter_set(weir_queue *queue, struct acquire_op *op, uint32_t waiter,
+                        _Atomic uint32_t *bucket)
 {
     weir_set *set = op->set;
-    struct cq_submission submission = {.waiter = waiter,
-                                       .proxy_link = cq_proxy_link(cq_record(queue, waiter))};
+    struct cq_submission submission = {
+        .bucket = bucket, .waiter = waiter, .proxy_link = cq_proxy_link(cq_record(queue, waiter))};
     uint32_t record = waiter_record(set->w, waiter);
     uint64_t before = record_load(&set_record(set, record)->word), enqueued_ns = 0;
     int r = 0;
@@ -264,15 +256,17 @@ static int cq_submit(weir_queue *queue, struct acquire_op *op, uint64_t user_dat
                      weir_acquisition **ret)
 {
     weir_acquisition *before = ret ? *ret : NULL;
+    _Atomic uint32_t *bucket = cq_bucket(queue, user_data);
     uint32_t waiter;
     int r = -ENOMEM;
 
-    cq_prefetch_neighbor(queue, user_data);
+    /* The new record will be linked before this one. Without the lock it is a hint only. */
+    prefetch_write(&cq_record(queue, cq_bucket_first(bucket))->bucket_prev_flags);
     waiter = cq_make_record(op, queue, user_data);
     if (!waiter)
         return acquire_op_tell_failure(op, -ENOMEM);
     if (!ret || cq_make_acquisition(op, queue, waiter, ret))
-        r = cq_enter_set(queue, op, waiter);
+        r = cq_enter_set(queue, op, waiter, bucket);
     if (r == 0)
         return 0;
     acquire_op_fill_refusal(op->retref, op->set, r, &op->decision);

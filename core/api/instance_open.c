@@ -80,7 +80,7 @@ static weir *instance_free(weir *w)
     remote_engines_free(w);
     instance_free_ctxs(w);
     plugin_search_free(instance_of(w)->plugins);
-    timer_free(&instance_wait(w)->timer);
+    deadline_heap_free(&instance_wait(w)->timer.heap);
     cq_free_all(w);
     region_close(&w->region);
     if (w->fork_page)
@@ -423,9 +423,9 @@ weir *weir_close(weir *w)
         return instance_close_in_child(w);
     publisher_close(w, false);
     instance_lock(w);
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     atomic_fetch_or_explicit(&w->state, INSTANCE_CLOSED, memory_order_seq_cst);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);
     instance_await_blocked(w);

@@ -208,7 +208,7 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     r = follow_check_set(before, plan, redefinition->reterr);
     if (r < 0)
         return r;
-    peer_reap_all(NULL, before); /* what dead processes hold would keep places of limits */
+    peer_make_room(NULL, before); /* what dead processes hold would keep places of limits */
     ctx = thread_ctx_lock_spare(before);
     r = places_choose(ctx, before, plan, &places, redefinition->reterr);
     plan->places = &places;

@@ -125,9 +125,9 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     weir *w = acquisition->set->w;
     bool signaled;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     signaled = acquisition->signaled;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
     return signaled;
 }
 
@@ -159,9 +159,9 @@ static void acquisition_signal_locked(weir_acquisition *acquisition)
 {
     weir *w = acquisition->set->w;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     acquisition_signal(acquisition);
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
 }
 
 /* Cancels a reservation of nothing. Only the owner of the handle knows of it. */
@@ -291,7 +291,8 @@ int acquisition_release(weir_acquisition *acquisition)
         os_free(acquisition);
         return -ECHILD;
     }
-    cq_forget_acquisition(acquisition);
+    if (atomic_load_explicit(&acquisition->queue, memory_order_seq_cst))
+        cq_forget_acquisition(acquisition);
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
     if (acquisition->set->ops->winner)
         return acquisition_release_group(acquisition);

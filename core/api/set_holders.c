@@ -218,7 +218,7 @@ int weir_set_holders(weir_set *set, struct weir_holder *ret, size_t n)
     if (!ctx)
         return -ENOMEM;
     if (set_is_shared(set))
-        peer_reap_all(ctx, set); /* dead peers neither hold nor wait */
+        peer_make_room(ctx, set); /* dead peers neither hold nor wait */
     found = set_holders_list(set, &all);
     if (found >= 0 && set->limits.n)
         set_holders_order(ctx, set, all, (size_t)found);

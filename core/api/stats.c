@@ -277,7 +277,7 @@ static int stats_read_places(weir_set *set, struct weir_set_stats *ret,
         return -ENOMEM;
     *ret = (struct weir_set_stats){.size = sizeof(*ret)};
     if (set_is_shared(set))
-        peer_reap_all(ctx, set); /* grants of dead peers are not held */
+        peer_make_room(ctx, set); /* grants of dead peers are not held */
     stats_describe_limits(set, retlimits, n);
     if (set->limits.n && set->ops->own_stats && !asks_engine)
         set->ops->own_stats(set, ret, retlimits, n);

@@ -31,12 +31,12 @@ struct wait_group {
 
 static void group_lock(const weir *w)
 {
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
 }
 
 static void group_unlock(const weir *w)
 {
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
 }
 
 /* ---- with the lock ---- */

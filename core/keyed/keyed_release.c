@@ -338,7 +338,7 @@ static enum release_result keyed_release_run(struct keyed_release_op *rel)
 /* Begins a release of a record with the amounts in `*moved`. By a call it would be made in one
  * place and copied to another. */
 WEIR_ALWAYS_INLINE void keyed_release_begin(struct thread_ctx *ctx, weir_set *set, uint32_t record,
-                                            const struct release_args *args,
+                                            uint64_t word, const struct release_args *args,
                                             struct keyed_release_amounts *moved,
                                             struct keyed_release_op *ret)
 {
@@ -349,7 +349,7 @@ WEIR_ALWAYS_INLINE void keyed_release_begin(struct thread_ctx *ctx, weir_set *se
         .set = template,
         .ctx = ctx,
         .record = record,
-        .word = record_load(&record_at(set->region, record)->word),
+        .word = word,
         .args = *args,
         .moved = moved};
     moved->key = keyed_record_key(template, record);
@@ -365,9 +365,8 @@ bool keyed_release(struct thread_ctx *ctx, weir_set *set, uint32_t record, uint6
     struct keyed_release_amounts moved;
     struct keyed_release_op rel;
 
-    keyed_release_begin(ctx, set, record, args, &moved, &rel);
+    keyed_release_begin(ctx, set, record, word, args, &moved, &rel);
     (void)is_owner; /* the record's word is claimed in any case */
-    rel.word = word;
     rel.args.granted_ns = grant_time(record_load(&record_at(set->region, record)->granted_ns));
     if (keyed_release_run(&rel) == RELEASE_LOST)
         return false;
@@ -381,8 +380,9 @@ void keyed_return_part(struct thread_ctx *ctx, weir_set *set, uint32_t record, u
 {
     struct keyed_release_amounts moved;
     struct keyed_release_op rel;
+    uint64_t word = record_load(&record_at(set->region, record)->word);
 
-    keyed_release_begin(ctx, set, record, args, &moved, &rel);
+    keyed_release_begin(ctx, set, record, word, args, &moved, &rel);
     WEIR_INVARIANT(!rest || set_exchanges_records(rel.set));
     rel.rest = rest;
     rel.record_freed = !rest;

@@ -9,13 +9,12 @@
 /*
  * Clean up after dead peers of the set: peer_reap() after those of which a death was reported, or
  * is found now that it is time to probe the others, as participant_next_dead() has it;
- * peer_reap_all() after all. From time to time they look whether the segment still has its name,
+ * peer_make_room() after all. From time to time they look whether the segment still has its name,
  * too. Return 0, or how much of that they found: then the set has changed. Any thread, no locks
  * held. Do not wait for another thread that is at it. `ctx`: the calling thread's context if it is
  * in use, else NULL; its copy of the set is outdated after.
  */
 int peer_reap(struct thread_ctx *ctx, weir_set *set);
-int peer_reap_all(struct thread_ctx *ctx, weir_set *set);
 
 /* Cleans up in all sets from number `first` on with so many slots in use that dead peers may be
  * among them. For a thread that has just added these sets. */

@@ -126,11 +126,6 @@ int peer_reap(struct thread_ctx *ctx, weir_set *set)
     return peer_cleanup_all(ctx, set, PROBE_IF_DUE);
 }
 
-int peer_reap_all(struct thread_ctx *ctx, weir_set *set)
-{
-    return peer_cleanup_all(ctx, set, PROBE_NOW);
-}
-
 int peer_make_room(struct thread_ctx *ctx, weir_set *set)
 {
     return peer_cleanup_all(ctx, set, PROBE_NOW);

@@ -275,7 +275,11 @@ static inline bool set_is_removed(const weir_set *set)
 
 /* Returns the set that has, or is about to take over, the state of this one: often itself. Of a
  * shared set as far as this process knows. */
-weir_set *set_newest(const weir_set *set);
+weir_set *set_find_newest(const weir_set *set);
+static inline weir_set *set_newest(const weir_set *set)
+{
+    return set_successor(set) ? set_find_newest(set) : (weir_set *)(uintptr_t)set;
+}
 
 /* Makes the states of a successor, of all limits, from those of its predecessor at its end. */
 void successor_convert(const weir_set *set, const uint64_t *before, const struct weir_instant *at,
@@ -396,7 +400,13 @@ static inline void set_free_record(const weir_set *set, uint32_t record)
 }
 
 /* Returns the word of a record, or RECORD_BROKEN where it cannot be trusted. */
-uint64_t set_record_word(const weir_set *set, uint32_t record);
+uint64_t set_check_word(const weir_set *set, uint64_t word);
+static inline uint64_t set_record_word(const weir_set *set, uint32_t record)
+{
+    uint64_t word = record_load(&set_record(set, record)->word);
+
+    return set_is_shared(set) ? set_check_word(set, word) : word;
+}
 
 /* Returns the state of a record that has been in the set. Its word is never 0 again, so 0 marks the
  * set broken: its segment was cleared. */

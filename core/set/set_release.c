@@ -37,9 +37,9 @@ static void set_release_observed(const weir_set *set, uint32_t i, uint64_t *stat
         limits_note_fault(&set->limits, i);
 }
 
-static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *state,
-                                     const struct weir_instant *at, const struct release_args *args,
-                                     uint64_t granted_ns)
+bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
+                       const struct weir_instant *at, const struct release_args *args,
+                       uint64_t granted_ns)
 {
     const struct limit *limit = &set->limits.items[i];
     uint64_t amount = args->amounts[i], used = args->used[i];
@@ -71,13 +71,6 @@ static inline bool set_apply_release(const weir_set *set, uint32_t i, uint64_t *
     if (!is_right || limit_is_unfit(limit, *state))
         limits_note_fault(&set->limits, i);
     return true;
-}
-
-bool set_release_limit(const weir_set *set, uint32_t i, uint64_t *state,
-                       const struct weir_instant *at, const struct release_args *args,
-                       uint64_t granted_ns)
-{
-    return set_apply_release(set, i, state, at, args, granted_ns);
 }
 
 static void set_release_count(struct counters *counters, const struct release_args *args)
@@ -137,7 +130,7 @@ static inline bool set_release_limits(struct txn *txn, const struct release_args
 
     for (uint32_t i = 0; i < limits->n; i++)
         is_changed |=
-            set_apply_release(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
+            set_release_limit(txn->set, i, txn_states(txn) + limits->items[i].state_offset,
                               &txn->at, args, granted_ns);
     return is_changed;
 }
@@ -231,58 +224,100 @@ static inline void set_release_prefetch(const weir_set *set)
 
 bool set_may_hand_over(const weir_set *set)
 {
-    if (set_is_shared(set) || set_is_key_set(set) || set->reorders)
+    if (set_is_shared(set) || set_is_key_set(set) || set->reorders || set->limits.has_shadow)
         return false;
     return !set->limits.has_waits && !set->limits.has_opaque_resources;
 }
 
-/* Releases on a set with waiters, in a row: the next waiter is examined only after the first was
- * notified. False: nothing has happened, and the slow path is needed. */
-static bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
-                                  const struct release_args *args)
+/* Returns units to the counted limits of a set, and takes those that a waiter asks for if they are
+ * there. Returns whether they are. */
+WEIR_ALWAYS_INLINE bool set_hand_over_units(const weir_set *set, uint64_t *states,
+                                            const uint64_t *returned, const struct acq_record *r,
+                                            uint64_t *ret_taken)
 {
+    bool fits = true;
+
+    for (uint32_t i = 0; i < set->limits.n; i++) {
+        const struct limit *limit = &set->limits.items[i];
+        uint64_t *state = &states[limit->state_offset], amount = record_load(&r->amounts[i]);
+
+        WEIR_INVARIANT(!limit->algorithm && *state >= returned[i]);
+        *state -= returned[i];
+        fits &= !amount || (amount <= limit->capacity && *state <= limit->capacity - amount);
+        ret_taken[i] = amount;
+    }
+    for (uint32_t i = 0; fits && i < set->limits.n; i++)
+        states[set->limits.items[i].state_offset] += ret_taken[i];
+    return fits;
+}
+
+/* Grants to the next waiter as well, if it is ready by the states after a grant at `at`, or may be
+ * none that this definition ever grants to. */
+WEIR_NOINLINE void set_hand_over_again(struct thread_ctx *ctx, weir_set *set,
+                                       const uint64_t *states, struct weir_instant at,
+                                       uint32_t next)
+{
+    uint64_t amounts[WEIR_LIMITS_MAX];
+    const struct limit *limiting;
+
+    fairness_amounts(set, next, amounts);
+    if (set_may_be_impossible(set, set_record(set, next)) ||
+        limits_ready_at(&set->limits, states, &at, amounts, true, &limiting) <= at.now_ns)
+        set_grant_waiters(ctx, set);
+}
+
+/*
+ * Releases on a set with waiters, in a row: the next waiter is examined only after the first was
+ * notified. False: nothing has happened, and the slow path is needed. All that has the address of
+ * the transaction is inlined, so that it can be in registers.
+ */
+WEIR_NOINLINE bool set_release_hand_over(struct thread_ctx *ctx, weir_set *set,
+                                         const struct release_args *args)
+{
+    const struct acq_record *r;
+    struct counters *counters;
     struct txn txn;
-    uint32_t next;
-    uint64_t ready;
+    uint32_t head;
 
     set_release_prefetch(set);
-    if (!txn_read_private(&txn, ctx, set, 0) || !waitq_head(&txn.version))
+    if (!txn_read_private(&txn, ctx, set, 0))
         return false;
-    cq_prefetch_target(set->w, set_record(set, waitq_head(&txn.version)));
+    head = waitq_head(&txn.version);
+    r = record_known(set->region, head);
+    if (!head || set_is_foreign(set, r))
+        return false;
+    cq_prefetch_target(set->w, r);
     txn_read_clock(&txn);
     if (txn.at.now_ns != txn.now_ns)
         return false; /* it is too early to grant */
-    WEIR_INVARIANT(limits_hold(&set->limits, txn_states(&txn), args->amounts));
-    for (uint32_t i = 0; i < set->limits.n; i++) /* all of them are counted */
-        txn_states(&txn)[set->limits.items[i].state_offset] -= args->amounts[i];
-    txn_grant_next(&txn, waitq_head(&txn.version), true);
+    if (!set_hand_over_units(set, txn_states(&txn), args->amounts, r, ctx->granted_amounts))
+        return txn_commit_private(&txn);
+    waitq_dequeue_to(&txn.version, record_link_target(record_load(&r->next)));
+    txn_make_held(&txn, head, r, txn.at.now_ns);
     if (!txn_commit_private(&txn))
         return false;
-    txn_finish(&txn);
-    version_hint_head(set->region, set->head_unit, waitq_head(&txn.version));
-    if (txn.granted_record || set->origin) {
-        next = txn_next(&txn, &ready);
-        if (txn_is_ready(&txn, ready) || txn_is_impossible(&txn, next, ready))
-            set_grant_waiters(ctx, set);
-    }
+    counters = thread_ctx_counters(ctx, set->number);
+    counters_add_grant(counters, ctx->granted_amounts, set->limits.n, false);
+    timer_notify(set->w, head, txn.notifications[0].word);
+    SCHED_POINT();
+    counters_add_wait(counters, txn.waited_ns);
+    head = waitq_head(&txn.version);
+    version_hint_head(set->region, set->head_unit, head);
+    if (head)
+        set_hand_over_again(ctx, set, txn_states(&txn), txn.at, head);
     return true;
 }
 
-int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
+WEIR_NOINLINE int set_release_by_versions(struct thread_ctx *ctx, weir_set *set,
+                                          struct release_op *rel)
 {
     struct txn txn;
     unsigned turn = 0;
     int r;
 
-    if (rel->record_freed && set->hands_over && set_release_hand_over(ctx, set, rel->args))
-        return TRY_DONE;
     txn.grant_again = false;
     for (;; spin_backoff(&turn)) {
-        /* Without an algorithm the clock is needed to deflate the set. */
-        if (rel->use_algorithm || set->inline_format != INLINE_NONE)
-            txn_begin(&txn, ctx, set);
-        else
-            txn_begin_untimed(&txn, ctx, set);
+        txn_begin(&txn, ctx, set);
         if (set_is_broken(set))
             return TRY_DONE; /* there is nothing to return units to */
         if (version_flags(&txn.version) & CONTENT_MOVED)
@@ -295,6 +330,13 @@ int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_o
     if (r == TRY_DONE && txn.grant_again)
         set_grant_waiters(ctx, set);
     return r;
+}
+
+int set_release_inflated(struct thread_ctx *ctx, weir_set *set, struct release_op *rel)
+{
+    if (rel->record_freed && set->hands_over && set_release_hand_over(ctx, set, rel->args))
+        return TRY_DONE;
+    return set_release_by_versions(ctx, set, rel);
 }
 
 /* As set_release(), of what was taken. */

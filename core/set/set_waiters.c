@@ -13,14 +13,11 @@
 #include "set/txn_internal.h"
 #include <errno.h>
 
-uint64_t set_record_word(const weir_set *set, uint32_t record)
+uint64_t set_check_word(const weir_set *set, uint64_t word)
 {
-    uint64_t word = record_load(&set_record(set, record)->word);
+    bool is_stored = !participant_is_broken(set->participant) && record_is_stored_shared(word);
 
-    if (set_is_shared(set) &&
-        (participant_is_broken(set->participant) || !record_is_stored_shared(word)))
-        return record_next_word(word, RECORD_BROKEN);
-    return word;
+    return is_stored ? word : record_next_word(word, RECORD_BROKEN);
 }
 
 /* Returns the state of a record that was shut down, or that is damaged: not its word's. */

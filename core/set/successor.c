@@ -104,7 +104,7 @@ struct set_origin *set_origin_new(weir_set *predecessor, const struct limits *li
 }
 
 /* Each search notes what it has found, so that the next one need not pass all definitions again. */
-weir_set *set_newest(const weir_set *set)
+weir_set *set_find_newest(const weir_set *set)
 {
     weir_set *next = set_successor(set), *newest, *known;
     struct set_origin *origin;

@@ -269,7 +269,7 @@ WEIR_ALWAYS_INLINE bool try_now_is_doubtful(enum state_repr repr, const weir_set
 WEIR_ALWAYS_INLINE struct acq_record *try_now_record(bool shared, const weir_set *set,
                                                      uint32_t record)
 {
-    return shared ? set_record(set, record) : region_record_unchecked(set->region, record);
+    return shared ? set_record(set, record) : record_known(set->region, record);
 }
 
 /* Sets how the word of `record` changes from `expected` to `state`. */

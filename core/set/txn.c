@@ -175,47 +175,25 @@ static void txn_check_shared(struct txn *txn)
         txn_check_by(txn, txn->set, false);
 }
 
-static inline void txn_read(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
-                            bool needs_clock)
-{
-    txn_init(txn, ctx, set);
-    version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
-    version_read(set->region, set->head_unit, &txn->version);
-    while (set->origin && txn->version.state_word == set->origin->unopened_word &&
-           !set_is_broken(set)) {
-        set_open(ctx, set);
-        txn_init(txn, ctx, set);
-        version_read(set->region, set->head_unit, &txn->version);
-    }
-    if (set_is_key_set(set) && txn_is_unused(txn))
-        memset(txn->version.content, 0, set_content_max(set) * sizeof(uint64_t));
-    if (needs_clock || waitq_length(&txn->version) || set_is_shared(set)) {
-        txn_read_clock(txn);
-    } else {
-        txn->at = (struct weir_instant){.now_ns = txn->version.content[CONTENT_LAST_NS]};
-        txn->now_ns = txn->at.now_ns;
-    }
-    if (set_is_shared(set))
-        txn_check_shared(txn);
-    WEIR_INVARIANT(txn_is_consistent(txn));
-}
-
-static inline void txn_begin_impl(struct txn *txn, struct thread_ctx *ctx, weir_set *set,
-                                  bool needs_clock)
-{
-    do
-        txn_read(txn, ctx, set, needs_clock);
-    while (set_is_shared(set) && set_is_key_set(set) && key_set_renew(txn));
-}
-
 void txn_begin(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
 {
-    txn_begin_impl(txn, ctx, set, true);
-}
-
-void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set)
-{
-    txn_begin_impl(txn, ctx, set, false);
+    do {
+        txn_init(txn, ctx, set);
+        version_set_active(set->region, thread_ctx_for_set(ctx, set->number)->unit, set->head_unit);
+        version_read(set->region, set->head_unit, &txn->version);
+        while (set->origin && txn->version.state_word == set->origin->unopened_word &&
+               !set_is_broken(set)) {
+            set_open(ctx, set);
+            txn_init(txn, ctx, set);
+            version_read(set->region, set->head_unit, &txn->version);
+        }
+        if (set_is_key_set(set) && txn_is_unused(txn))
+            memset(txn->version.content, 0, set_content_max(set) * sizeof(uint64_t));
+        txn_read_clock(txn);
+        if (set_is_shared(set))
+            txn_check_shared(txn);
+        WEIR_INVARIANT(txn_is_consistent(txn));
+    } while (set_is_shared(set) && set_is_key_set(set) && key_set_renew(txn));
 }
 
 bool txn_is_current(const struct txn *txn)

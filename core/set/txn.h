@@ -61,10 +61,6 @@ bool txn_is_queue_current(const struct txn *txn);
  * committed first; begin again. */
 bool txn_commit(struct txn *txn);
 
-/* Reads the set for an operation that calls no algorithm. If the set is private and has no waiters,
- * the clock is not read: the time is that of the version. */
-void txn_begin_untimed(struct txn *txn, struct thread_ctx *ctx, weir_set *set);
-
 /* Returns whether an inline state word can be, else marks the set broken. */
 bool inline_word_is_valid(const weir_set *set, uint64_t word);
 

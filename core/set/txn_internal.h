@@ -129,22 +129,14 @@ static inline bool txn_adopt(struct txn *txn, uint32_t record)
     return true;
 }
 
-/* Grants to a waiter, after its amounts were taken: with four deferred writes from the middle of
- * the wait queue, where it was adopted before. */
-static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_record *r,
-                             bool is_head)
+/* Makes a waiter HELD with the version. */
+WEIR_ALWAYS_INLINE void txn_make_held(struct txn *txn, uint32_t record, const struct acq_record *r,
+                                      uint64_t granted_ns)
 {
     uint64_t word = record_load(&r->word), since = record_load(&r->enqueued_ns);
-    uint64_t held = record_next_word(word, RECORD_HELD), granted_ns = txn->at.now_ns;
+    uint64_t held = record_next_word(word, RECORD_HELD);
 
     WEIR_INVARIANT(!txn->granted_record && txn->notifications_n < 2);
-    if (txn->set->limits.has_shadow)
-        granted_ns = shadow_take_waiter(txn, record);
-    if (is_head)
-        waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
-    else
-        txn_remove_granted(txn, record);
-    txn_adopt(txn, record);
     /* In this order: a thread that sees the record HELD finds the time of the grant. */
     version_defer_write(&txn->version, record, RECORD_FIELD_GRANTED_NS, record_load(&r->granted_ns),
                         granted_ns);
@@ -154,14 +146,24 @@ static inline void txn_grant(struct txn *txn, uint32_t record, const struct acq_
     txn->notifications[txn->notifications_n++] = (struct notification){record, held};
 }
 
-/* Grants to the next waiter if it is ready. `is_head`: it is known to be the head. Returns when it
- * is, or was, ready. */
+/* Grants to the next waiter if it is ready: with four deferred writes from the middle of the wait
+ * queue, where it was adopted before. `is_head`: it is known to be the head. Returns when it is, or
+ * was, ready. */
 static inline uint64_t txn_grant_next(struct txn *txn, uint32_t record, bool is_head)
 {
-    uint64_t ready = txn_try_take(txn, record);
+    const struct acq_record *r = record_at(txn->set->region, record);
+    uint64_t ready = txn_try_take(txn, record), granted_ns = txn->at.now_ns;
 
-    if (txn_is_ready(txn, ready))
-        txn_grant(txn, record, record_at(txn->set->region, record), is_head);
+    if (!txn_is_ready(txn, ready))
+        return ready;
+    if (txn->set->limits.has_shadow)
+        granted_ns = shadow_take_waiter(txn, record);
+    if (is_head)
+        waitq_dequeue_to(&txn->version, record_link_target(record_load(&r->next)));
+    else
+        txn_remove_granted(txn, record);
+    txn_adopt(txn, record);
+    txn_make_held(txn, record, r, granted_ns);
     return ready;
 }
 
@@ -200,11 +202,8 @@ void txn_count_apart(const struct txn *txn);
 
 static inline void txn_count_grant(const struct txn *txn)
 {
-    struct counters *counters = thread_ctx_counters(txn->ctx, txn->set->number);
-
-    counter_add(&counters->acquired, 1);
-    for (uint32_t i = 0; i < txn->set->limits.n; i++)
-        counter_add(&counters->limits[i].granted, txn->ctx->granted_amounts[i]);
+    counters_add_grant(thread_ctx_counters(txn->ctx, txn->set->number), txn->ctx->granted_amounts,
+                       txn->set->limits.n, false);
     if (txn->set->limits.has_shadow || txn->set->limits.has_classes)
         txn_count_apart(txn);
 }

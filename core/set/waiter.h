@@ -9,6 +9,7 @@
 #ifndef WEIR_CORE_SET_WAITER_H
 #define WEIR_CORE_SET_WAITER_H
 
+#include "base/compiler.h"
 #include "base/invariant.h"
 #include "set/hooks.h"
 #include "set/instance_base.h"
@@ -17,7 +18,7 @@
 static inline struct acq_record *waiter_at(const weir *w, uint32_t waiter)
 {
     WEIR_INVARIANT(waiter);
-    return record_at(&w->region, waiter);
+    return record_known(&w->region, waiter);
 }
 
 static inline weir_set *waiter_set(const weir *w, uint32_t waiter)
@@ -54,7 +55,7 @@ static inline uint64_t waiter_word(const weir *w, uint32_t waiter)
  * record may be reused without its proxy record. The word is loaded first: the proxy record is
  * released before the shared record can be reused.
  */
-static inline bool waiter_is_current(const weir *w, uint32_t waiter, uint64_t word)
+WEIR_ALWAYS_INLINE bool waiter_is_current(const weir *w, uint32_t waiter, uint64_t word)
 {
     const struct acq_record *r = waiter_at(w, waiter);
 

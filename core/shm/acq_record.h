@@ -135,12 +135,17 @@ static inline uint64_t grant_marker_make(uint64_t word, uint32_t within)
     return GRANT_MARKER | (word >> 8 << RECORD_LINK_BITS) | within;
 }
 
+/* Returns the record of a number that no other process can write. */
+static inline struct acq_record *record_known(const struct region *region, uint32_t unit)
+{
+    WEIR_INVARIANT(region->segment || unit * RECORD_UNIT_SIZE < region->records.reserved);
+    return (struct acq_record *)(void *)(region->records.base + unit * RECORD_UNIT_SIZE);
+}
+
 /* Returns the record of any number; an invalid one marks the region as broken. */
 static inline struct acq_record *record_at(const struct region *region, uint32_t unit)
 {
-    if (unit >= region->record_end)
-        return region_mark_broken(region);
-    return region_record_unchecked(region, unit);
+    return unit < region->record_end ? record_known(region, unit) : region_mark_broken(region);
 }
 
 static inline uint32_t record_units(uint32_t limits_n)

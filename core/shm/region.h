@@ -98,13 +98,6 @@ static inline void *region_block(const struct region *region, uint32_t unit)
 /* Marks the region as broken, after an invalid number was read, and returns its fallback memory. */
 void *region_mark_broken(const struct region *region);
 
-/* Returns the record of a number that no other process can write. */
-static inline void *region_record_unchecked(const struct region *region, uint32_t unit)
-{
-    WEIR_INVARIANT(region->segment || unit * RECORD_UNIT_SIZE < region->records.reserved);
-    return region->records.base + unit * RECORD_UNIT_SIZE;
-}
-
 /* Returns whether a unit of a segment is that of a thread head. The unit may be any number. */
 bool region_has_thread_unit(const struct region *region, uint32_t unit);
 

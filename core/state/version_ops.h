@@ -57,11 +57,10 @@ WEIR_ALWAYS_INLINE void version_apply_write(bool shared, const struct region *re
                                             struct deferred_write write)
 {
     uint32_t record = write.target >> 3;
-    _Atomic uint64_t *at =
-        shared ? record_at(region, record) : region_record_unchecked(region, record);
+    struct acq_record *r = shared ? record_at(region, record) : record_known(region, record);
+    _Atomic uint64_t *at = &r->word + (write.target & 7);
 
     WEIR_INVARIANT(region->segment || (record && (write.target & 7) <= RECORD_FIELD_OWNER));
-    at += write.target & 7;
     if (write.is_exclusive)
         shm_store_release(at, write.desired);
     else

@@ -11,26 +11,7 @@
 #include "shm/participant.h"
 #include <errno.h>
 
-uint64_t cq_word(const weir_queue *queue, uint32_t record)
-{
-    return waiter_word(queue->timer.w, record);
-}
-
 /* ---- with the lock: the index and the lists ---- */
-
-/* Makes `next` follow `previous`. 0 stands for either end of the list. */
-static inline void cq_list_link(const weir_queue *queue, struct cq_list *list, uint32_t previous,
-                                uint32_t next)
-{
-    if (previous)
-        cq_set_link(cq_record(queue, previous), CQ_NEXT, next);
-    else
-        list->first = next;
-    if (next)
-        cq_set_link(cq_record(queue, next), CQ_PREVIOUS, previous);
-    else
-        list->last = previous;
-}
 
 /* Returns whether the neighbors of a record and the ends of the list agree with its links. */
 static inline bool cq_list_has(const weir_queue *queue, const struct cq_list *list, uint32_t record)
@@ -43,22 +24,6 @@ static inline bool cq_list_has(const weir_queue *queue, const struct cq_list *li
     return (previous ? cq_link(cq_record(queue, previous), CQ_NEXT) : list->first) == record;
 }
 
-void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record)
-{
-    WEIR_INVARIANT(record && record != list->last);
-    WEIR_INVARIANT(!list->first == !list->last);
-    cq_list_link(queue, list, list->last, record);
-    cq_list_link(queue, list, record, 0);
-}
-
-void cq_list_prepend(const weir_queue *queue, struct cq_list *list, uint32_t record)
-{
-    WEIR_INVARIANT(record && record != list->first);
-    WEIR_INVARIANT(!list->first == !list->last);
-    cq_list_link(queue, list, record, list->first);
-    cq_list_link(queue, list, 0, record);
-}
-
 void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t record)
 {
     const struct acq_record *r = cq_record(queue, record);
@@ -67,43 +32,26 @@ void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t reco
     cq_list_link(queue, list, cq_link(r, CQ_PREVIOUS), cq_link(r, CQ_NEXT));
 }
 
-/* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a
- * cache line each would be most of the cost of a submission. */
-_Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
-{
-    uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
-
-    WEIR_INVARIANT(queue->buckets && queue->bucket_shift <= 58);
-    return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
-}
-
 static void cq_set_bucket_prev(struct acq_record *r, uint32_t record)
 {
     WEIR_INVARIANT(record <= RECORD_LINK_MASK);
     record_set_prev_flags(r, (record_prev_flags(r) & ~(uint32_t)RECORD_LINK_MASK) | record);
 }
 
-uint32_t cq_bucket_first(const _Atomic uint32_t *bucket)
-{
-    return atomic_load_explicit(bucket, memory_order_relaxed);
-}
-
-void cq_index_add(weir_queue *queue, uint32_t record)
+void cq_index_add(const weir_queue *queue, _Atomic uint32_t *bucket, uint32_t record)
 {
     struct acq_record *r = cq_record(queue, record);
-    _Atomic uint32_t *bucket;
+    uint32_t flags = record_prev_flags(r), next = cq_bucket_first(bucket);
 
-    WEIR_INVARIANT(record);
-    WEIR_INVARIANT(timer_is_locked(&queue->timer));
-    if (record_prev_flags(r) & RECORD_INDEXED)
+    WEIR_INVARIANT(record && timer_is_locked(&queue->timer));
+    WEIR_INVARIANT(bucket == cq_bucket(queue, cq_user_data(r)));
+    if (flags & RECORD_INDEXED)
         return;
-    bucket = cq_bucket(queue, cq_user_data(r));
-    r->bucket_next = cq_bucket_first(bucket);
-    WEIR_INVARIANT(r->bucket_next != record);
-    cq_set_bucket_prev(r, 0);
-    cq_set_flag(r, RECORD_INDEXED);
-    if (r->bucket_next)
-        cq_set_bucket_prev(cq_record(queue, r->bucket_next), record);
+    WEIR_INVARIANT(next != record);
+    r->bucket_next = next;
+    record_set_prev_flags(r, (flags & ~(uint32_t)RECORD_LINK_MASK) | RECORD_INDEXED);
+    if (next)
+        cq_set_bucket_prev(cq_record(queue, next), record);
     atomic_store_explicit(bucket, record, memory_order_relaxed);
 }
 
@@ -183,10 +131,11 @@ bool cq_complete(weir_queue *queue, uint32_t record, uint64_t word)
     if (r->heap_index)
         deadline_heap_prefetch(&queue->timer.heap, r);
     if (is_cancelable && !is_indexed)
-        cq_index_add(queue, record);
+        cq_index_add(queue, cq_bucket(queue, cq_user_data(r)), record);
     else if (is_indexed && !is_cancelable)
         cq_index_remove(queue, record);
-    deadline_heap_remove(&queue->timer.heap, record);
+    if (r->heap_index)
+        deadline_heap_remove_known(&queue->timer.heap, record);
     cq_set_flag(r, RECORD_DELIVERED);
     cq_list_append(queue, cq_completions(queue, r), record);
     if (queue->to_post.first)
@@ -231,10 +180,10 @@ weir_queue *cq_lock_of(weir_acquisition *acquisition)
 
     if (!queue)
         return NULL;
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     if (atomic_load_explicit(&acquisition->queue, memory_order_seq_cst))
         return queue;
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return NULL;
 }
 
@@ -243,7 +192,7 @@ bool cq_has_acquisition(weir_acquisition *acquisition)
     weir_queue *queue = cq_lock_of(acquisition);
 
     if (queue)
-        pthread_mutex_unlock(&queue->timer.lock);
+        lock_release(&queue->timer.lock);
     return queue != NULL;
 }
 
@@ -260,7 +209,7 @@ void cq_forget_acquisition(weir_acquisition *acquisition)
     cq_update_wake_fd(queue);
     /* Before the unlock: afterwards another thread may close the queue and reuse it. */
     atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_seq_cst);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
 }
 
 /* ---- opening and closing ---- */
@@ -305,7 +254,7 @@ static void cq_put(weir_queue *queue)
 {
     weir *w = queue->timer.w;
 
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     WEIR_INVARIANT(!atomic_load_explicit(&queue->pending, memory_order_relaxed));
     os_free((void *)(uintptr_t)queue->buckets);
@@ -314,7 +263,7 @@ static void cq_put(weir_queue *queue)
     atomic_store_explicit(&queue->heap_room, 0, memory_order_seq_cst);
     peer_events_close(&queue->timer);
     wake_fd_close(&queue->timer.wake_fd);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
 
     pthread_mutex_lock(&w->lock);
     queue->next_closed = instance_wait(w)->closed_queues;
@@ -354,14 +303,14 @@ int weir_queue_open(weir_queue **ret, weir *w, unsigned capacity)
      * thread relays them (peer_events.c). */
     gathers =
         atomic_load_explicit(&w->has_shared_sets, memory_order_seq_cst) || w->clock.injected.now_ns;
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     WEIR_INVARIANT(!queue->to_reap.first && !queue->to_post.first);
     WEIR_INVARIANT(!queue->timer.heap.n);
     queue->capacity = capacity;
     r = cq_make_buckets(queue, capacity);
     if (r == 0)
         r = wake_fd_open(&queue->timer.wake_fd, gathers);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     if (r < 0) {
         cq_put(queue);
         return r;
@@ -378,9 +327,9 @@ int weir_queue_fd(weir_queue *queue)
     if (instance_is_forked(queue->timer.w))
         return -ECHILD;
     if (!wake_fd_is_watched(&queue->timer.wake_fd)) {
-        pthread_mutex_lock(&queue->timer.lock);
+        lock_take(&queue->timer.lock);
         cq_watch(queue);
-        pthread_mutex_unlock(&queue->timer.lock);
+        lock_release(&queue->timer.lock);
     }
     return wake_fd_pollable(&queue->timer.wake_fd);
 }
@@ -399,10 +348,10 @@ static uint32_t cq_find_waiting(weir_queue *queue, uint32_t *bucket)
             ++*bucket;
             continue;
         }
-        if (record_state(cq_word(queue, record)) == RECORD_WAITING)
+        if (record_state(waiter_word(queue->timer.w, record)) == RECORD_WAITING)
             return record;
         if (!(record_prev_flags(cq_record(queue, record)) & RECORD_DELIVERED))
-            cq_complete(queue, record, cq_word(queue, record));
+            cq_complete(queue, record, waiter_word(queue->timer.w, record));
         cq_index_remove(queue, record);
     }
     return 0;
@@ -414,7 +363,7 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
 {
     uint32_t record;
 
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     queue->timer.wake_fd.reader_active = true;
     record = cq_find_waiting(queue, bucket);
     if (!record)
@@ -423,13 +372,13 @@ static bool cq_drop_any(weir_queue *queue, uint32_t *bucket, struct cq_snapshot 
         weir_acquisition *acquisition = cq_acquisition(cq_record(queue, record));
 
         *ret =
-            (struct cq_snapshot){record, cq_word(queue, record),
+            (struct cq_snapshot){record, waiter_word(queue->timer.w, record),
                                  set_of_record(waiter_set(queue->timer.w, record)), !acquisition};
         cq_drop(queue, record);
         if (acquisition)
             atomic_store_explicit(&acquisition->queue, NULL, memory_order_seq_cst);
     }
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return record != 0;
 }
 
@@ -500,7 +449,7 @@ void cq_free_all(weir *w)
     uint32_t n = cq_count(w);
 
     for (uint32_t i = 1; i <= n; i++) {
-        timer_free(&cq_at(w, i)->timer);
+        deadline_heap_free(&cq_at(w, i)->timer.heap);
         os_free(cq_at(w, i));
     }
     stable_array_free(&instance_wait(w)->queues);

@@ -7,6 +7,7 @@
 #ifndef WEIR_CORE_WAIT_CQ_H
 #define WEIR_CORE_WAIT_CQ_H
 
+#include "base/compiler.h"
 #include "wait/acquisition_handle.h"
 #include "wait/wait_timer.h"
 #include <stdatomic.h>
@@ -71,13 +72,31 @@ static inline weir_queue *cq_of_timer(struct wait_timer *timer)
 
 static inline struct acq_record *cq_record(const weir_queue *queue, uint32_t record)
 {
-    return record_at(queue->timer.heap.region, record);
+    return record_known(queue->timer.heap.region, record);
 }
 
-uint64_t cq_word(const weir_queue *queue, uint32_t record);
+/* Makes `next` follow `previous`. 0 stands for either end of the list. */
+WEIR_ALWAYS_INLINE void cq_list_link(const weir_queue *queue, struct cq_list *list,
+                                     uint32_t previous, uint32_t next)
+{
+    if (previous)
+        cq_set_link(cq_record(queue, previous), CQ_NEXT, next);
+    else
+        list->first = next;
+    if (next)
+        cq_set_link(cq_record(queue, next), CQ_PREVIOUS, previous);
+    else
+        list->last = previous;
+}
 
-void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record);
-void cq_list_prepend(const weir_queue *queue, struct cq_list *list, uint32_t record);
+static inline void cq_list_append(const weir_queue *queue, struct cq_list *list, uint32_t record)
+{
+    WEIR_INVARIANT(record && record != list->last);
+    WEIR_INVARIANT(!list->first == !list->last);
+    cq_list_link(queue, list, list->last, record);
+    cq_list_link(queue, list, record, 0);
+}
+
 void cq_list_remove(const weir_queue *queue, struct cq_list *list, uint32_t record);
 
 /* Returns the result of a submission with a due completion. If a shared record still waits, marks
@@ -103,6 +122,21 @@ static inline uint64_t cq_user_data(const struct acq_record *r)
     return acquisition ? acquisition->user_data : record_load(&r->data);
 }
 
+/* Returns the bucket of `user_data`. Neighboring numbers or addresses have neighboring buckets: a
+ * cache line each would be most of the cost of a submission. */
+static inline _Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data)
+{
+    uint64_t block = (user_data >> 6) * UINT64_C(0x9e3779b97f4a7c15) >> queue->bucket_shift;
+
+    WEIR_INVARIANT(queue->buckets && queue->bucket_shift <= 58);
+    return &queue->buckets[(block & ~UINT64_C(63)) | ((block + user_data) & 63)];
+}
+
+static inline uint32_t cq_bucket_first(const _Atomic uint32_t *bucket)
+{
+    return atomic_load_explicit(bucket, memory_order_relaxed);
+}
+
 /*
  * The index by user_data has the submissions that can be canceled; two lists have the completions.
  * The first record of a bucket is loaded relaxed: the lock orders it, and cq_submit.c reads it
@@ -112,9 +146,7 @@ static inline uint64_t cq_user_data(const struct acq_record *r)
  * record out of everything. cq_completions() returns the list that a record's completion belongs
  * to.
  */
-_Atomic uint32_t *cq_bucket(const weir_queue *queue, uint64_t user_data);
-uint32_t cq_bucket_first(const _Atomic uint32_t *bucket);
-void cq_index_add(weir_queue *queue, uint32_t record);
+void cq_index_add(const weir_queue *queue, _Atomic uint32_t *bucket, uint32_t record);
 /* Prefetches what cq_complete() and cq_drop() write besides the record. */
 void cq_prefetch_delivery(const weir_queue *queue, const struct acq_record *r);
 void cq_index_remove(weir_queue *queue, uint32_t record);

@@ -112,14 +112,14 @@ void cq_ring_report_loss(weir_queue *queue)
     /* Relaxed: a hint; the exchange makes it certain. */
     if (!atomic_load_explicit(&queue->ring_loss, memory_order_relaxed))
         return;
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     loss = atomic_exchange_explicit(&queue->ring_loss, 0, memory_order_seq_cst);
     WEIR_INVARIANT(loss <= 0);
     if (queue->ring.is_lost) { /* not if another ring was attached since */
         uring = queue->ring.uring;
         queue->ring.uring = NULL;
     }
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     os_uring_close(uring);
     if (loss)
         cq_ring_log(queue->timer.w, "a completion queue can no longer post to its ring", loss);
@@ -129,7 +129,7 @@ void cq_ring_end(weir_queue *queue)
 {
     struct cq_ring old_ring;
 
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     old_ring = queue->ring;
     queue->ring = (struct cq_ring){0};
     cq_ring_unpost_all(queue);
@@ -139,7 +139,7 @@ void cq_ring_end(weir_queue *queue)
                         queue->timer.wake_fd.timer_fd);
     peer_events_end_relay(&queue->timer);
     cq_update_wake_fd(queue);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     if (old_ring.uring)
         os_uring_flush(old_ring.uring);
     cq_ring_close_parts(&old_ring);
@@ -238,9 +238,9 @@ static int cq_ring_attach(weir_queue *queue, struct cq_ring *ring)
     if (r < 0)
         return r;
     cq_ring_report_loss(queue); /* of an earlier ring */
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     r = cq_ring_switch(queue, ring);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     return r;
 }
 

@@ -20,7 +20,7 @@ static void deadline_heap_store(struct deadline_heap *heap, struct deadline_entr
 {
     WEIR_INVARIANT(entry.record && index > 0 && index <= heap->n);
     *deadline_heap_at(heap, index) = entry;
-    record_at(heap->region, entry.record)->heap_index =
+    record_known(heap->region, entry.record)->heap_index =
         (uint32_t)(deadline_heap_at(heap, index) - heap->entries + 1);
 }
 
@@ -105,7 +105,7 @@ static void deadline_heap_place(struct deadline_heap *heap, struct deadline_entr
 
 void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
 {
-    size_t index = deadline_heap_index(heap, record_at(heap->region, record));
+    size_t index = deadline_heap_index(heap, record_known(heap->region, record));
     struct deadline_entry entry = {(uint32_t)at_ns, (uint32_t)(at_ns >> 32), record};
 
     WEIR_INVARIANT(!index || deadline_heap_at(heap, index)->record == record);
@@ -122,7 +122,7 @@ void deadline_heap_put(struct deadline_heap *heap, uint32_t record, uint64_t at_
 
 void deadline_heap_put_earlier(struct deadline_heap *heap, uint32_t record, uint64_t at_ns)
 {
-    size_t index = deadline_heap_index(heap, record_at(heap->region, record));
+    size_t index = deadline_heap_index(heap, record_known(heap->region, record));
 
     if (!index || at_ns < deadline_heap_ns(heap, index))
         deadline_heap_put(heap, record, at_ns);
@@ -139,12 +139,13 @@ void deadline_heap_prefetch(const struct deadline_heap *heap, const struct acq_r
     prefetch_write(deadline_heap_at(heap, HEAP_PARENT(index)));
     prefetch_read(deadline_heap_at(heap, HEAP_FIRST_CHILD(index)));
     prefetch_read(deadline_heap_at(heap, HEAP_FIRST_CHILD(index) + HEAP_ARITY - 1));
-    prefetch_write(&record_at(heap->region, deadline_heap_at(heap, heap->n)->record)->heap_index);
+    prefetch_write(
+        &record_known(heap->region, deadline_heap_at(heap, heap->n)->record)->heap_index);
 }
 
 void deadline_heap_remove_known(struct deadline_heap *heap, uint32_t record)
 {
-    struct acq_record *r = record_at(heap->region, record);
+    struct acq_record *r = record_known(heap->region, record);
     size_t index = deadline_heap_index(heap, r);
     struct deadline_entry last = *deadline_heap_at(heap, heap->n);
 

@@ -49,7 +49,7 @@ void deadline_heap_remove_known(struct deadline_heap *heap, uint32_t record);
 /* Removes a record if it is in the heap. */
 static inline void deadline_heap_remove(struct deadline_heap *heap, uint32_t record)
 {
-    if (record_at(heap->region, record)->heap_index)
+    if (record_known(heap->region, record)->heap_index)
         deadline_heap_remove_known(heap, record);
 }
 

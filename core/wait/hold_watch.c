@@ -63,7 +63,7 @@ static void loss_watch_signal(weir *w)
 {
     struct instance_wait *iw = instance_wait(w);
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     for (struct loss_watch **at = &iw->loss_watches, *watch; (watch = *at);) {
         if (!loss_watch_is_due(watch) || os_eventfd_add(watch->fd, 1) < 0) {
             at = &watch->next;
@@ -72,7 +72,7 @@ static void loss_watch_signal(weir *w)
         *at = watch->next;
         os_free(watch);
     }
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
 }
 
 /* Removes the watch of a record, if there is one. The timer's lock is held. */
@@ -98,14 +98,14 @@ int hold_watch_loss(const weir_set *set, uint32_t record, int fd)
         return -EOPNOTSUPP;
     if (fd >= 0 && !(watch = os_alloc(1, sizeof(*watch))))
         return -ENOMEM;
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     loss_watch_remove(iw, set, record);
     if (watch) {
         *watch =
             (struct loss_watch){.next = iw->loss_watches, .set = set, .record = record, .fd = fd};
         iw->loss_watches = watch;
     }
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     if (watch)
         loss_watch_signal(set->w); /* it may just have been revoked */
     return 0;
@@ -115,11 +115,11 @@ void hold_watch_move_loss(const weir_set *set, uint32_t from, uint32_t to)
 {
     struct instance_wait *iw = instance_wait(set->w);
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     for (struct loss_watch *watch = iw->loss_watches; watch; watch = watch->next)
         if (watch->record == from && watch->set == set)
             watch->record = to;
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     loss_watch_signal(set->w); /* a look may have revoked it before */
 }
 

@@ -73,10 +73,10 @@ static void peer_events_unrelay_all(const struct wait_timer *timer)
     struct peer_events *events = atomic_load_explicit(&timer->peer_events, memory_order_seq_cst);
     struct wait_timer *own = timer_at(timer->w, 0);
 
-    pthread_mutex_lock(&own->lock);
+    lock_take(&own->lock);
     for (; events && wake_fd_is_open(&own->wake_fd); events = events->next)
         os_epoll_remove(wake_fd_pollable(&own->wake_fd), events->fd);
-    pthread_mutex_unlock(&own->lock);
+    lock_release(&own->lock);
 }
 
 /* Returns whether events reach the timer only through the timer thread: its wake fd has no epoll
@@ -164,10 +164,10 @@ int peer_events_subscribe(struct wait_timer *timer, weir_set *set)
     WEIR_INVARIANT(set->participant);
     if (peer_events_find(timer, set))
         return 0;
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     if (!peer_events_find(timer, set))
         r = peer_events_open(timer, set);
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
     return r;
 }
 
@@ -213,9 +213,9 @@ static bool peer_events_have_waiters(struct wait_timer *timer)
 {
     bool has_waiters;
 
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     has_waiters = timer->heap.n > 0;
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
     return has_waiters ||
            (!timer->number &&
             atomic_load_explicit(&instance_wait(timer->w)->blocked_n, memory_order_seq_cst) > 0);

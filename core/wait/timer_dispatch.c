@@ -12,7 +12,6 @@
 void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
 {
     WEIR_INVARIANT(w);
-    pthread_mutex_init(&timer->lock, NULL);
     timer->w = w;
     timer->number = number;
     timer->heap.region = &w->region;
@@ -21,18 +20,12 @@ void timer_init(struct wait_timer *timer, weir *w, uint32_t number)
     wake_fd_init(&timer->wake_fd);
 }
 
-void timer_free(struct wait_timer *timer)
-{
-    deadline_heap_free(&timer->heap);
-    pthread_mutex_destroy(&timer->lock);
-}
-
 void timer_signal(struct wait_timer *timer)
 {
     if (wake_fd_write(&timer->wake_fd) < 0) {
-        pthread_mutex_lock(&timer->lock);
+        lock_take(&timer->lock);
         wake_fd_fall_back(&timer->wake_fd);
-        pthread_mutex_unlock(&timer->lock);
+        lock_release(&timer->lock);
     }
     wake_fd_leave(&timer->wake_fd);
 }
@@ -95,7 +88,7 @@ struct wait_timer *timer_at(const weir *w, uint32_t number)
 
 static struct wait_timer *timer_of_waiter(const weir *w, uint32_t record)
 {
-    return timer_at(w, wait_target_cq(record_wait_target(record_at(&w->region, record))));
+    return timer_at(w, wait_target_cq(record_wait_target(record_known(&w->region, record))));
 }
 
 /*
@@ -124,13 +117,13 @@ void timer_arm_recheck(weir *w, uint32_t record, uint64_t word, uint64_t at_ns)
     /* A record that was the head of its wait queue earlier may be FREE by now. */
     if (record_state(word) != RECORD_WAITING)
         return;
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     /* This call may come late with an outdated time, so it never postpones. */
-    if (timer_serves(timer, record_at(&w->region, record), record, word)) {
+    if (timer_serves(timer, record_known(&w->region, record), record, word)) {
         deadline_heap_put_earlier(&timer->heap, record, at_ns);
         timer_rearm(timer);
     }
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
 }
 
 /* Lowers the time of a check to `at_ns`. */
@@ -138,12 +131,12 @@ static void timer_arm_check(struct wait_timer *timer, _Atomic uint64_t *check_ns
 {
     if (at_ns >= atomic_load_explicit(check_ns, memory_order_seq_cst))
         return;
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     if (at_ns < atomic_load_explicit(check_ns, memory_order_relaxed)) {
         atomic_store_explicit(check_ns, at_ns, memory_order_seq_cst);
         timer_rearm(timer);
     }
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
 }
 
 void timer_arm_stall_check(struct wait_timer *timer, uint64_t at_ns)
@@ -168,7 +161,7 @@ bool timer_take_stall_check(struct wait_timer *timer)
 void timer_set_deadline_locked(struct wait_timer *timer, uint32_t record, uint64_t deadline_ns,
                                enum record_state state)
 {
-    struct acq_record *r = record_at(timer->heap.region, record);
+    struct acq_record *r = record_known(timer->heap.region, record);
 
     WEIR_INVARIANT(timer_is_locked(timer));
     WEIR_INVARIANT(record);
@@ -186,52 +179,61 @@ void timer_set_deadline(weir *w, uint32_t record, uint64_t word, uint64_t deadli
 {
     struct wait_timer *timer = timer_of_waiter(w, record);
 
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     /* If the waiter was decided, no later call takes it out of the heap before its deadline. A
      * proxy record goes in regardless: other processes may write the shared word. */
     if (waiter_word(w, record) == word || waiter_is_proxy(waiter_at(w, record)))
         timer_set_deadline_locked(timer, record, deadline_ns, state);
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
 }
 
-/* Delivers the decision on an acquisition, which exists until its release takes the lock. Returns
- * whether its group is decided by that, and in `ret` what to notify without the lock. */
-static bool timer_deliver_acquisition(struct wait_timer *timer, weir_acquisition *acquisition,
-                                      struct group_notice *ret)
+/* Delivers the decision on an acquisition, which exists until its release takes the lock. Its group
+ * may be decided by that. A function of its own, so that queues need few registers. */
+WEIR_NOINLINE void timer_deliver_acquisition(struct wait_timer *timer, uint32_t record,
+                                             uint64_t word)
 {
-    WEIR_INVARIANT(acquisition->waiter && acquisition->is_timed);
-    deadline_heap_remove(&timer->heap, acquisition->waiter);
-    atomic_store_explicit(&acquisition->notified, true, memory_order_release);
-    acquisition_signal(acquisition);
-    return acquisition->in_group && wait_group_note(acquisition, ret);
+    const struct acq_record *r = record_known(timer->heap.region, record);
+    weir_acquisition *acquisition;
+    struct group_notice notice;
+    bool is_decided = false;
+
+    lock_take(&timer->lock);
+    if (timer_serves(timer, r, record, word)) {
+        acquisition = (weir_acquisition *)(uintptr_t)record_load(&r->data);
+        WEIR_INVARIANT(acquisition->waiter && acquisition->is_timed);
+        deadline_heap_remove(&timer->heap, acquisition->waiter);
+        atomic_store_explicit(&acquisition->notified, true, memory_order_release);
+        acquisition_signal(acquisition);
+        is_decided = acquisition->in_group && wait_group_note(acquisition, &notice);
+    }
+    lock_release(&timer->lock);
+    if (is_decided)
+        notify_waiter(notice.set, notice.record, notice.word);
 }
 
 void timer_deliver(struct wait_timer *timer, uint32_t record, uint64_t word)
 {
-    const struct acq_record *r = record_at(timer->heap.region, record);
-    struct group_notice notice;
+    const struct acq_record *r = record_known(timer->heap.region, record);
     bool must_signal = false;
 
-    pthread_mutex_lock(&timer->lock);
-    if (!timer_serves(timer, r, record, word))
-        must_signal = false; /* it comes late, or twice */
-    else if (!timer->number)
-        must_signal = timer_deliver_acquisition(
-            timer, (weir_acquisition *)(uintptr_t)record_load(&r->data), &notice);
-    /* A proxy record has a mark once its submission has entered the set (cq_submit.c), since other
-     * processes may write the shared word. */
-    else if (!waiter_is_proxy(r) || record_load(&r->enqueued_ns))
+    if (!timer->number) {
+        timer_deliver_acquisition(timer, record, word);
+        return;
+    }
+    lock_take(&timer->lock);
+    /* If it does not serve the record, it comes late, or twice. A proxy record has a mark once its
+     * submission has entered the set (cq_submit.c): other processes may write the shared word. */
+    if (timer_serves(timer, r, record, word) &&
+        (!waiter_is_proxy(r) || record_load(&r->enqueued_ns)))
         must_signal = cq_complete(cq_of_timer(timer), record, word);
-    pthread_mutex_unlock(&timer->lock);
-    if (must_signal && timer->number)
+    lock_release(&timer->lock);
+    if (must_signal)
         timer_signal(timer);
-    else if (must_signal)
-        notify_waiter(notice.set, notice.record, notice.word);
 }
 
 void timer_notify(weir *w, uint32_t record, uint64_t word)
 {
-    const struct acq_record *r = record_at(&w->region, record);
+    const struct acq_record *r = record_known(&w->region, record);
     uint32_t target = record_wait_target(r);
 
     /* A record that was the head of its wait queue earlier; FREE is nothing to notify of. */
@@ -307,7 +309,7 @@ static int timer_handle_due(weir *w, const struct due_waiter *due)
 static struct due_waiter timer_take_first(struct wait_timer *timer)
 {
     struct deadline_entry first = *deadline_heap_first(&timer->heap);
-    struct acq_record *r = record_at(timer->heap.region, first.record);
+    struct acq_record *r = record_known(timer->heap.region, first.record);
     struct due_waiter due = {.record = first.record, .word = waiter_word(timer->w, first.record)};
 
     WEIR_INVARIANT(timer_is_locked(timer));
@@ -364,25 +366,19 @@ static uint64_t timer_await_wake(struct wait_timer *timer, uint64_t now)
     return clock_now_fresh(&timer->w->clock);
 }
 
-/* Marks the set broken if the word of a proxy's record is 0 although it has been in the set: its
- * segment was cleared, and the word tells no longer that it waits. */
-static void timer_check_cleared(const struct wait_timer *timer, struct due_waiter *due)
+/* Repeats the notification of a proxy's decision. Marks the set broken if the word is 0 although it
+ * has been in the set: its segment was cleared, and the word tells no longer that it waits. */
+static void timer_repeat_notify(const struct wait_timer *timer, struct due_waiter *due)
 {
     const struct acq_record *r = waiter_at(timer->w, due->record);
     const weir_set *set = waiter_set(timer->w, due->record);
 
     WEIR_INVARIANT(set_is_shared(set));
-    if (due->word || (timer->number && !record_load(&r->enqueued_ns)))
-        return;
-    participant_mark_broken(set->participant);
-    participant_report_broken(set->participant);
-    due->word = waiter_word(timer->w, due->record);
-}
-
-/* Repeats the notification of a proxy's decision: the thread that decided may have been stopped. */
-static void timer_repeat_notify(const struct wait_timer *timer, struct due_waiter *due)
-{
-    timer_check_cleared(timer, due);
+    if (!due->word && (!timer->number || record_load(&r->enqueued_ns))) {
+        participant_mark_broken(set->participant);
+        participant_report_broken(set->participant);
+        due->word = waiter_word(timer->w, due->record);
+    }
     timer_notify(timer->w, due->record, due->word);
 }
 
@@ -397,12 +393,12 @@ static int timer_run_until(struct wait_timer *timer, uint64_t now, bool spins)
     while (timer_earliest_ns(timer) <= now) {
         struct due_waiter due = timer_take_first(timer);
 
-        pthread_mutex_unlock(&timer->lock);
+        lock_release(&timer->lock);
         if (due.set)
             n += timer_handle_due(timer->w, &due);
         else if (waiter_is_proxy(waiter_at(timer->w, due.record)))
-            timer_repeat_notify(timer, &due);
-        pthread_mutex_lock(&timer->lock);
+            timer_repeat_notify(timer, &due); /* the thread that decided may have been stopped */
+        lock_take(&timer->lock);
     }
     timer_finish_run(timer, spins);
     return n;
@@ -425,11 +421,11 @@ int timer_run(struct wait_timer *timer, bool *ret_failing)
     if (!timer->number)
         n += hold_watch_run(timer->w);
     now = clock_now_fresh(&timer->w->clock);
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     n += timer_run_until(timer, now, true);
     if (timer->wake_fd.failing)
         *ret_failing = true;
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
     return n;
 }
 
@@ -451,9 +447,9 @@ uint64_t timer_next_ns(struct wait_timer *timer)
 {
     uint64_t at_ns, look_ns;
 
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     at_ns = timer_earliest_ns(timer);
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
     look_ns = atomic_load_explicit(&timer->hold_look_ns, memory_order_seq_cst);
     return at_ns < look_ns ? at_ns : look_ns;
 }

@@ -20,10 +20,10 @@ static bool timer_thread_take_signal(struct wait_timer *timer)
 {
     bool signaled;
 
-    pthread_mutex_lock(&timer->lock);
+    lock_take(&timer->lock);
     signaled = timer->wake_fd.signaled || wake_fd_fell_back(&timer->wake_fd);
     wake_fd_clear(&timer->wake_fd);
-    pthread_mutex_unlock(&timer->lock);
+    lock_release(&timer->lock);
     return signaled;
 }
 
@@ -79,17 +79,17 @@ static void timer_thread_service(weir_queue *queue, bool *ret_failing)
     bool has_timer;
 
     WEIR_INVARIANT(queue); /* of a number that was given to a queue */
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     has_timer = queue->ring.has_timer;
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     if (has_timer)
         timer_run(&queue->timer, ret_failing);
     else
         peer_events_handle(&queue->timer);
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     cq_ring_flush(queue);
     cq_update_wake_fd(queue);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     cq_ring_report_loss(queue);
 }
 
@@ -177,9 +177,9 @@ int timer_thread_start(weir *w)
     struct instance_wait *iw = instance_wait(w);
     int r;
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     r = timer_thread_start_locked(iw);
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     return r;
 }
 
@@ -188,12 +188,12 @@ bool timer_thread_signal(weir *w)
     struct instance_wait *iw = instance_wait(w);
     bool signaled;
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     if (iw->timer_thread)
         wake_fd_signal(&iw->timer.wake_fd);
     timer_thread_limit_spin(w, 0);
     signaled = iw->timer_thread && iw->timer.wake_fd.signaled;
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     return signaled;
 }
 
@@ -202,7 +202,7 @@ int timer_thread_reserve(weir *w)
     struct instance_wait *iw = instance_wait(w);
     int r = 0;
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     if (instance_is_closed(w))
         r = -ESHUTDOWN;
     else if (deadline_heap_reserve(&iw->timer.heap, iw->timed_n + 1) < 0)
@@ -211,7 +211,7 @@ int timer_thread_reserve(weir *w)
         r = timer_thread_start_locked(iw);
     if (r == 0)
         iw->timed_n++;
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     return r;
 }
 
@@ -220,12 +220,12 @@ void timer_thread_forget(weir *w, uint32_t record)
     struct instance_wait *iw = instance_wait(w);
 
     WEIR_INVARIANT(record);
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     WEIR_INVARIANT(iw->timed_n > 0);
     deadline_heap_remove(&iw->timer.heap, record);
     record_store(&waiter_at(w, record)->data, 0); /* no acquisition, whatever the word becomes */
     iw->timed_n--;
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
 }
 
 void timer_thread_stop(weir *w)
@@ -238,9 +238,9 @@ void timer_thread_stop(weir *w)
     os_thread_join(iw->timer_thread);
     for (uint32_t i = 1; i <= cq_count(w); i++)
         cq_ring_end(cq_at(w, i));
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     iw->timer_thread = NULL;
     wall_watch_close(w);
     wake_fd_close(&iw->timer.wake_fd);
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
 }

@@ -13,17 +13,17 @@
 #ifndef WEIR_CORE_WAIT_WAIT_TIMER_H
 #define WEIR_CORE_WAIT_WAIT_TIMER_H
 
+#include "base/lock.h"
 #include "set/hooks.h"
 #include "set/instance_base.h"
 #include "wait/deadline_heap.h"
 #include "wait/wake_fd.h"
-#include <pthread.h>
 #include <weir/clock.h>
 
 /* Ordered so that a hand-over between threads moves few cache lines. Both threads write the first
  * line; only the thread that runs the timer writes the second. */
 struct wait_timer {
-    pthread_mutex_t lock;   /* over all fields, and the waiters' notifications */
+    struct lock lock;       /* over all fields, and the waiters' notifications */
     struct wake_fd wake_fd; /* wakes the thread that runs the timer */
 
     weir *w;
@@ -77,14 +77,13 @@ static inline struct instance_wait *instance_wait(const weir *w)
     return (struct instance_wait *)(uintptr_t)w;
 }
 
-/* Returns whether the lock is held, by whichever thread. For invariants: it takes a free lock. */
+/* Returns whether the lock is held, by whichever thread. For invariants. */
 static inline bool timer_is_locked(const struct wait_timer *timer)
 {
-    return pthread_mutex_trylock((pthread_mutex_t *)(uintptr_t)&timer->lock) != 0;
+    return lock_is_taken(&timer->lock);
 }
 
 void timer_init(struct wait_timer *timer, weir *w, uint32_t number);
-void timer_free(struct wait_timer *timer);
 
 /* Returns the timer of the completion queue with this number, or of the instance for 0. */
 struct wait_timer *timer_at(const weir *w, uint32_t number);

@@ -67,9 +67,9 @@ int wall_watch_start(weir *w)
         return 0;
     if (!w->clock.injected.now_ns) {
         r = timer_thread_start(w);
-        pthread_mutex_lock(&iw->timer.lock);
+        lock_take(&iw->timer.lock);
         r = r < 0 ? r : wall_watch_open(iw);
-        pthread_mutex_unlock(&iw->timer.lock);
+        lock_release(&iw->timer.lock);
     }
     if (r == 0)
         atomic_store_explicit(&iw->wall_is_watched, true, memory_order_release);
@@ -104,9 +104,9 @@ static bool wall_watch_rearm(weir *w)
     struct instance_wait *iw = instance_wait(w);
     int r;
 
-    pthread_mutex_lock(&iw->timer.lock);
+    lock_take(&iw->timer.lock);
     r = os_wall_timerfd_arm(iw->wall_fd);
-    pthread_mutex_unlock(&iw->timer.lock);
+    lock_release(&iw->timer.lock);
     wall_watch_set_stepped(w);
     return r >= 0;
 }

@@ -93,9 +93,9 @@ static size_t armed(void)
 {
     size_t n;
 
-    pthread_mutex_lock(&instance_wait(w)->timer.lock);
+    lock_take(&instance_wait(w)->timer.lock);
     n = instance_wait(w)->timer.heap.n;
-    pthread_mutex_unlock(&instance_wait(w)->timer.lock);
+    lock_release(&instance_wait(w)->timer.lock);
     return n;
 }
 

@@ -278,13 +278,13 @@ static void decided_before_the_submission_has_returned(void **state)
         holder = granted(ASK({"a", 1}));
         put(queue, ASK({"a", 0}), 1); /* makes room */
         release(reap_one(queue).acquisition);
-        pthread_mutex_lock(&queue->timer.lock);
+        lock_take(&queue->timer.lock);
         record = put_halfway(queue, &thread);
         assert_true(
             set_cancel_wait(thread_ctx_get(world.set), world.set, record, 0, RECORD_CANCELED));
         word = record_load(&record_of(record)->word);
         call = told && cq_complete(queue, record, word);
-        pthread_mutex_unlock(&queue->timer.lock);
+        lock_release(&queue->timer.lock);
         if (call)
             timer_signal(&queue->timer);
         pthread_join(thread, NULL);
@@ -327,14 +327,14 @@ static void of_two_runs_the_last_sets_the_timer(void **state)
     next = put_kept(other, ASK({"b", 1}));           /* … this one */
     put(queue, with_timeout(ASK({"b", 2}), 103), 2);
     put(queue, with_timeout(ASK({"b", 2}), 200), 3);
-    pthread_mutex_lock(&other->timer.lock);
+    lock_take(&other->timer.lock);
     fake_clock_advance(100);
     assert_int_equal(pthread_create(&thread, NULL, tick, NULL), 0);
     while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
         sched_yield(); /* then it waits for the lock, to tell */
     fake_clock_advance(5);
     assert_int_equal(reap_one(queue).user_data, 2);
-    pthread_mutex_unlock(&other->timer.lock);
+    lock_release(&other->timer.lock);
     pthread_join(thread, NULL);
     assert_int_equal(queue->timer.wake_fd.at_ns, START + 200); /* before the next reap */
     assert_int_equal(reap_one(queue).user_data, 1);
@@ -625,9 +625,9 @@ static void a_reap_does_not_signal_its_own_queue(void **state)
 static void relay(weir_queue *queue)
 {
     assert_int_equal(timer_thread_start(queue->timer.w), 0);
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     assert_int_equal(peer_events_relay(&queue->timer), 0);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
 }
 
 /* Everything that it takes to hear of a set is missing in turn. It can be had the next time. */
@@ -680,20 +680,20 @@ static void a_call_that_cannot_be_repeated_is_noticed(void **state)
     queue = open_queue();
     fd.fd = weir_queue_fd(queue);
     put(queue, ASK({"b", 1}), 1);
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     wake_fd_clear(&queue->timer.wake_fd);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     assert_int_equal(poll(&fd, 1, 0), 0);
     assert_int_equal(timer_thread_start(world.w), 0);
     while (fake_os_counts().epoll_wait == waits)
         sched_yield();
-    pthread_mutex_lock(&own->lock);
+    lock_take(&own->lock);
     wake_fd_signal(&own->wake_fd);
     fake_os_fail_kind_at(fake_os_timers_ring() ? 2 : 1, FAKE_EVENT, -EPERM);
     wake_fd_set_timer(&own->wake_fd, WEIR_FOREVER);
     assert_true(fake_os_has_failed());
     fake_os_fail_kind_at(0, 0, 0);
-    pthread_mutex_unlock(&own->lock);
+    lock_release(&own->lock);
     assert_int_equal(poll(&fd, 1, 3000), 1);
     release(reap_one(queue).acquisition);
     weir_queue_close(queue);
@@ -844,7 +844,7 @@ static void closing_leaves_alone_what_the_program_releases(void **state)
     kept = put_kept(queue, ASK({"b", 2})); /* holds up … */
     next = put_kept(other, ASK({"b", 1})); /* … this one */
     record = kept->record;
-    pthread_mutex_lock(&other->timer.lock);
+    lock_take(&other->timer.lock);
     assert_int_equal(pthread_create(&thread, NULL, close_it, queue), 0);
     while (record_state(record_load(&record_of(next->record)->word)) != RECORD_HELD)
         sched_yield(); /* then it waits for the lock, to tell */
@@ -854,7 +854,7 @@ static void closing_leaves_alone_what_the_program_releases(void **state)
     put(third, ASK({"b", 0}), 8);
     put(third, ASK({"b", 0}), 9);
     assert_int_not_equal(record_state(record_load(&record_of(record)->word)), RECORD_FREE);
-    pthread_mutex_unlock(&other->timer.lock);
+    lock_release(&other->timer.lock);
     pthread_join(thread, NULL);
     assert_int_equal(stats().held, 4);
     for (uint64_t i = 7; i < 10; i++) {
@@ -917,7 +917,7 @@ static void a_thread_that_waits_for_the_lock_looks_again(void **state)
     holder = granted(ASK({"a", 1}));
     asker.acquisition = put_kept(queue, ASK({"a", 1}));
     assert_int_equal(weir_acquisition_fd(asker.acquisition), -EBUSY);
-    pthread_mutex_lock(&queue->timer.lock);
+    lock_take(&queue->timer.lock);
     assert_int_equal(pthread_create(&thread, NULL, ask_for_fd, &asker), 0);
     while (!sleeps(&asker))
         sched_yield();
@@ -926,7 +926,7 @@ static void a_thread_that_waits_for_the_lock_looks_again(void **state)
     cq_drop(queue, asker.acquisition->waiter);
     cq_hand_out(asker.acquisition, -ECANCELED);
     atomic_fetch_sub(&queue->pending, 1);
-    pthread_mutex_unlock(&queue->timer.lock);
+    lock_release(&queue->timer.lock);
     pthread_join(thread, NULL);
     assert_true(asker.fd >= 0);
     release(asker.acquisition);
