@@ -12,6 +12,7 @@
 #ifndef WEIR_CORE_SET_FAIRNESS_H
 #define WEIR_CORE_SET_FAIRNESS_H
 
+#include "base/invariant.h"
 #include "set/set.h"
 
 /* A new request. */
@@ -23,9 +24,11 @@ struct newcomer {
 /* Returns the limits of which something is asked: bit i is limit i. */
 static inline uint64_t fairness_limits(const weir_set *set, const uint64_t *amounts)
 {
+    uint32_t n = set->limits.n;
     uint64_t limits = 0;
 
-    for (uint32_t i = 0; i < set->limits.n; i++)
+    WEIR_INVARIANT(n <= WEIR_LIMITS_MAX);
+    for (uint32_t i = 0; i < n; i++)
         limits |= (uint64_t)(amounts[i] != 0) << i;
     return set->limits.is_arranged ? limits & limits_present(&set->limits) : limits;
 }

@@ -156,22 +156,24 @@ static void killed_and_stopped_workers_are_silent(void **state)
 /* Whatever is done to them at random, the log is in order. */
 static void a_random_storm_leaves_a_whole_log(void **state)
 {
-    uint64_t turns = effort_from("WEIR_ROUNDS", 300);
+    uint64_t rounds = effort_from("WEIR_ROUNDS", 300);
     uint32_t w;
 
     (void)state;
-    make(run_turning, EVENTS + turns * 64);
+    make(run_turning, EVENTS + rounds * 64);
     assert_true(fleet_start(fleet));
-    for (uint64_t i = 0; i < turns; i++) {
+    for (uint64_t i = 0; i < rounds; i++) {
         if (fleet_random(fleet) % 2 && fleet_pick(fleet, true, &w)) {
             assert_true(fleet_random(fleet) % 2 ? fleet_kill(fleet, w) : fleet_stop(fleet, w));
         } else if (fleet_pick(fleet, false, &w)) {
             assert_true(fleet_revive(fleet, w));
         }
+        if (fleet_pick(fleet, true, &w))
+            await_turns(fleet_random(fleet) % 10); /* however busy the machine is */
         pause_ns(fleet_random(fleet) % 500000);
     }
     assert_true(fleet_end(fleet, UINT64_C(20000) * MS));
-    assert_true(check_log() > 100);
+    assert_true(check_log() > rounds);
     unmake();
 }
 

@@ -293,7 +293,8 @@ static void engine_run(void *connection)
     engine->control->threads++;
     while (!engine->stops) {
         pthread_cond_wait(&engine->changed, &engine->lock);
-        serve_all(engine);
+        if (!engine->control->thread_rests)
+            serve_all(engine);
     }
     engine->control->threads--;
     pthread_mutex_unlock(&engine->lock);

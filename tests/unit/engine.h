@@ -48,6 +48,7 @@ struct engine_control {
     int away;                 /* negative errno that requests fail with, or 0 */
     int refuses;              /* negative errno that every request is refused with, or 0 */
     bool is_slow;             /* requests are decided in `wait`, or by the engine's thread */
+    bool thread_rests;        /* the engine's thread decides no requests */
     bool is_stuck;            /* requests are not decided */
     bool is_deaf;             /* cancellations are lost */
     bool is_over;             /* the session has ended, which was not reported */

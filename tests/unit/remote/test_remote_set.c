@@ -156,7 +156,7 @@ static void an_answer_is_waited_for(void **state)
 
     (void)state;
     open_far(LIMITS(RATE ", " SLOTS(1)));
-    control.is_slow = true;
+    control.is_slow = control.thread_rests = true;
     a = granted(ASK({"slot", 1}, {"k", 0}));
     assert_true(control.waits > 0);
     assert_int_equal(try_acquire(ASK({"slot", 1}, {"k", 0}), &b), -EAGAIN);
