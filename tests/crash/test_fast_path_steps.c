@@ -2,8 +2,8 @@
 /*
  * A call that the fast path serves is stopped at any of its steps (fiber.h), while another thread
  * changes the set, so that each of its compare-and-swaps fails once. It ends as if it had come
- * alone, and in the end nothing is held: of one resource, with its state in a word, and of two, with a
- * state in a block.
+ * alone, and in the end nothing is held. One resource has its state in a word, two have theirs in a
+ * block.
  *
  * Exits with 77 under ThreadSanitizer.
  */
