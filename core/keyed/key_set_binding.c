@@ -218,9 +218,9 @@ static bool key_set_end_binding(struct txn *txn)
     return txn_commit(txn);
 }
 
-/* Ends the binding that `word` names if it is still to begin: the key's entry could not take the
- * word. */
-static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
+/* Ends the binding that `word` names if it is still to begin. Returns false if the key set has
+ * moved. */
+static bool key_set_unbind_here(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
 {
     struct key_entry entry;
     struct txn txn;
@@ -228,13 +228,30 @@ static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint
     WEIR_INVARIANT(key_word_is_key_set(word));
     do {
         txn_begin(&txn, ctx, &key_set->set);
-        if (key_set_has_moved(&txn) || key_set_phase_of(&txn) != PHASE_BINDING ||
-            key_set_binding(&txn) != key_word_binding(word))
-            return;
-        if (set_is_broken(&key_set->set) || key_set_is_named(&txn, &entry))
-            return;
+        if (set_is_broken(&key_set->set) || key_set_has_moved(&txn))
+            return set_is_broken(&key_set->set);
+        if (key_set_phase_of(&txn) != PHASE_BINDING ||
+            key_set_binding(&txn) != key_word_binding(word) || key_set_is_named(&txn, &entry))
+            return true;
     } while (!key_set_end_binding(&txn));
     key_set_push_unbound(key_set->keyed, key_set->number);
+    return true;
+}
+
+/* Ends a binding for which the key's entry could not take the word: by the definition that has the
+ * key set by now. No other thread would. */
+static void key_set_unbind(struct key_set *key_set, struct thread_ctx *ctx, uint64_t word)
+{
+    weir_set *set = &key_set->set, *before = NULL;
+
+    while (set != before) {
+        struct thread_ctx *own = moved_borrow_ctx(ctx, set);
+
+        before = set;
+        if (!key_set_unbind_here(key_set_of(set), own, word))
+            set = set_current(set);
+        moved_return_ctx(ctx, own);
+    }
 }
 
 /* Writes the key, and its state by this definition or, for a claim, the initial states. */

@@ -7,6 +7,7 @@
  * are stopped.
  */
 #include "base/sched_point.h"
+#include "keyed/keyed.h"
 #include "lib/require.h"
 #include "set/instance_base.h"
 #include "set/set.h"
@@ -15,9 +16,12 @@
 #include <stdbool.h>
 #include <weir/weir.h>
 
-#define SLOTS(n)    "{ type: resource, key: slots, capacity: " n " }"
-#define TOKENS      "{ type: rate, key: tokens, algorithm: gcra, capacity: 100, window: 1000000h }"
-#define SET(limits) "version: 1\nsets: { s: { subjects: { max: 100 }, limits: [ " limits " ] } }\n"
+#define SLOTS(n) "{ type: resource, key: slots, capacity: " n " }"
+#define RATE(n)  "{ type: rate, key: tokens, algorithm: gcra, capacity: " n ", window: 1000h }"
+#define TOKENS   RATE("100")
+#define SET_OF(max, limits)                                                                        \
+    "version: 1\nsets: { s: { subjects: { max: " max " }, limits: [ " limits " ] } }\n"
+#define SET(limits) SET_OF("100", limits)
 
 static const char narrow[] = SET(TOKENS);
 static const char before[] = SET(SLOTS("2") "," TOKENS);
@@ -166,6 +170,23 @@ static void do_wait(void)
     require(r == 0 || r == 1);
 }
 
+/* Returns whether a request can wait that needs a key set, for more tokens than there are. */
+static bool can_wait(void)
+{
+    int r = weir_submit(pool, of_a(0, 190), &waiting, NULL);
+
+    require(r == 1 || r == -ENOBUFS);
+    require(r < 0 || weir_release(&waiting) == 0);
+    return r == 1;
+}
+
+/* The subject needs no key set any more. A request does, and looks for one everywhere. */
+static void do_reload_and_look_for_key_set(void)
+{
+    reload_to(SET_OF("1", RATE("200")));
+    (void)can_wait();
+}
+
 static void do_look(void)
 {
     uint64_t at_ns;
@@ -174,6 +195,12 @@ static void do_look(void)
 }
 
 /* ---- rounds ---- */
+
+/* The state of the subject is its word. */
+static void require_no_key_set(void)
+{
+    require(key_sets_n(keyed_of(weir_pool_set(pool, 0))) == 0);
+}
 
 static void open_world(void)
 {
@@ -184,6 +211,7 @@ static void open_world(void)
     require(weir_pool_open(&pool, w, "s", 0, NULL) == 0);
     if (is_narrow) {
         require(weir_take(pool, of_a(0, 7), NULL) == 0);
+        require_no_key_set();
         reload_to(before);
     } else {
         require(weir_try_acquire(pool, of_a(2, 7), &held, NULL) == 0);
@@ -224,6 +252,36 @@ static uint64_t stop_until_reload(void (*act)(void), void (*meanwhile)(void), ui
     return n - 1;
 }
 
+/* A thread is stopped as it binds the only key set to a subject. If it binds it in vain, the key
+ * set is free again, whatever the definition by then. */
+static uint64_t stop_until_bound_in_vain(void)
+{
+    const struct weir_options options = {.size = sizeof(options), .text = SET_OF("1", TOKENS)};
+    struct weir_remaining remaining;
+    uint64_t n = 0;
+
+    for (bool is_stopped = true; is_stopped;) {
+        struct stepper stopped = {.act = do_take}, reload = {.act = do_reload_and_look_for_key_set};
+
+        require(weir_open(&w, &options, NULL) == 0);
+        require(weir_pool_open(&pool, w, "s", 0, NULL) == 0);
+        do_take();
+        require_no_key_set();
+        reload_to(SET_OF("1", SLOTS("2") "," TOKENS));
+        first = weir_pool_set(pool, 0);
+        is_stopped = start(&stopped, ++n);
+        require(!start(&reload, 0));
+        finish(&reload);
+        finish(&stopped);
+        require(can_wait());
+        require(weir_set_remaining(weir_pool_set(pool, 0), of_a(0, 0), &remaining, 1) == 1);
+        require(remaining.available == 90); /* of 100 there were 95 */
+        weir_pool_close(pool);
+        weir_close(w);
+    }
+    return n - 1;
+}
+
 /* A reload is stopped once its definition is known, until a request by that one is stopped. Then
  * the waiter does not depend on what is stopped. */
 static bool stop_both(uint64_t n, uint64_t m, bool *reload_stopped)
@@ -255,6 +313,7 @@ int main(void)
     printf("steps of a request that binds a key set: %" PRIu64 "\n",
            stop_until_reload(do_take, do_reload_and_use_another, 7 + 5));
     is_narrow = false;
+    printf("steps of a request that binds one in vain: %" PRIu64 "\n", stop_until_bound_in_vain());
     printf("steps of a wait: %" PRIu64 "\n", stop_until_reload(do_wait, do_reload, 7 + 3));
     printf("steps of a look: %" PRIu64 "\n", stop_until_reload(do_look, do_reload_and_take, 7 + 5));
     for (bool reload_stopped = true; reload_stopped; n += stride)
