@@ -532,6 +532,7 @@ static void a_doorbell_is_counted_when_opened_and_when_closed(void **state)
     struct sharer waiter;
 
     (void)state;
+    fake_clock_set(START);
     open_sharer(&waiter);
     join(&waiter);
     for (int i = 0; i < 3; i++) {
