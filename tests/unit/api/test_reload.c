@@ -530,6 +530,33 @@ static void what_a_waiter_asks_nothing_of_holds_up_no_hand_over(void **state)
     world_close();
 }
 
+/* A hand-over reads what the waiter asked for by the definition that it asked by. */
+static void a_hand_over_knows_limits_that_changed_places(void **state)
+{
+    weir_queue *queue = NULL;
+    struct weir_completion done[2];
+    weir_acquisition *held;
+
+    (void)state;
+    world_limits(SLOTS("2") ", { type: resource, key: other, capacity: 4 }");
+    held = granted(ASK({"slots", 2}, {"other", 1}));
+    assert_int_equal(weir_queue_open(&queue, world.w, 8), 0);
+    assert_int_equal(
+        weir_queue_submit(queue, world.pool, ASK({"slots", 1}, {"other", 2}), 7, NULL, NULL), 0);
+    reload_limits("{ type: resource, key: other, capacity: 4 }, " SLOTS("2"));
+    assert_int_equal(weir_queue_reap(queue, done, 2), 0);
+    release(held);
+    assert_int_equal(weir_queue_reap(queue, done, 2), 1);
+    assert_int_equal(done[0].result, 0);
+    assert_int_equal(limit_stats(0).held, 2); /* other */
+    assert_int_equal(limit_stats(1).held, 1);
+    release(done[0].acquisition);
+    assert_int_equal(limit_stats(0).held, 0);
+    assert_int_equal(limit_stats(1).held, 0);
+    weir_queue_close(queue);
+    world_close();
+}
+
 /* ---- sets and pools ---- */
 
 #define A   "a: { limits: [ { type: resource, key: k, capacity: 1 } ] }"
@@ -953,6 +980,7 @@ int main(void)
         leak_checked_test(a_canceled_waiter_leaves_the_line),
         leak_checked_test(a_completion_queue_delivers_what_a_reload_grants),
         leak_checked_test(what_a_waiter_asks_nothing_of_holds_up_no_hand_over),
+        leak_checked_test(a_hand_over_knows_limits_that_changed_places),
         leak_checked_test(a_removed_set_ends_its_waiters),
         leak_checked_test(an_inline_set_that_is_removed_grants_nothing),
         leak_checked_test(sets_and_pools_are_added_and_pools_removed),

@@ -223,6 +223,28 @@ static void no_request_waits_for_a_limit_in_shadow_or_behind_one_that_waits(void
     with_each_kind(check_waiter);
 }
 
+/* Of counted resources alone, which a release would hand over. */
+static void a_limit_in_shadow_holds_up_no_hand_over(void **state)
+{
+    weir_acquisition *other, *holder, *waiter;
+
+    (void)state;
+    world_limits("{ type: resource, key: a, capacity: 1 },"
+                 " { type: resource, key: b, capacity: 1, shadow: true }");
+    other = granted(ASK({"a", 0}, {"b", 1}));
+    holder = granted(ASK({"a", 1}, {"b", 1}));
+    waiter = pending(ASK({"a", 1}, {"b", 1}));
+    release(holder);
+    assert_int_equal(weir_acquisition_result(waiter), 0);
+    assert_counts(1, 1, 2);
+    assert_int_equal(held(), 1);
+    release(waiter);
+    assert_int_equal(held(), 1);
+    release(other);
+    assert_int_equal(held(), 0);
+    world_close();
+}
+
 /* ---- which requests ---- */
 
 static bool is_enforced(const char *of, uint64_t by_route)
@@ -449,6 +471,7 @@ int main(int argc, char **argv)
         leak_checked_test(more_than_can_ever_be_granted_is_not_refused),
         leak_checked_test(limits_in_shadow_grant_together),
         leak_checked_test(no_request_waits_for_a_limit_in_shadow_or_behind_one_that_waits),
+        leak_checked_test(a_limit_in_shadow_holds_up_no_hand_over),
         leak_checked_test(a_request_is_enforced_by_its_subject_or_route),
         leak_checked_test(a_set_says_it_for_its_limits),
         leak_checked_test(a_reload_turns_shadow_off_and_on),
