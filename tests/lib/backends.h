@@ -56,6 +56,13 @@ void backend_choose(int argc, char **argv);
 /* Says which of these the backend in use does not have. Returns whether that is one of them. */
 bool backend_lacks(unsigned abilities);
 
+/* Skips the test; the results say why. */
+#define skip_because(reason)                                                                       \
+    do {                                                                                           \
+        print_message("%s\n", reason);                                                             \
+        skip();                                                                                    \
+    } while (0)
+
 /* In a test: leaves it out unless the backend has all of these. */
 #define needs(abilities)                                                                           \
     do {                                                                                           \

@@ -70,7 +70,7 @@ static void a_resource_that_is_short_reads_blocked(void **state)
 
     (void)state;
     if (backend->is_remote)
-        skip(); /* a look asks no engine */
+        skip_because("a look asks no engine");
     world_open(THREE(4, 2, 8, "balancer: mirror_views"), "p");
     held = hold("a", 3);
     ANSWERS(2, 2, 2);
@@ -92,7 +92,7 @@ static void what_waits_ahead_blocks(void **state)
 
     (void)state;
     if (backend->is_remote)
-        skip(); /* a look asks no engine */
+        skip_because("a look asks no engine");
     world_open(THREE(4, 2, 8, "balancer: mirror_views"), "p");
     held = hold("a", 3);
     ANSWERS(0, 2, 2);
@@ -116,7 +116,7 @@ static void a_rate_is_never_ready_before_now(void **state)
 {
     (void)state;
     if (backend->is_remote)
-        skip(); /* a look asks no engine */
+        skip_because("a look asks no engine");
     world_open("version: 1\nsets: { a: " RATE(10) ", b: " RATE(
                    5) " }\npools: { p: { sets: [a, b], balancer: mirror_views } }\n",
                "p");
@@ -140,7 +140,7 @@ static void a_view_is_of_the_scarcest_limit_that_is_asked_for(void **state)
 
     (void)state;
     if (backend->is_remote)
-        skip(); /* a look asks no engine */
+        skip_because("a look asks no engine");
     world_open("version: 1\nsets: { a: { limits: [\n"
                "  { type: resource, key: r, capacity: 10 },\n"
                "  { type: resource, key: s, capacity: 4 },\n"
@@ -166,7 +166,7 @@ static void a_view_sees_limits_in_shadow(void **state)
 
     (void)state;
     if (backend->is_remote)
-        skip(); /* they have no limits in shadow */
+        skip_because("there are no limits in shadow");
     world_open("version: 1\nsets: { a: { limits: [\n"
                "  { type: resource, key: r, capacity: 4, shadow: true } ] }, b: { limits: [\n"
                "  { type: resource, key: r, capacity: 4, shadow: true },\n"

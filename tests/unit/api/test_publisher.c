@@ -858,7 +858,8 @@ static void a_lock_inherits_the_priority_of_its_waiters(void **state)
     if (pthread_create(&thread, &attributes, wait_for_lock, &w->lock) != 0) {
         weir_close(w);
         pthread_attr_destroy(&attributes);
-        skip(); /* this process has no right to such threads */
+        print_message("this process has no right to real-time threads\n");
+        skip();
     }
     assert_int_equal(pthread_join(thread, NULL), 0);
     expect_raised(&w->lock, &attributes);

@@ -523,7 +523,7 @@ static void an_algorithm_that_the_engine_lacks_grants_nothing_in_advance(void **
 
     (void)state;
     if (backend->has & HAS_OTHER_RESERVATIONS)
-        skip();
+        skip_because("the engine has all algorithms");
     world_limits("{ type: rate, key: k, algorithm: stock }, "
                  "{ type: rate, key: own, algorithm: gcra, capacity: 9, window: 1s }");
     assert_int_equal(reserve(ASK({"k", 1}), &a, &at), -EOPNOTSUPP);

@@ -324,7 +324,7 @@ static void a_reload_turns_shadow_off_and_on(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip(); /* sets that processes share keep their definitions */
+        skip_because("a reload changes no limit of what processes share");
     open_set("", "", ", shadow: true");
     first = granted(ask(0, 2));
     second = granted(ask(0, 1));
@@ -350,7 +350,7 @@ static void a_limit_that_became_two_gets_back_what_it_gave(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip(); /* as above */
+        skip_because("a reload changes no limit of what processes share");
     open_set("", "", "");
     first = granted(ask(0, 2));
     waiter = pending(ask(0, 2));
@@ -373,7 +373,7 @@ static void what_was_not_taken_after_a_reload_is_not_counted_as_refunded(void **
 
     (void)state;
     if (backend->is_shared)
-        skip(); /* as above */
+        skip_because("a reload changes no limit of what processes share");
     open_set("", ", refund: true", "");
     first = granted(ask(4, 2));
     waiter = pending(ask(2, 1));

@@ -427,7 +427,7 @@ static void any_process_revokes(void **state)
 
     (void)state;
     if (!backend->is_shared)
-        skip();
+        skip_because("only sets that processes share");
     open_set("", REVOKES);
     other = world_twin("main");
     a = granted(slots(2));
@@ -458,7 +458,7 @@ static void a_process_that_only_tries_looks_as_well(void **state)
 
     (void)state;
     if (!backend->is_shared)
-        skip();
+        skip_because("only sets that processes share");
     open_set("", REVOKES);
     other = world_twin("main");
     a = granted(slots(2));
@@ -547,7 +547,7 @@ static void a_reload_changes_max_hold(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip();
+        skip_because("a reload changes no limit of what processes share");
     open_set("", WARNS);
     a = granted(slots(1));
     reload("{ type: resource, key: slots, capacity: 3, max_hold: 5s, max_hold_action: revoke }");
@@ -593,7 +593,7 @@ static void a_grant_after_a_reload_is_counted(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip();
+        skip_because("a reload changes no limit of what processes share");
     open_set("",
              "{ type: resource, key: slots, capacity: 1, max_hold: 5s, max_hold_action: revoke }");
     held = granted(slots(1));
@@ -614,7 +614,7 @@ static void a_reload_watches_what_is_held(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip();
+        skip_because("a reload changes no limit of what processes share");
     open_set("", "{ type: resource, key: slots, capacity: 2 }");
     a = granted(slots(1));
     advance(10 * SECOND);
@@ -656,7 +656,7 @@ static void a_reload_changes_max_hold_of_subjects(void **state)
 
     (void)state;
     if (backend->is_shared)
-        skip();
+        skip_because("a reload changes no limit of what processes share");
     subject = "a client";
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         weir_acquisition *a, *b;
@@ -738,7 +738,7 @@ static void each_change_revokes_no_more_and_no_less(void)
         weir_acquisition *held = NULL;
 
         if (!open_shared(changes[i].before))
-            skip();
+            skip_because("only sets that processes share");
         held = granted(slots(1));
         assert_int_equal(apply(changes[i].after), 1);
         assert_int_equal(weir_set_stats(weir_pool_set(world.pool, 0), &stats, limits, 1), 1);
@@ -767,7 +767,7 @@ static void a_longer_max_hold_holds_for_all_at_once(void **state)
 
     (void)state;
     if (!open_shared(REVOKES))
-        skip();
+        skip_because("only sets that processes share");
     other = world_twin("main");
     a = granted(slots(2));
     assert_int_equal(weir_try_acquire(other.pool, slots(1), &b, NULL), -EAGAIN);
@@ -793,7 +793,7 @@ static void a_shorter_max_hold_holds_for_what_is_held(void **state)
 
     (void)state;
     if (!open_shared(REVOKES))
-        skip();
+        skip_because("only sets that processes share");
     other = world_twin("main");
     a = granted(slots(2));
     world.now += 5 * SECOND;
@@ -821,7 +821,7 @@ static void a_max_hold_that_is_new_is_watched(void **state)
 
     (void)state;
     if (!open_shared("{ type: resource, key: slots, capacity: 2 }"))
-        skip();
+        skip_because("only sets that processes share");
     a = granted(slots(2));
     assert_int_equal(apply(WARNS), 1);
     waiter = pending(slots(1));
@@ -847,7 +847,7 @@ static void a_change_that_cannot_be_read_now_revokes_nothing(void **state)
 
     (void)state;
     if (!open_shared(REVOKES))
-        skip();
+        skip_because("only sets that processes share");
     a = granted(slots(2));
     assert_int_equal(apply(HELD_FOR("31s", "revoke")), 1);
     fake_os_fail_kind_from(1, FAKE_MEMORY, 0);
