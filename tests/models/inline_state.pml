@@ -19,12 +19,16 @@
  *     core/peer/thread_recovery.c does: they inflate the set, and complete the announced changes
  *     that have happened by the bits in the block. With REUSE the first thread that is done uses
  *     the block, record and announcement slot of the dead one while others are late.
+ *   - MOVES (core/set/set_moved.c): at any time the set gets another definition. Its last version
+ *     says that it has moved. A successor with another head takes over what is used, waits and is
+ *     toggled, by its first version, which any thread commits that finds it without a state. A set
+ *     without waiters is moved from its word; if DETECTABLE, it is inflated before.
  *
  * Checked: never more holders than CAPACITY; no thread writes a block that belongs to another one,
  * to the set or to `spare`; when nothing moves any more, no thread sleeps, nothing is held or
  * waits, every record is free, and every block has one owner. Defined from outside: DETECTABLE,
- * WORKERS, RESCUERS (0: no deaths), REUSE, CAPACITY, START, FAULT (0: none), each of which must be
- * found; inline_state.plan says in which search:
+ * WORKERS, RESCUERS (0: no deaths), REUSE, CAPACITY, MOVES, START, FAULT (0: none), each of which
+ * must be found; inline_state.plan says in which search:
  *    1 `spare` read before the commit     2 `spare` stored, not swapped
  *    3 superseded while incomplete        4 the word deflated before `spare` is changed
  *    5 help without a second look         6 `spare` taken by a publisher without a second look
@@ -33,6 +37,8 @@
  *   11 a recovered record is freed by a plain store
  *   12 a waiter sleeps without comparing 13 no wake after a hand-over
  *   14 completed without a second look   15 given back for another thread at the word
+ *   16 deflated after it has moved       17 the successor has none of the bits
+ *   18 announced changes are completed by the bits of a set that has moved
  */
 #ifndef DETECTABLE
 #define DETECTABLE 0
@@ -49,6 +55,9 @@
 #ifndef CAPACITY
 #define CAPACITY 1
 #endif
+#ifndef MOVES
+#define MOVES 0
+#endif
 #ifndef FAULT
 #define FAULT 0
 #endif
@@ -62,8 +71,9 @@
 #ifndef START
 #define START INLINE
 #endif
-#define THREADS (WORKERS + RESCUERS)
-#define BLOCKS  (THREADS + 1)
+#define THREADS (WORKERS + RESCUERS + MOVES)
+#define BLOCKS  (THREADS + 1 + MOVES)
+#define UNOPENED (THREADS + 1) /* the first block of the successor */
 #define NONE   255
 
 /* Words of records: sequence * 4 + state. */
@@ -72,6 +82,7 @@
 #define HELD       2
 #define CANCELED   3
 #define COMPLETED  4 /* of operations, not of records */
+#define MOVED      5
 #define STATE(w)   ((w) & 3)
 #define NEXT(w, s) ((((w) >> 2) + 1) * 4 + (s))
 
@@ -81,6 +92,7 @@
 typedef block {
     byte used, line;                  /* content */
     bool expected;                    /* a thread is about to join the wait queue */
+    bool moved;                       /* the last one: the successor has the state */
     byte bits;
     byte n, thread, slot, version;     /* deferred writes; owner; the replaced block, or slot NONE: a word */
     byte place[2], before[2], after[2];
@@ -89,13 +101,26 @@ typedef block {
 
 block blocks[BLOCKS];
 byte own_slot[THREADS], own_version[THREADS];
-byte spare_slot, spare_version;
-byte set_slot, set_version, set_used, set_bits;   /* the set's word; slot NONE: inline */
+
+typedef set_head {
+    byte slot, version, used, bits;   /* the set's word; slot NONE: inline */
+    byte reserve, reserve_version     /* a block */
+};
+set_head heads[1 + MOVES];            /* the set, and its successor; h: that which is worked on */
+#define set_slot      heads[h].slot
+#define set_version   heads[h].version
+#define set_used      heads[h].used
+#define set_bits      heads[h].bits
+#define spare_slot    heads[h].reserve
+#define spare_version heads[h].reserve_version
+#define SUCCESSOR     heads[MOVES]
+
 byte memory[WORKERS];                             /* the words of the records */
 bool asleep[WORKERS], inside[WORKERS];
 byte announced_record[THREADS], announced_word[THREADS]; /* record + 1; by announcement_slot */
 bool announced_bit[THREADS];
 bool dead[THREADS];
+byte works_on[THREADS]; /* the head that a thread reads */
 byte victim = NONE;
 bool recovered;
 
@@ -271,8 +296,13 @@ inline version_write_block(p, w)
     :: else -> break
     od;
     k = 0;
-    assert(set_slot != o && (set_slot != NONE || spare_slot != o));
-    blocks[o].n = 0; blocks[o].expected = false;
+    do
+    :: k <= MOVES ->
+        assert(heads[k].slot != o && (heads[k].slot != NONE || heads[k].reserve != o)); k++
+    :: else -> break
+    od;
+    k = 0;
+    blocks[o].n = 0; blocks[o].expected = false; blocks[o].moved = (kind == MOVED);
     blocks[o].place[0] = 0; blocks[o].before[0] = 0; blocks[o].after[0] = 0;
     blocks[o].place[1] = 0; blocks[o].before[1] = 0; blocks[o].after[1] = 0;
     if
@@ -305,10 +335,11 @@ inline decide_inline()
 {
     if
     :: kind == HELD && u < CAPACITY -> go = 3; t = NEXT(memory[r], HELD)
-    :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS ->
+    :: (kind == HELD && u >= CAPACITY) || FOR_OTHERS || kind == MOVED ->
         used = u; go = 2;
         version_write_block(NONE, 0);
-        blocks[o].expected = true;
+        blocks[o].expected = (kind != MOVED || DETECTABLE);
+        blocks[o].moved = (kind == MOVED && !DETECTABLE);
         es = spare_slot; ev = spare_version
     :: kind == FREE && !FOR_OTHERS ->
         if :: DETECTABLE && memory[r] != x -> go = 1 :: else -> go = 3; t = NEXT(x, FREE) fi
@@ -350,9 +381,25 @@ inline decide_inflated()
     :: kind == NONE && line && used < CAPACITY -> version_write_block(NONE, 0)
     :: kind == NONE && !(line && used < CAPACITY) -> go = 1
     :: kind == COMPLETED -> go = (n == THREADS -> 1 : 0)
+    :: kind == MOVED -> version_write_block(NONE, 0)
     fi;
     used = 0; line = 0
 }
+
+/* The first version of the successor has the state of the last one of the set. */
+inline open_successor()
+{
+    go = 2; plain = 0;
+    k = heads[0].slot;
+    used = blocks[k].used; line = blocks[k].line;
+    version_write_block(NONE, 0);
+    blocks[o].moved = false;
+    blocks[o].bits = (FAULT == 17 -> 0 : blocks[heads[0].slot].bits);
+    used = 0; line = 0
+}
+
+#define IS_UNOPENED (MOVES && h == MOVES && s == UNOPENED && v == 1)
+#define HAS_MOVED   (MOVES && s != NONE && blocks[s].moved)
 
 /* One operation of thread `me` on record `r`: `kind` is what the record is to become; FREE: a
  * release of what it held by its word x; HELD: an acquire; NONE: grant waiters. `live`: on its own
@@ -364,7 +411,11 @@ inline operation()
     :: else
     fi;
     do
-    ::  load_word();
+    ::
+#if MOVES && RESCUERS
+        works_on[me] = h;
+#endif
+        load_word();
         if
         :: s == NONE ->
             d_step { decide_inline() };
@@ -372,7 +423,7 @@ inline operation()
         :: s != NONE && !(blocks[s].done == v || FAULT == 3) -> help()
         fi;
         if
-        :: s != NONE && FOR_OTHERS ->
+        :: s != NONE && FOR_OTHERS && !IS_UNOPENED && (!HAS_MOVED || FAULT == 18) ->
             if :: kind == COMPLETED -> k = n :: else -> k = 0 fi;
             complete_announced();
             d_step { if :: kind == COMPLETED -> n = k :: else fi; k = 0 }
@@ -384,7 +435,11 @@ inline operation()
                 if
                 :: SAME || (kind == COMPLETED && n == THREADS) ->
                     if
-                    :: ((blocks[s].line == 0 && !blocks[s].expected) || FAULT == 8) && !FOR_OTHERS -> go = 4
+                    :: IS_UNOPENED -> open_successor()
+                    :: HAS_MOVED && FAULT != 16 -> go = (kind == MOVED -> 1 : 6)
+                    :: HAS_MOVED && FAULT == 16 && blocks[s].line -> go = (kind == MOVED -> 1 : 6)
+                    :: !IS_UNOPENED && (!HAS_MOVED || (FAULT == 16 && !blocks[s].line)) &&
+                            ((blocks[s].line == 0 && !blocks[s].expected) || FAULT == 8) && !FOR_OTHERS && kind != MOVED -> go = 4
                     :: else -> decide_inflated()
                     fi
                 :: else -> go = 0
@@ -395,7 +450,8 @@ inline operation()
         if
         :: go == 4 -> deflate()
         :: d_step { go == 4 -> go = 0; if :: SAME -> decide_inflated() :: else fi }
-        :: go != 4
+        :: d_step { go == 6 -> go = 0; h = MOVES }
+        :: go != 4 && go != 6
         fi;
         if
         :: go == 1 -> break
@@ -435,7 +491,7 @@ inline operation()
                 go == 2 ->
                 if
                 :: SAME ->
-                    ds = s; dv = v; inflated = (s == NONE);
+                    ds = s; dv = v; inflated = (s == NONE || IS_UNOPENED);
                     s = o; v = own_version[me] + 1; u = 0; c = 0;
                     set_slot = s; set_version = v; set_used = 0; set_bits = 0;
                     dn = blocks[s].n;
@@ -460,7 +516,7 @@ inline operation()
     atomic { go = 0; s = 0; v = 0; u = 0; c = 0; o = 0; g = NONE; t = 0; plain = 0; es = 0; ev = 0 }
 }
 
-#define LOCALS byte s, v, u, c, o, g = NONE, t, go, k, n, x, used, line, plain, es, ev; \
+#define LOCALS byte h, s, v, u, c, o, g = NONE, t, go, k, n, x, used, line, plain, es, ev; \
     byte dn, da, ds, dv; byte dp[2]; byte db[2]; byte dw[2]; byte ar, aw; bool ab
 
 /* Asks, waits, gives back, until the record is free. */
@@ -529,6 +585,7 @@ proctype rescuer(byte me)
 
     victim != NONE && dead[victim];
     r = victim;
+    h = works_on[victim];
     do
     ::  load_word();
         if
@@ -560,15 +617,33 @@ proctype rescuer(byte me)
 }
 #endif
 
+#if MOVES
+/* The definition changes at any time. */
+proctype mover(byte me)
+{
+    LOCALS;
+    byte r, kind = MOVED;
+    bool live = false, inflated;
+
+    operation();
+    kind = NONE;
+    operation()
+}
+#endif
+
 init {
-    byte i;
+    byte i, h;
 
     d_step {
         do
         :: i < THREADS -> own_slot[i] = i; i++
         :: else -> break
         od;
-        set_slot = NONE; spare_slot = THREADS; i = 0
+        set_slot = NONE; spare_slot = THREADS; i = 0;
+#if MOVES
+        SUCCESSOR.slot = UNOPENED; SUCCESSOR.version = 1; SUCCESSOR.reserve = NONE;
+        blocks[UNOPENED].done = 1;
+#endif
     };
 #if START == INFLATED || START == EITHER
     if
@@ -590,17 +665,22 @@ init {
         :: else -> break
         od;
 #if RESCUERS > 0
-        do :: i < THREADS -> run rescuer(i); i++ :: else -> break od;
+        do :: i < THREADS - MOVES -> run rescuer(i); i++ :: else -> break od;
+#endif
+#if MOVES
+        run mover(THREADS - 1);
 #endif
         i = 0
     };
     timeout;
     /* Nothing moves any more. */
     d_step {
+        h = MOVES;
         if
         :: set_slot == NONE -> assert(!set_used)
-        :: else -> assert(!blocks[set_slot].used && !blocks[set_slot].line)
+        :: else -> assert(!blocks[set_slot].used && !blocks[set_slot].line && !blocks[set_slot].moved)
         fi;
+        assert(!MOVES || (set_slot != UNOPENED || set_version > 1) && blocks[heads[0].slot].moved);
         do
         :: i < WORKERS -> assert(STATE(memory[i]) == FREE); i++
         :: else -> break

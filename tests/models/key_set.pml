@@ -16,12 +16,17 @@
  *     given back to an evicted key are lost. Otherwise states are held units, and a key with any
  *     is not touched.
  *   - FITS: states below it fit a key word. 0: every key needs a key set.
+ *   - RELOAD (core/keyed/keyed_moved.c): at any time a later definition is published, by which
+ *     states below LATER_FITS fit a word; then all key sets and places are walked over. A word has
+ *     the tag of its definition. A thread that finds what is of a later one begins again by that.
+ *     A key set moves to the later one in one step here; inline_state.pml has more of that.
  *
  * Checked after every change: the entry of a key has its true state, which is the units taken less
  * the units given back since its last eviction, and 0 without an entry. A word that names a key set
  * names it as of its binding to that key. A waiter is in the wait queue of the key set of its key.
  * A thread begins anew only because another thread has changed something meanwhile, so one of the
- * living threads always gets on. At the end, when nothing moves: no thread waits, nothing is held,
+ * living threads always gets on. No decision by the earlier definition follows one by the later on
+ * the same key, and no thread waits by the earlier one after the walk. At the end, when nothing moves: no thread waits, nothing is held,
  * and every key set can be bound, whichever thread died.
  *
  * A thread that takes has so many ATTEMPTS to find a place and a key set, all in all: otherwise two
@@ -30,8 +35,8 @@
  *
  * Defined from outside: THREADS, RESCUERS (1: one may die), ROUNDS, SETS, PLACES (1: the keys share
  * one), KEYS (bit i: thread i uses the second key), CAPACITY, FITS, EVICT, ATTEMPTS, LEFT (1: a
- * dead thread left the key set of the first key unbound), FAULT (0: none), each of which must be
- * found; key_set.plan says in which search:
+ * dead thread left the key set of the first key unbound), RELOAD, LATER_FITS, FAULT (0: none), each
+ * of which must be found; key_set.plan says in which search:
  *    1 a key set is called unbound though a dead thread was reviving it
  *    2 bound though a living thread is about to bind it
  *    3 bound though the entry of its last key says that it has its state
@@ -42,7 +47,10 @@
  *    9 a new waiter does not look at the binding   10 given back where it was granted
  *   11 a key set bound in vain is kept        12 bound as of the same binding
  *   13 a thread that finds a revival waits for it  14 released without looking at the binding
- *   15 released while it is not unbound
+ *   15 released while it is not unbound        16 a claim is not followed by a look for a reload
+ *   17 a waiter does not look for one          18 a word is swapped whatever its tag
+ *   19 a key set that has moved is used by the earlier definition
+ *   20 one that was bound in vain is kept if it has moved
  */
 #ifndef THREADS
 #define THREADS 2
@@ -77,6 +85,12 @@
 #ifndef EVICT
 #define EVICT 0
 #endif
+#ifndef RELOAD
+#define RELOAD 0
+#endif
+#ifndef LATER_FITS
+#define LATER_FITS FITS
+#endif
 #ifndef FAULT
 #define FAULT 0
 #endif
@@ -98,6 +112,7 @@
 #define SAYS(k) (id[AT(k)] == 2 * (k) -> word[AT(k)] : ABSENT)
 
 byte id[PLACES], word[PLACES];
+bool tag[PLACES]; /* by the later definition; matters of states and claims */
 
 /* Phases. */
 #define UNBOUND    0
@@ -106,6 +121,7 @@ byte id[PLACES], word[PLACES];
 
 typedef key_set {
     byte phase, key, binding, state, waiters, binder, generation; /* waiters: bits, by thread */
+    bool by;                                          /* the later definition */
     byte fresh                                        /* threads that have read this version: bits */
 };
 key_set sets[SETS];
@@ -118,18 +134,33 @@ byte record[THREADS], queue_of[THREADS];
 byte victim = NOBODY;
 byte generation[THREADS + 1];
 byte truth[3];
+bool published, walked, latest[3]; /* latest: by key, the last decision is by the later definition */
+byte looked;                       /* waiters that have looked for a reload: bits */
 byte moved = 255; /* threads for which something has changed since they began */
 
 /* What may be given up without a loss, and what may be given up. */
 #define CAN_GO(s)  ((s) == 0 || EVICT)
-#define CAN_REST(s) ((s) == 0 || (s) < FITS)
+#define FITS_NOW    (def -> LATER_FITS : FITS)
+#define CAN_REST(s) ((s) == 0 || (s) < FITS_NOW)
+#define IS_OUTDATED (published && !def)
 
 #define KEY_OF(a)  (1 + ((KEYS >> (a)) & 1))
 #define IS_FRESH   (sets[n].fresh & (1 << me))
-#define READ       sets[n].fresh = sets[n].fresh | (1 << me)
+#define HAS_MOVED  (sets[n].by && !def && FAULT != 19)
+#define READ       if \
+    :: sets[n].by < def -> move_key_set(n) \
+    :: else \
+    fi; \
+    sets[n].fresh = sets[n].fresh | (1 << me)
+
+/* Nothing that was read of the key set by the earlier definition can be committed any more. */
+inline move_key_set(m)
+{
+    sets[m].by = true; sets[m].fresh = 0; moved = 255
+}
 
 /* Everything of a key set's version but its key and binding is published at once. */
-inline published()
+inline published_version()
 {
     moved = 255;
     sets[n].fresh = (1 << me);
@@ -159,6 +190,7 @@ inline check()
         assert(record[c] != WAITING || (sets[queue_of[c]].waiters & (1 << c) &&
                SAYS(KEY_OF(c)) == BOUND_TO(queue_of[c], sets[queue_of[c]].binding) &&
                sets[queue_of[c]].phase != UNBOUND));
+        assert(!walked || record[c] != WAITING || !(looked & (1 << c)) || sets[queue_of[c]].by);
         c++
     :: else -> break
     od;
@@ -173,13 +205,13 @@ inline check()
 /* Swaps the entry of key q from word `a`, which it has to have, to word `b`, or ABSENT. */
 inline swap_entry(q, a, b)
 {
-    done = (SAYS(q) == (a));
+    done = (SAYS(q) == (a) && (!IS_STATE(a) || tag[AT(q)] == by || FAULT == 18));
     if
     :: done ->
         moved = 255;
         if
-        :: (b) == ABSENT -> id[AT(q)] = 0; word[AT(q)] = 0
-        :: else -> word[AT(q)] = (b)
+        :: (b) == ABSENT -> id[AT(q)] = 0; word[AT(q)] = 0; tag[AT(q)] = 0
+        :: else -> word[AT(q)] = (b); tag[AT(q)] = (IS_STATE(b) && def)
         fi
     :: else
     fi
@@ -216,19 +248,33 @@ inline swap_entry(q, a, b)
 #define HELP        30
 #define CANCEL      31
 #define CANCEL_IT   32
-#define END         33
+#define CLAIM_LOOK  33
+#define WAIT_LOOK   34
+#define RENEW       35
+#define IN_VAIN     36
+#define END         37
 
 #define TAKE 0
 #define GIVE 1
 
 /* What record `r` has got or lost is no private matter: it changes with the state. */
-inline take() { truth[k]++; record[r] = HELD; assert(truth[k] <= CAPACITY) }
-inline give() { if :: truth[k] -> truth[k]-- :: else -> assert(EVICT) fi; record[r] = FREE }
+inline take() { truth[k]++; record[r] = HELD; assert(truth[k] <= CAPACITY); decided() }
+inline give()
+{
+    if :: truth[k] -> truth[k]-- :: else -> assert(EVICT) fi; record[r] = FREE; decided()
+}
+
+inline decided()
+{
+    assert(!latest[k] || def);
+    latest[k] = def
+}
 
 /* The steps of an operation of thread `me` for record `r` and key `k`: asks, gives up, or gives
  * back, as the record says. */
 inline begin()
 {
+    def = def || published;
     kind = (record[r] == FREE -> TAKE : GIVE);
     at = (record[r] == WAITING -> CANCEL : FIND)
 }
@@ -240,7 +286,8 @@ inline forget()
 #if SETS > 1
     sets[1].fresh = sets[1].fresh & ~(1 << me);
 #endif
-    swept = 0; w = 0; n = 0; vk = 0; vl = 0; vs = 0; from = 0; i = 0; waits = false; done = false
+    swept = 0; w = 0; n = 0; vk = 0; vl = 0; vs = 0; from = 0; i = 0; waits = false; done = false;
+    by = false
 }
 
 inline finish()
@@ -264,13 +311,21 @@ inline find()
     assert(moved & (1 << me));
     moved = moved & ~(1 << me);
     w = SAYS(k);
+    by = (w != ABSENT && IS_STATE(w) && tag[AT(k)]);
     if
+    :: w != ABSENT && IS_STATE(w) && by > def -> def = true; moved = moved | (1 << me); at = FIND
+    :: w != ABSENT && IS_STATE(w) && by < def ->
+        if
+        :: CAN_REST(w) -> at = RENEW
+        :: !CAN_REST(w) && (tries < ATTEMPTS || kind == GIVE) -> from = w; begin_bind()
+        :: else -> finish()
+        fi
     :: w == ABSENT && kind == GIVE -> assert(EVICT); record[r] = FREE; finish()
     :: w == ABSENT && kind == TAKE -> at = ON_CLAIM
-    :: IS_STATE(w) && kind == GIVE && w -> at = SWAP_WORD
-    :: IS_STATE(w) && kind == GIVE && !w -> assert(EVICT); record[r] = FREE; finish()
-    :: IS_STATE(w) && kind == TAKE && w < CAPACITY && w + 1 < FITS -> at = SWAP_WORD
-    :: IS_STATE(w) && kind == TAKE && !(w < CAPACITY && w + 1 < FITS) ->
+    :: IS_STATE(w) && by == def && kind == GIVE && w -> at = SWAP_WORD
+    :: IS_STATE(w) && by == def && kind == GIVE && !w -> assert(EVICT); record[r] = FREE; finish()
+    :: IS_STATE(w) && by == def && kind == TAKE && w < CAPACITY && w + 1 < FITS_NOW -> at = SWAP_WORD
+    :: IS_STATE(w) && by == def && kind == TAKE && !(w < CAPACITY && w + 1 < FITS_NOW) ->
         if
         :: tries < ATTEMPTS -> from = w; begin_bind()
         :: else -> finish()
@@ -281,6 +336,14 @@ inline find()
     :: FAULT == 10 && kind == GIVE && queue_of[r] != NOBODY -> n = queue_of[r]; at = ON_KEY_SET
     :: else
     fi
+}
+
+/* The word gets the tag of the later definition. */
+inline renew()
+{
+    swap_entry(k, w, (w == 0 -> ABSENT : w));
+    at = FIND;
+    check()
 }
 
 inline swap_word()
@@ -299,14 +362,15 @@ inline swap_word()
 /* The place of the key, which is empty, or claimed, or another key's. */
 inline look_at_place()
 {
-    i = id[AT(k)]; w = word[AT(k)];
+    i = id[AT(k)]; w = word[AT(k)]; by = tag[AT(k)];
     if
     :: i == ENTRY -> at = FIND
+    :: i != ENTRY && i && tries < ATTEMPTS && !(i & 1) && IS_OUTDATED -> finish()
     :: i != ENTRY && tries == ATTEMPTS -> finish()
     :: i != ENTRY && tries < ATTEMPTS && (i == 0 || i & 1) -> at = CLAIM_SWAP
-    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && IS_STATE(w) ->
-        if :: CAN_GO(w) -> at = CLAIM_SWAP :: else -> finish() fi
-    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && !IS_STATE(w) ->
+    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && !IS_OUTDATED && IS_STATE(w) ->
+        if :: CAN_GO(w) && by <= def -> at = CLAIM_SWAP :: else -> finish() fi
+    :: i != ENTRY && tries < ATTEMPTS && i != 0 && !(i & 1) && !IS_OUTDATED && !IS_STATE(w) ->
         n = NUMBER(w);
         at = JUDGE
     fi
@@ -316,12 +380,14 @@ inline judge()
 {
     READ;
     if
-    :: sets[n].binding == BINDING_OF(w) ->
+    :: HAS_MOVED || IS_OUTDATED -> finish()
+    :: !HAS_MOVED && !IS_OUTDATED && sets[n].binding == BINDING_OF(w) ->
         if
         :: !CAN_GO(sets[n].state) || sets[n].waiters -> finish()
         :: else -> at = (sets[n].phase == UNBOUND || FAULT == 4 -> CLAIM_SWAP : JUDGE_IDLE)
         fi
-    :: sets[n].binding == BINDING_OF(w) + 1 && sets[n].phase == BINDING -> vk = i / 2; at = HELP
+    :: !HAS_MOVED && !IS_OUTDATED && sets[n].binding == BINDING_OF(w) + 1 && sets[n].phase == BINDING ->
+        vk = i / 2; at = HELP
     :: else -> at = FIND
     fi
 }
@@ -332,7 +398,7 @@ inline go_idle(then)
     if
     :: done ->
         sets[n].phase = UNBOUND; sets[n].binder = 0; sets[n].generation = 0;
-        published();
+        published_version();
         at = then
     :: else
     fi
@@ -344,23 +410,38 @@ inline claim()
 {
     tries++;
     if
-    :: id[AT(k)] == i && word[AT(k)] == w ->
+    :: id[AT(k)] == i && word[AT(k)] == w && tag[AT(k)] == by ->
         if :: i && !(i & 1) -> truth[i / 2] = 0 :: else fi;
         moved = 255;
-        id[AT(k)] = CLAIM; word[AT(k)] = me;
+        id[AT(k)] = CLAIM; word[AT(k)] = me; tag[AT(k)] = def;
         from = CLAIMED;
-        if :: 1 < FITS -> at = COMMIT :: else -> begin_bind() fi
+        at = CLAIM_LOOK
     :: else -> at = FIND
     fi;
     check()
 }
 
-#define IS_MINE (id[AT(k)] == CLAIM && word[AT(k)] == me)
+#define IS_MINE (id[AT(k)] == CLAIM && word[AT(k)] == me && tag[AT(k)] == def)
+
+inline claim_look()
+{
+    if
+    :: IS_OUTDATED && FAULT != 16 ->
+        if
+        :: IS_MINE -> moved = 255; id[AT(k)] = 0; word[AT(k)] = 0; tag[AT(k)] = 0
+        :: else
+        fi;
+        def = true; moved = moved | (1 << me); at = FIND
+    :: else ->
+        if :: 1 < FITS_NOW -> at = COMMIT :: else -> begin_bind() fi
+    fi
+}
 
 inline commit()
 {
     if
-    :: IS_MINE -> moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = 1; take(); finish()
+    :: IS_MINE ->
+        moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = 1; tag[AT(k)] = def; take(); finish()
     :: else -> at = FIND
     fi;
     check()
@@ -384,10 +465,11 @@ inline sweep()
     READ;
     vk = sets[n].key; vl = sets[n].binding; vs = sets[n].state;
     if
-    :: sets[n].phase == UNBOUND && (vk == 0 || FAULT == 3) -> at = BIND
-    :: sets[n].phase == UNBOUND && vk != 0 && FAULT != 3 -> at = LOOK_IDLE
-    :: sets[n].phase == BINDING -> at = IS_DEAD
-    :: sets[n].phase == BOUND ->
+    :: HAS_MOVED -> next_one()
+    :: !HAS_MOVED && sets[n].phase == UNBOUND && (vk == 0 || FAULT == 3) -> at = BIND
+    :: !HAS_MOVED && sets[n].phase == UNBOUND && vk != 0 && FAULT != 3 -> at = LOOK_IDLE
+    :: !HAS_MOVED && sets[n].phase == BINDING -> at = IS_DEAD
+    :: !HAS_MOVED && sets[n].phase == BOUND ->
         if
         :: !sets[n].waiters && (CAN_GO(vs) || CAN_REST(vs)) -> at = SWEEP_IDLE
         :: else -> next_one()
@@ -436,8 +518,10 @@ inline look_idle()
 /* The word goes back to what it says, or the key is gone. */
 inline release()
 {
+    kept = IS_OUTDATED;
     if
-    :: FAULT == 14 && !IS_STATE(SAYS(vk)) && SAYS(vk) != ABSENT && NUMBER(SAYS(vk)) == n ->
+    :: kept -> w = CLAIMED /* by the later definition it may be as new, or fit, or not */
+    :: !kept && FAULT == 14 && !IS_STATE(SAYS(vk)) && SAYS(vk) != ABSENT && NUMBER(SAYS(vk)) == n ->
         w = SAYS(vk)
     :: else -> w = BOUND_TO(n, vl)
     fi;
@@ -455,13 +539,14 @@ inline bind()
     if
     :: FAULT == 7 -> vl = sets[n].binding + 1; at = INSTALL
     :: FAULT != 7 && IS_FRESH ->
+        by = (from != CLAIMED && by);
         if :: from == CLAIMED -> sets[n].state = 0 :: else -> sets[n].state = from fi;
         if :: FAULT == 12 && vk -> skip :: else -> sets[n].binding++ fi;
         sets[n].phase = BINDING; sets[n].key = k; sets[n].waiters = 0;
         sets[n].binder = me; sets[n].generation = generation[me];
         if :: from != CLAIMED -> tries++ :: else fi;
         vl = sets[n].binding;
-        published();
+        published_version();
         at = INSTALL
     :: else -> at = FIND
     fi
@@ -472,17 +557,35 @@ inline install()
     if
     :: from == CLAIMED ->
         done = IS_MINE;
-        if :: done -> moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = BOUND_TO(n, vl) :: else fi
+        if
+        :: done -> moved = 255; id[AT(k)] = ENTRY; word[AT(k)] = BOUND_TO(n, vl); tag[AT(k)] = 0
+        :: else
+        fi
     :: else -> swap_entry(k, from, BOUND_TO(n, vl))
     fi;
     at = (done -> FIND : (FAULT == 11 -> FIND : GIVE_BACK));
     check()
 }
 
+/* It was bound in vain: by the definition that has the key set now, and until it is free. */
+inline look_in_vain()
+{
+    done = (sets[n].by > def);
+    if
+    :: done && FAULT == 20 -> at = FIND
+    :: else ->
+        def = def || done;
+        READ;
+        at = (sets[n].phase == BINDING && sets[n].binding == vl && SAYS(k) != BOUND_TO(n, vl) ->
+                  IN_VAIN : FIND)
+    fi;
+    if :: at == FIND -> moved = moved | (1 << me) :: else fi
+}
+
 inline drop()
 {
     if
-    :: from == CLAIMED && IS_MINE -> moved = 255; id[AT(k)] = 0; word[AT(k)] = 0
+    :: from == CLAIMED && IS_MINE -> moved = 255; id[AT(k)] = 0; word[AT(k)] = 0; tag[AT(k)] = 0
     :: else
     fi;
     finish()
@@ -495,13 +598,15 @@ inline read_key_set()
     READ;
     vk = k; vl = sets[n].binding; vs = sets[n].state;
     if
-    :: FAULT == 10 && IS_STATE(w) -> at = PUBLISH
-    :: IS_BOUND && kind == TAKE && (vs == CAPACITY || sets[n].waiters) ->
+    :: HAS_MOVED -> def = true; moved = moved | (1 << me); at = FIND
+    :: !HAS_MOVED && FAULT == 10 && IS_STATE(w) -> at = PUBLISH
+    :: !HAS_MOVED && IS_BOUND && kind == TAKE && (vs == CAPACITY || sets[n].waiters) ->
         waits = true; at = PUBLISH
-    :: IS_BOUND && kind == TAKE && !(vs == CAPACITY || sets[n].waiters) -> at = PUBLISH
-    :: IS_BOUND && kind == GIVE -> at = PUBLISH
-    :: !IS_BOUND && vl == BINDING_OF(w) -> at = (CAN_REST(vs) -> RELEASE : REVIVE)
-    :: !IS_BOUND && vl == BINDING_OF(w) + 1 && sets[n].phase == BINDING && sets[n].key == k ->
+    :: !HAS_MOVED && IS_BOUND && kind == TAKE && !(vs == CAPACITY || sets[n].waiters) -> at = PUBLISH
+    :: !HAS_MOVED && IS_BOUND && kind == GIVE -> at = PUBLISH
+    :: !HAS_MOVED && !IS_BOUND && vl == BINDING_OF(w) ->
+        at = (CAN_REST(vs) && !IS_OUTDATED -> RELEASE : REVIVE)
+    :: !HAS_MOVED && !IS_BOUND && vl == BINDING_OF(w) + 1 && sets[n].phase == BINDING && sets[n].key == k ->
         at = (FAULT == 13 -> FIND : HELP)
     :: else -> at = FIND
     fi
@@ -518,7 +623,9 @@ inline hand_over()
     sets[n].waiters = sets[n].waiters & ~(1 << c);
     record[c] = HELD;
     queue_of[c] = (FAULT == 10 -> n : NOBODY);
+    looked = looked & ~(1 << c);
     record[r] = FREE;
+    decided();
     c = 0
 }
 
@@ -541,17 +648,29 @@ inline publish()
             if :: sets[n].state -> sets[n].state-- :: else fi;
             give()
         fi;
-        published();
-        at = LEAVE
+        published_version();
+        at = (waits && RELOAD -> WAIT_LOOK : LEAVE)
     :: else -> at = FIND
     fi;
     waits = false; vk = 0; vl = 0; vs = 0; w = 0
 }
 
+/* The walk finds it, or it finds the reload. */
+inline wait_look()
+{
+    if
+    :: published && !def && FAULT != 17 && !sets[n].by -> move_key_set(n)
+    :: else
+    fi;
+    if :: record[r] == WAITING -> looked = looked | (1 << r) :: else fi;
+    check();
+    at = LEAVE
+}
+
 inline leave()
 {
     if
-    :: (!sets[n].waiters || FAULT == 6) && sets[n].phase == BOUND && CAN_REST(sets[n].state) ->
+    :: (!sets[n].by || def) && !IS_OUTDATED && (!sets[n].waiters || FAULT == 6) && sets[n].phase == BOUND && CAN_REST(sets[n].state) ->
         READ;
         vk = sets[n].key; vl = sets[n].binding; vs = sets[n].state;
         at = (FAULT == 15 -> RELEASE : LEAVE_IDLE);
@@ -566,8 +685,9 @@ inline revive()
     :: IS_FRESH ->
         sets[n].phase = (FAULT == 5 -> BOUND : BINDING);
         if :: FAULT != 5 -> sets[n].binding++ :: else fi;
+        vl = sets[n].binding;
         sets[n].binder = me; sets[n].generation = generation[me];
-        published();
+        published_version();
         at = (FAULT == 5 -> FIND : REVIVE_SWAP)
     :: else -> at = FIND
     fi
@@ -583,7 +703,11 @@ inline revive_swap()
 inline cancel()
 {
     if
-    :: record[r] == WAITING -> n = queue_of[r]; READ; at = CANCEL_IT
+    :: record[r] == WAITING ->
+        n = queue_of[r];
+        if :: sets[n].by -> def = true :: else fi;
+        READ;
+        at = CANCEL_IT
     :: else -> finish()
     fi
 }
@@ -594,7 +718,8 @@ inline cancel_it()
     :: IS_FRESH ->
         assert(record[r] == WAITING);
         sets[n].waiters = sets[n].waiters & ~(1 << r); record[r] = FREE; queue_of[r] = NOBODY;
-        published();
+        looked = looked & ~(1 << r);
+        published_version();
         at = LEAVE
     :: else -> at = CANCEL
     fi
@@ -606,7 +731,7 @@ inline cancel_it()
 proctype thread(byte me)
 {
     byte at, kind, turns, tries, first, swept, r = me, k, w, n, vk, vl, vs, from, i, c;
-    bool done, waits, left;
+    bool done, waits, left, def, by, kept;
 
     if
     :: me == THREADS ->
@@ -628,7 +753,10 @@ proctype thread(byte me)
     :: STEP(JUDGE, judge())
     :: STEP(JUDGE_IDLE, go_idle(CLAIM_SWAP); IF_NOT(at = FIND))
     :: STEP(CLAIM_SWAP, claim())
+    :: STEP(CLAIM_LOOK, claim_look())
     :: STEP(COMMIT, commit())
+    :: STEP(RENEW, renew())
+    :: STEP(WAIT_LOOK, wait_look())
     :: STEP(SWEEP, sweep())
     :: STEP(IS_DEAD, proc_stat_is_dead())
     :: STEP(LOOK_DEAD, look_dead())
@@ -636,16 +764,17 @@ proctype thread(byte me)
     :: STEP(COMPLETE, swap_entry(vk, w, BOUND_TO(n, vl)); at = SWEEP; check())
     :: STEP(SWEEP_IDLE, go_idle(LOOK_IDLE); IF_NOT(next_one()))
     :: STEP(LOOK_IDLE, look_idle())
-    :: STEP(SWEEP_SWAP, release(); at = BIND)
+    :: STEP(SWEEP_SWAP, release(); if :: kept -> next_one() :: else -> at = BIND fi; kept = false)
     :: STEP(BIND, bind())
     :: STEP(INSTALL, install())
-    :: STEP(GIVE_BACK, go_idle(FIND); IF_NOT(at = FIND))
+    :: STEP(GIVE_BACK, look_in_vain())
+    :: STEP(IN_VAIN, go_idle(FIND); IF_NOT(at = GIVE_BACK))
     :: STEP(FULL, drop())
     :: STEP(ON_KEY_SET, read_key_set())
     :: STEP(PUBLISH, publish())
     :: STEP(LEAVE, leave())
     :: STEP(LEAVE_IDLE, go_idle(RELEASE); IF_NOT(finish()))
-    :: STEP(RELEASE, release(); if :: left -> finish() :: else -> at = FIND fi)
+    :: STEP(RELEASE, release(); kept = false; if :: left -> finish() :: else -> at = FIND fi)
     :: STEP(REVIVE, revive())
     :: STEP(REVIVE_SWAP, revive_swap())
     :: STEP(HELP, swap_entry(vk, w, BOUND_TO(n, BINDING_OF(w) + 1)); at = FIND; check())
@@ -659,9 +788,41 @@ proctype thread(byte me)
     atomic {
         if :: me == THREADS -> generation[victim] = 1 :: else fi;
         finish();
-        turns = 0; at = 0; r = 0; first = 0
+        turns = 0; at = 0; r = 0; first = 0; def = 0
     }
 }
+
+#if RELOAD
+proctype reload()
+{
+    byte n, i, c, k, me = THREADS + RESCUERS;
+    bool done, def = true, by;
+
+    d_step { published = true; moved = 255 };
+    do
+    :: d_step { n < SETS -> if :: !sets[n].by && sets[n].waiters -> move_key_set(n) :: else fi; check(); n++ }
+    :: n == SETS -> break
+    od;
+    n = 0;
+    d_step { walked = true; check() };
+    do
+    :: d_step {
+            i < PLACES ->
+            if
+            :: id[i] & 1 && !tag[i] -> moved = 255; id[i] = 0; word[i] = 0
+            :: id[i] && !(id[i] & 1) && !tag[i] && IS_STATE(word[i]) && CAN_REST(word[i]) ->
+                moved = 255; tag[i] = true
+            :: else
+            fi;
+            check();
+            i++
+        }
+    :: i == PLACES -> break
+    od;
+    i = 0;
+    d_step { k = 0; me = 0; def = 0; done = 0; by = 0 }
+}
+#endif
 
 /* Whether a thread that has the time finds that the key set can be bound. */
 inline check_bindable(n)
@@ -680,6 +841,7 @@ inline check_bindable(n)
 
 init {
     byte i, c;
+    bool def = published;
 
     atomic {
         do
@@ -695,9 +857,13 @@ init {
         :: i < THREADS + RESCUERS -> run thread(i); i++
         :: else -> break
         od;
+#if RELOAD
+        run reload();
+#endif
         i = 0
     };
     timeout;
+    def = published;
     d_step {
         check();
         do

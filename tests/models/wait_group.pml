@@ -3,18 +3,22 @@
  * A model of groups (core/api/wait_group.c): requests that wait in several sets, of which the first
  * that is able grants. Each set has one unit, which a holder has at first, and a wait queue. GROUPS
  * requests are submitted to SETS sets each, in different orders, and may be canceled; each member
- * may time out. Atomic here is what the code does under the lock of the timer, or what is one change
+ * may time out. FAILS: a set may refuse to let a member wait, and then the others may do; or it has
+ * got another definition since it was asked, and the group is abandoned: what is asked again is
+ * another group. Atomic here is what the code does under the lock of the timer, or what is one change
  * of a set. The delivery of a decision is a step of its own, at any time after the change. So is a
  * withdrawal after it was taken from the list; TAKERS threads try each of them.
  *
- * Checked: when nothing moves any more, each group was decided once and its program has learned of
- * it, all units are free, and nothing waits. No member is released twice, and a winner holds its
- * unit until the program gives it back. Defined from outside: SETS, GROUPS, TAKERS, FAULT (0: none),
- * each of which must be found:
+ * Checked: when nothing moves any more, each group was decided once, unless no set let it wait, and
+ * its program has learned of it, all units are free, and nothing waits. No member is released twice,
+ * a winner holds its unit until the program gives it back, and no group is used after it was freed.
+ * Defined from outside: SETS, GROUPS, TAKERS, FAILS, FAULT (0: none), each of which must be found:
  *   1 the losers stay in their sets   2 a member that was being enqueued as the group was decided
  *   stays   3 a group is decided again   4 a group may end before all members were submitted
  *   5 a decision before the record was there is lost   6 a surplus grant is not undone
  *   7 what is withdrawn is looked at without being taken
+ *   8 an abandoned group withdraws nothing   9 it leaves the member that has won
+ *  10 a member that a set has refused counts as one that waits
  */
 #ifndef FAULT
 #define FAULT 0
@@ -27,6 +31,9 @@
 #endif
 #ifndef TAKERS
 #define TAKERS 2
+#endif
+#ifndef FAILS
+#define FAILS 0
 #endif
 #define MEMBERS (SETS * GROUPS)
 #define M(g, s) ((g) * SETS + (s))
@@ -49,6 +56,7 @@ bit is_released[MEMBERS];
 
 byte state[GROUPS], winner[GROUPS], undecided[GROUPS], decided_n[GROUPS];
 bit is_complete[GROUPS];  /* all members were submitted */
+bit is_freed[GROUPS];
 byte word[GROUPS];        /* of the record; OUT: none stands for the group yet */
 byte done;
 
@@ -95,10 +103,11 @@ inline decide(g, m, as, i) {
 /* Tells the group of a decision on its member. */
 inline note(g, m, i) {
     if
-    :: !in_group[m] || (state[g] != WAITING && FAULT != 3)
-    :: in_group[m] && (state[g] == WAITING || FAULT == 3) && member[m] == HELD ->
+    :: !in_group[m] || (state[g] != WAITING && FAULT != 3 && !is_freed[g])
+    :: in_group[m] && is_freed[g] -> assert(false)
+    :: in_group[m] && !is_freed[g] && (state[g] == WAITING || FAULT == 3) && member[m] == HELD ->
         decide(g, m, HELD, i)
-    :: in_group[m] && (state[g] == WAITING || FAULT == 3) && member[m] == ENDED ->
+    :: in_group[m] && !is_freed[g] && (state[g] == WAITING || FAULT == 3) && member[m] == ENDED ->
         in_group[m] = 0;
         undecided[g]--;
         winner[g] = m;
@@ -159,7 +168,7 @@ proctype holder(byte s) {
 
 proctype program(byte g) {
     byte n, s, m, i, head;
-    bit at_once;
+    bit at_once, fails;
 
     do
     :: n < SETS ->
@@ -179,9 +188,24 @@ proctype program(byte g) {
             at_once = is_free[s] && empty(queue[s]);
             if
             :: at_once -> is_free[s] = 0; member[m] = HELD
-            :: else -> member[m] = WAITING; queue[s]!g
+            :: !at_once -> member[m] = WAITING; queue[s]!g
+#if FAILS
+            :: fails = 1
+#endif
             fi
         };
+#if FAILS
+        if
+        :: fails ->
+            atomic { undecided[g] = undecided[g] - (FAULT != 10); in_group[m] = 0; fails = 0 };
+            if
+            :: n++ /* others may do */
+            :: goto abandon
+            fi;
+            goto next
+        :: else
+        fi;
+#endif
         atomic { /* the group takes it over */
             if
             :: state[g] == WAITING && at_once -> decide(g, m, HELD, i)
@@ -193,6 +217,10 @@ proctype program(byte g) {
             fi;
             n++
         }
+#if FAILS
+        ;
+next:   skip
+#endif
     :: n == SETS -> break
     od;
     atomic { /* no more follow */
@@ -200,13 +228,27 @@ proctype program(byte g) {
         if
         :: state[g] == WAITING && FAULT != 4 ->
             undecided[g]--;
+            i = 0;
+            do
+            :: i < SETS && !is_added[M(g, i)] -> i++
+            :: else -> break
+            od;
+            is_freed[g] = (i == SETS); /* no set lets it wait */
+            assert(!is_freed[g] || undecided[g] == 0);
+            i = 0;
             if
-            :: undecided[g] == 0 -> decide(g, winner[g], ENDED, i)
+            :: undecided[g] == 0 && !is_freed[g] -> decide(g, winner[g], ENDED, i)
             :: else
             fi
         :: else
         fi
     };
+#if FAILS
+    if
+    :: is_freed[g] -> goto out
+    :: else
+    fi;
+#endif
     atomic { /* a record comes to stand for the group */
         if
         :: state[g] == HELD -> word[g] = HELD
@@ -230,7 +272,23 @@ proctype program(byte g) {
         :: word[g] == ENDED && winner[g] == NOBODY
         fi;
         done++
-    }
+    };
+#if FAILS
+    goto over;
+abandon:
+    atomic {
+        if
+        :: state[g] == WAITING && FAULT != 8 -> decide(g, NOBODY, ENDED, i)
+        :: state[g] != WAITING && winner[g] != NOBODY -> is_listed[winner[g]] = (FAULT != 9)
+        :: else
+        fi;
+        is_freed[g] = 1
+    };
+out:
+    done++;
+over:
+    skip
+#endif
 }
 
 init {
@@ -270,7 +328,7 @@ init {
     timeout; /* nothing moves any more */
     assert(done == GROUPS);
     do
-    :: i < GROUPS -> assert(decided_n[i] == 1); i++
+    :: i < GROUPS -> assert(decided_n[i] == 1 || (is_freed[i] && !decided_n[i])); i++
     :: i == GROUPS -> break
     od;
     i = 0;
