@@ -33,12 +33,6 @@ void try_now_give_turn(const struct thread_ctx *ctx, const weir_set *set)
     contention_give_turn(set->region, set->head_unit, thread_ctx_for_set(ctx, set->number)->unit);
 }
 
-void try_now_lost_word(const struct thread_ctx *ctx, const weir_set *set, uint64_t since_ns)
-{
-    contention_lost_word(set->region, set->head_unit, thread_ctx_for_set(ctx, set->number)->unit,
-                         since_ns);
-}
-
 void try_now_backoff(enum state_repr repr, const struct thread_ctx *ctx, const weir_set *set,
                      unsigned *losses)
 {

@@ -129,7 +129,6 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const
 
 /* Contention, from thread and set (state/contention.h). Out of line: calls are rare. */
 void try_now_give_turn(const struct thread_ctx *ctx, const weir_set *set);
-void try_now_lost_word(const struct thread_ctx *ctx, const weir_set *set, uint64_t since_ns);
 void try_now_backoff(enum state_repr repr, const struct thread_ctx *ctx, const weir_set *set,
                      unsigned *losses);
 
@@ -140,11 +139,12 @@ WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr,
 {
     struct weir_instant at;
 
+    if (repr_is_inline(repr))
+        return try_now_clock(repr, set, is_dated);
     if (contention_is_contended(set->region, set->head_unit))
         try_now_give_turn(ctx, set);
     at = try_now_clock(repr, set, is_dated);
-    if (!repr_is_inline(repr))
-        version_prefetch(set->region, set->head_unit);
+    version_prefetch(set->region, set->head_unit);
     return at;
 }
 
@@ -385,7 +385,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            try_now_lost_word(ctx, set, repr == REPR_COUNT ? 0 : at.now_ns);
+            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }
@@ -486,7 +486,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            try_now_lost_word(ctx, set, repr == REPR_COUNT ? 0 : at.now_ns);
+            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }

@@ -8,11 +8,12 @@
 
 #define FIRST_PAUSES   4u
 #define WORD_SLOW_NS   150u
+#define WORD_PAUSES    32u
 #define LONG_PAUSES    256u
 #define POLL_PAUSES    32u /* between the first looks at whether the set changes; then longer */
 #define POLL_DOUBLINGS 3u
 #define POLLS_MAX      16u
-#define STILL_MAX      4u /* looks in a row that find no change */
+#define STILL_MAX      2u /* looks in a row that find no change */
 
 static struct thread_head *contention_thread(const struct region *region, uint32_t thread)
 {
@@ -33,8 +34,7 @@ static bool contention_pause(const struct thread_head *head, unsigned pauses)
 }
 
 /* Waits for the turn of a thread that stands in `next_turn`, as long as the set changes: the thread
- * that works on it may have been stopped, or need it no more. One look would not tell: a count is
- * often the same again. */
+ * that works on it may have been stopped, or need it no more. */
 static void contention_await_turn(struct set_head *set, struct thread_head *head, uint32_t thread)
 {
     uint64_t word = atomic_load_explicit(&set->state_word, memory_order_relaxed);
@@ -84,13 +84,14 @@ void contention_backoff(const struct region *region, uint32_t set, uint32_t thre
     contention_wait(region, set, thread);
 }
 
-/* Where the line comes slowly, the other thread is likely to win again. Where it comes fast, an
- * attempt takes 60 to 130 ns, and one more is cheaper than a wait. */
-void contention_lost_word(const struct region *region, uint32_t set, uint32_t thread,
-                          uint64_t since_ns)
+/* Where the line comes slowly, it pays that one thread does some twenty operations in a row. Where
+ * it comes fast, an attempt takes 60 to 130 ns, and two threads are faster side by side. */
+void contention_lost_word(uint64_t since_ns)
 {
-    if (!since_ns || os_now_ns() > since_ns + WORD_SLOW_NS)
-        contention_wait(region, set, thread);
+    if (since_ns && os_now_ns() <= since_ns + WORD_SLOW_NS)
+        return;
+    for (unsigned i = 0; i < WORD_PAUSES; i++)
+        spin_pause();
 }
 
 /* The next thread works on the set's lines until the caller, which waits, is told in a line of its

@@ -14,10 +14,9 @@
  * operation, from 0. `thread`: unit of the caller's struct thread_head. */
 void contention_backoff(const struct region *region, uint32_t set, uint32_t thread,
                         unsigned *losses);
-/* Backs off after the first lost CAS of an inline state. `since_ns`: the clock, read before; 0: not
- * read. */
-void contention_lost_word(const struct region *region, uint32_t set, uint32_t thread,
-                          uint64_t since_ns);
+/* Backs off after a lost CAS of an inline state. `since_ns`: the clock, read before; 0: not read.
+ */
+void contention_lost_word(uint64_t since_ns);
 /* Gives the turn to the thread that waits if the caller has had its own, and waits for the next. */
 void contention_give_turn(const struct region *region, uint32_t set, uint32_t thread);
 

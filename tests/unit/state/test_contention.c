@@ -51,22 +51,6 @@ static void a_thread_that_lost_waits_for_its_turn_the_second_time(void **state)
     world_close();
 }
 
-static void a_slow_line_is_waited_for_at_once(void **state)
-{
-    (void)state;
-    turns_open();
-    thread_head(turns.own)->turn_has_come = 1;
-    contention_lost_word(turns.region, turns.set, turns.own, UINT64_MAX / 2); /* took no time */
-    assert_int_equal(thread_head(turns.own)->turn_has_come, 1);
-    contention_lost_word(turns.region, turns.set, turns.own, 1); /* took long */
-    assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
-    thread_head(turns.own)->turn_has_come = 1;
-    contention_lost_word(turns.region, turns.set, turns.own, 0);
-    assert_int_equal(thread_head(turns.own)->turn_has_come, 0);
-    assert_int_equal(turns.head->next_turn, 0);
-    world_close();
-}
-
 static void a_turn_is_given_after_so_many_operations(void **state)
 {
     (void)state;
@@ -131,7 +115,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_checked_test(a_thread_that_lost_waits_for_its_turn_the_second_time),
-        leak_checked_test(a_slow_line_is_waited_for_at_once),
         leak_checked_test(a_turn_is_given_after_so_many_operations),
         leak_checked_test(a_third_thread_takes_no_place),
         leak_checked_test(what_was_left_holds_up_no_set),
