@@ -845,6 +845,7 @@ static void cannot_follow(enum way way)
     pid = child_fork();
     if (pid == 0)
         hold_and_leave(ready[1], go[0], way);
+    close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(apply(slots(3)), 1);
     assert_int_equal(weir_set_stats(set_of_user(&a), &stats, NULL, 0), 1);
@@ -857,10 +858,9 @@ static void cannot_follow(enum way way)
     assert_non_null(all);
     assert_int_equal(weir_release(&all), 0);
     user_close(&a);
-    for (int i = 0; i < 2; i++) {
-        close(ready[i]);
-        close(go[i]);
-    }
+    close(ready[0]);
+    close(go[0]);
+    close(go[1]);
 }
 
 static void what_cannot_follow_holds_until_its_end(void **state)
@@ -1045,6 +1045,7 @@ static void lost_child_start(struct lost_child *child, void (*run)(const struct 
     child->pid = child_fork();
     if (child->pid == 0)
         run(child);
+    close(child->ready[1]);
     assert_int_equal(read(child->ready[0], &byte, 1), 1);
 }
 
@@ -1059,10 +1060,9 @@ static void lost_child_end(struct lost_child *child)
 {
     lost_child_go_on(child);
     assert_true(child_exited(child_wait(child->pid), 0));
-    for (int i = 0; i < 2; i++) {
-        close(child->ready[i]);
-        close(child->go[i]);
-    }
+    close(child->ready[0]);
+    close(child->go[0]);
+    close(child->go[1]);
 }
 
 /* Its records are not used for what it asks for meanwhile. */

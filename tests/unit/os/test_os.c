@@ -109,7 +109,8 @@ static void test_populated_memory(void **state)
     os_vm_populate(memory, size);
     assert_int_equal(os_vm_commit(memory, size), 0);
     memory[page] = 9;
-    if (madvise(memory, page, 23) < 0 || /* MADV_POPULATE_WRITE */
+    if (madvise(memory, page, -1) == 0 || /* an emulator that ignores it */
+        madvise(memory, page, 23) < 0 ||  /* MADV_POPULATE_WRITE */
         (size_t)sysconf(_SC_AVPHYS_PAGES) < 40 * (size / page)) {
         os_vm_free(memory, size);
         print_message("the kernel populates no memory, or there is too little\n");
@@ -855,6 +856,10 @@ static void test_namespace_without_first_thread(void **state)
     pid_t child;
 
     (void)state;
+    if (getenv("MESON_EXE_WRAPPER")) {
+        print_message("an emulator answers for /proc/self/stat itself\n");
+        skip();
+    }
     assert_int_equal(os_namespace_id("time", &expected), 0);
     child = fork();
     if (child == 0) {
