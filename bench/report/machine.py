@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import time
 
-from .programs import SOURCE
+from .programs import source_of
 
 # Parts of all processors' time. Beyond this, the figures show the machine and not weir.
 OTHERS_MAX = 0.05
@@ -26,12 +26,13 @@ def output_of(*command):
     return (done.stdout.splitlines() or [""])[0] if done.returncode == 0 else None
 
 
-def commit():
-    """The commit of the sources, marked if they differ from it."""
-    name = output_of("git", "-C", str(SOURCE), "rev-parse", "--short=12", "HEAD")
+def commit(build):
+    """The commit of the sources of a build, marked if they differ from it."""
+    source = str(source_of(build))
+    name = output_of("git", "-C", source, "rev-parse", "--short=12", "HEAD")
     if name is None:
         return "unknown"
-    changed = output_of("git", "-C", str(SOURCE), "status", "--porcelain", "--untracked-files=no")
+    changed = output_of("git", "-C", source, "status", "--porcelain", "--untracked-files=no")
     return name + ("-changed" if changed else "")
 
 
@@ -64,7 +65,7 @@ def describe(build):
         "processors": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "compiler": compiler(build),
-        "commit": commit(),
+        "commit": commit(build),
     }
 
 

@@ -211,6 +211,7 @@ PANELS = {
     "ratio_p99": "ratio of the 99th percentiles",
     "difference_ns": "added to the median of the baseline, µs",
     "median_ns": "time, ns",
+    "p99_ns": "99th percentile, ns",
     "value": "",
 }
 LEGEND = "whiskers: middle half of the rounds; tick: target; dotted: stretch"

@@ -53,6 +53,15 @@ def set_up():
     return BUILD
 
 
+def source_of(build):
+    """The directory of the sources that a build directory was set up for."""
+    try:
+        told = json.loads((build / "meson-info" / "meson-info.json").read_text(encoding="utf-8"))
+        return pathlib.Path(told["directories"]["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return SOURCE
+
+
 def environment_of(build):
     """The environment of a program of the build tree: the path of the plugins, and no variable that
     would change its behavior."""

@@ -59,6 +59,7 @@ class Figure:
         self.high_ns = max(line["max_ns"] for line in lines) if self.is_time(first) else None
         self.series = self.read_series(lines)
         self.disturbed = False  # the machine was busy with others meanwhile
+        self.beside = None  # the same figure of another build
 
     @staticmethod
     def is_time(line):
@@ -81,3 +82,10 @@ def combine(runs):
     """Figures in the order of the first run: those that every run has."""
     return [Figure([run[name] for run in runs]) for name in runs[0]
             if all(name in run for run in runs)]
+
+
+def put_beside(figures, others):
+    """Gives each figure the one of another build that has its name and its unit."""
+    known = {(other.name, other.unit): other for other in others}
+    for figure in figures:
+        figure.beside = known.get((figure.name, figure.unit))

@@ -120,8 +120,17 @@ class TargetTest(unittest.TestCase):
         self.assertEqual(targets.verdict_of(made, self.target), targets.STRETCH)
 
     def test_a_target_may_have_no_stretch(self):
-        target = targets.Target(1, "costs", "x", "ratio", 1.3, None)
+        target = targets.Target(1, "costs", "x", "ratio", 1.3)
         self.assertEqual(self.verdict(0.1, 0.1, target=target), targets.MET)
+
+    def test_a_target_may_be_a_least_value(self):
+        target = targets.Target(5, "costs", "x", "ratio", 45, 49, at_least=True)
+        for runs, verdict in (((50, 50), targets.STRETCH), ((49, 49), targets.STRETCH),
+                              ((48, 48), targets.MET), ((45, 45), targets.MET),
+                              ((44, 44), targets.MISSED), ((44, 46), targets.UNDECIDED),
+                              ((44, 44.01, 44), targets.MISSED)):
+            with self.subTest(runs=runs):
+                self.assertEqual(self.verdict(*runs, target=target), verdict)
 
     def numbers(self, made):
         return [(target.number, target.metric, target.target) for target in
@@ -130,14 +139,17 @@ class TargetTest(unittest.TestCase):
     def test_each_figure_finds_its_targets(self):
         for bench, name, expected in (
                 ("costs", "take, rate", [(1, "ratio", 1.3)]),
-                ("costs", "take, rate, refused", [(1, "ratio", 1.3)]),
+                ("costs", "take, rate, refused", [(1, "ratio", 1.1)]),
+                ("costs", "take, rate, lease of 32", [(1, "median_ns", 5)]),
                 ("costs", "acquire + release, call", [(2, "ratio", 1.6)]),
                 ("costs", "acquire + update + release, rate", [(2, "ratio", 1.6)]),
-                ("costs", "acquire + release, resource", [(3, "ratio", 1.3)]),
-                ("costs", "acquire + release, 3 limits", [(4, "ratio", 0.9)]),
-                ("costs", "two: take, rate", [(5, "ratio", 1.2)]),
-                ("costs", "two: acquire + release, resource", []),
+                ("costs", "acquire + release, resource", [(3, "ratio", 2)]),
+                ("costs", "acquire + release, 3 limits", [(4, "ratio", 0.6)]),
+                ("costs", "two: take, rate", [(5, "ratio", 1)]),
+                ("costs", "two: acquire + release, resource", [(5, "ratio", 1)]),
+                ("costs", "two: acquire + release, call", []),
                 ("costs", "two, single: take, rate", []),
+                ("costs", "two, single: acquire + release, 3 limits", [(5, "p99_ns", 2000)]),
                 ("wake", "completion queue, looked at", [(6, "difference_ns", 500)]),
                 ("wake", "acquisition, attached, looked at", [(6, "difference_ns", 500)]),
                 ("wake", "completion queue, epoll, readable", [(6, "ratio_p99", 1.15)]),
@@ -145,13 +157,19 @@ class TargetTest(unittest.TestCase):
                 ("wake", "completion queue, epoll", []),
                 ("wake", "late: completion queue, epoll", [(7, "difference_ns", 2000)]),
                 ("wake", "late: acquisition fd, epoll", [(7, "difference_ns", 12000)]),
+                ("parked", "submit, 1 limit", [(8, "median_ns", 80)]),
+                ("parked", "submit, 1 limit, timeouts", [(8, "median_ns", 150)]),
                 ("parked", "submit, 3 limits", [(8, "median_ns", 150)]),
                 ("parked", "submit, mean of all, 3 limits", []),
                 ("process", "take, process", [(9, "ratio", 1.5)]),
-                ("process", "two: take, process", [(9, "ratio", 1.3)])):
+                ("process", "two: take, process", [(9, "ratio", 1.3)]),
+                ("process", "two: acquire and release, process", [(9, "ratio", 1.1)]),
+                ("process", "release: acquisition fd, poll", [(9, "difference_ns", 2000)]),
+                ("process", "release: blocked", [])):
             with self.subTest(name=name):
                 self.assertEqual(self.numbers(figure(name, [1.0], bench=bench)), expected)
-        self.assertEqual(self.numbers(value("memory, 1 limit", 99)), [(8, "value", 128)])
+        self.assertEqual(self.numbers(value("memory, 1 limit", 99)), [(8, "value", 80)])
+        self.assertEqual(self.numbers(value("memory, 3 limits", 99)), [(8, "value", 128)])
 
     def test_a_baseline_has_no_ratio_and_so_no_target(self):
         made = series.Figure([raw() | {"name": "take, rate"}])
@@ -229,6 +247,33 @@ class TableTest(unittest.TestCase):
     def test_of_a_single_run_no_certainty_is_claimed(self):
         self.assertNotIn("±", table.table_of([figure("take, rate", [1.0, 1.1])]))
 
+    def test_a_least_value_is_shown_as_one(self):
+        made = value("two, share: acquire + release, 3 limits", 48, 48, unit="% by the slower",
+                     bench="costs")
+        self.assertIn("#5 48.0 ±0 >= 45 met", table.table_of([made]))
+        self.assertTrue(table.line_of(made, {})["targets"][0]["at_least"])
+
+    def test_another_build_has_columns_of_its_own(self):
+        figures = [figure("take, rate", [1.0], [1.0]), value("memory, x", 99, 99),
+                   figure("new", [2.0], [2.0]), value("changed", 1, 1)]
+        others = [figure("take, rate", [1.5], [1.5], min_ns=7.0), value("memory, x", 130, 130),
+                  value("changed", 1, 1, unit="other"), figure("old", [1.0], [1.0])]
+        series.put_beside(figures, others)
+        heading, take, memory, new, changed = table.table_of(figures).splitlines()
+        self.assertEqual(heading.index("its min") + len("its min"), take.index("7.0") + len("7.0"))
+        self.assertRegex(take, r"^take, rate .* 1.00 ±0 \[1.00 1.00\] +7.0 +15.0 +30.0  1.50 +#1 ratio")
+        self.assertEqual(take.index("#1"), heading.index("target"))
+        self.assertRegex(memory, r"^memory, x +99.0 +bytes each +130 +#8 ")
+        self.assertTrue(new.endswith("2.00 ±0 [2.00 2.00]"))  # the other build has none
+        self.assertTrue(changed.endswith("bytes each"))  # what has another unit is another figure
+        line_of_take = table.line_of(figures[0], {})
+        self.assertEqual(line_of_take["beside"]["ratio"], 1.5)
+        self.assertNotIn("targets", line_of_take["beside"])
+        self.assertNotIn("beside", table.line_of(figures[2], {}))
+
+    def test_without_another_build_there_are_no_columns_for_it(self):
+        self.assertNotIn("its min", table.table_of([figure("take, rate", [1.0], [1.0])]))
+
     def test_numbers_have_three_digits(self):
         for given, written in ((1.0, "1.00"), (0.9, "0.900"), (123.4, "123"), (999.6, "1000"),
                                (12345.6, "12346"), (0, "0"), (-0.5, "-0.500")):
@@ -250,7 +295,8 @@ class TableTest(unittest.TestCase):
         self.assertEqual(json.loads(json.dumps(made)), made)
         self.assertEqual((made["runs"], made["rounds"], made["commit"]), (2, 4, "c"))
         self.assertEqual(made["targets"], [{"number": 1, "metric": "ratio", "target": 1.3,
-                                            "stretch": 1.1, "verdict": "undecided"}])
+                                            "stretch": 1.1, "at_least": False,
+                                            "verdict": "undecided"}])
         one_run = table.line_of(figure("take, rate", [1.0]), {})
         self.assertIsNone(json.loads(json.dumps(one_run))["ratio_error"])
         self.assertEqual(table.line_of(value("memory, x", 1.5), {})["value"], 1.5)
@@ -304,7 +350,7 @@ class PlotTest(unittest.TestCase):
                           figure("acquire + release, resource", [99.0], [99.0])])
         cuts = [line for line in tree.iter(self.svg + "line") if line.get("stroke") == "white"]
         self.assertEqual(len(cuts), 2)
-        self.assertIn("99.0 of 1.3: missed", self.texts(tree))
+        self.assertIn("99.0 of 2: missed", self.texts(tree))
 
     def test_a_long_name_is_made_to_fit(self):
         tree = self.draw([figure("w" * 60, [1.0], [1.0]), figure("short", [1.0], [1.0])])
@@ -524,6 +570,34 @@ class CommandTest(unittest.TestCase):
                 with self.subTest(script=script):
                     self.assertEqual(done.returncode, 1)
                     self.assertIn(why, done.stderr)
+
+    def test_another_build_is_measured_in_turns(self):
+        with tempfile.TemporaryDirectory() as directory:
+            place = pathlib.Path(directory)
+            (place / "line").write_text(json.dumps(line("take, rate", [1.0])) + "\n")
+            for build in ("this", "that"):
+                program = place / build / "bench" / "costs"
+                program.parent.mkdir(parents=True)
+                program.write_text(f"#!/bin/sh\necho {build} >> {place}/log\ncat {place}/line > $2\n")
+                program.chmod(0o755)
+            done = self.run_it("--build", str(place / "this"), "--beside", str(place / "that"),
+                               "--short", "costs")
+            lines = (place / "this/results/results.jsonl").read_text().splitlines()
+            self.assertEqual((place / "log").read_text().split(), ["this", "that"] * 2)
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^beside: commit: ")
+        self.assertEqual(json.loads(lines[0])["beside"]["ratio"], 1.0)
+
+    def test_the_sources_of_a_build(self):
+        with tempfile.TemporaryDirectory() as directory:
+            build = pathlib.Path(directory)
+            self.assertEqual(programs.source_of(build), programs.SOURCE)
+            (build / "meson-info").mkdir()
+            for text, source in (('{"directories": {"source": "/there"}}', pathlib.Path("/there")),
+                                 ("nonsense", programs.SOURCE), ("[]", programs.SOURCE)):
+                (build / "meson-info" / "meson-info.json").write_text(text)
+                self.assertEqual(programs.source_of(build), source)
+            self.assertEqual(machine.commit(build), machine.commit(programs.SOURCE))
 
     def test_a_benchmark_that_cannot_run_here(self):
         with tempfile.TemporaryDirectory() as directory:
