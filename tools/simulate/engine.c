@@ -1,280 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The engine of a simulation. */
 #include "engine.h"
+#include "engine_decisions.h"
 #include "engine_keys.h"
+#include "engine_slots.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FINISHED_MAX   256
-#define NONE           UINT32_MAX
 #define PREFETCHED_MAX 4
 #define LONG_QUEUE     1024
 #define CACHE_LINE     64
-
-/* A request that waits or holds something. Its amounts are in `engine->values`. */
-struct slot {
-    weir_acquisition *acquisition;
-    uint64_t number, arrived_ns, hold_ns;
-    uint32_t set;
-    uint32_t next;      /* unused one; of one that waits: that which began to wait after it */
-    uint8_t wait_class; /* as in the tally */
-    bool waits;
-};
-
-/* ---- slots ---- */
-
-/* Returns the amounts of a slot, as those of its event. */
-static uint64_t *slot_values(const struct engine *engine, uint32_t index)
-{
-    return engine->values ? engine->values + (size_t)index * engine->options.mapping->values_n
-                          : NULL;
-}
-
-static int grow_slots(struct engine *engine)
-{
-    uint32_t n = engine->slots_n > 0 ? 2 * engine->slots_n : 1024;
-    struct slot *grown = realloc(engine->slots, n * sizeof(*grown));
-    unsigned values_n = engine->options.mapping->values_n;
-    uint64_t *values = grown && values_n > 0
-                           ? realloc(engine->values, (size_t)n * values_n * sizeof(*values))
-                           : NULL;
-
-    engine->slots = grown ? grown : engine->slots;
-    engine->values = values ? values : engine->values;
-    if (!grown || (values_n > 0 && !values))
-        return -ENOMEM;
-    for (uint32_t i = n; i-- > engine->slots_n;) {
-        grown[i] = (struct slot){.next = engine->unused};
-        engine->unused = i;
-    }
-    engine->slots_n = n;
-    return 0;
-}
-
-static int take_slot(struct engine *engine, const struct event *event, uint32_t *ret)
-{
-    struct slot *slot;
-    unsigned wait_class;
-    int r = engine->unused == NONE ? grow_slots(engine) : 0;
-
-    if (r < 0)
-        return r;
-    *ret = engine->unused;
-    slot = &engine->slots[*ret];
-    engine->unused = slot->next;
-    slot->acquisition = NULL;
-    slot->number = event->number;
-    slot->arrived_ns = engine->candidate->now_ns;
-    slot->hold_ns = event->hold_ns;
-    for (unsigned i = 0; i < engine->options.mapping->values_n; i++)
-        slot_values(engine, *ret)[i] = event->values[i];
-    slot->set = 0;
-    slot->waits = false;
-    r = tally_class_arrival(&engine->tally, event->wait_class, &wait_class);
-    slot->wait_class = (uint8_t)wait_class;
-    return r;
-}
-
-static void free_slot(struct engine *engine, uint32_t index)
-{
-    struct slot *slot = &engine->slots[index];
-
-    weir_release(&slot->acquisition);
-    slot->next = engine->unused;
-    engine->unused = index;
-}
-
-static void free_finished(struct engine *engine)
-{
-    while (engine->finished_n > 0)
-        free_slot(engine, engine->finished[--engine->finished_n]);
-}
-
-/* Leaves a slot to be freed later, with others. */
-static void finish_slot(struct engine *engine, uint32_t index)
-{
-    if (engine->finished_n == FINISHED_MAX)
-        free_finished(engine);
-    engine->finished[engine->finished_n++] = index;
-}
-
-/* ---- limits ---- */
-
-/* Returns the index of a set by the name that the library gave. */
-static uint32_t find_set(const struct engine *engine, const char *name)
-{
-    const struct candidate *candidate = engine->candidate;
-
-    for (uint32_t i = 0; i < candidate->sets_n && name; i++)
-        if (candidate->sets[i].name == name || strcmp(candidate->sets[i].name, name) == 0)
-            return i;
-    return 0;
-}
-
-/* Returns the index of the limit that a refusal names, or -1. Limits of one key are told apart by
- * their address. */
-static int find_limit(const struct engine *engine, uint32_t set, const char *key)
-{
-    const struct candidate_set *of = &engine->candidate->sets[set];
-    const struct candidate_limit *limits = engine->candidate->limits;
-    uint32_t end = of->limits_first + of->limits_n;
-
-    if (!key || *key == '\0')
-        return -1;
-    for (uint32_t i = of->limits_first; i < end; i++)
-        if (limits[i].key == key)
-            return (int)i;
-    for (uint32_t i = of->limits_first; i < end; i++)
-        if (strcmp(limits[i].key, key) == 0)
-            return (int)i;
-    return -1;
-}
-
-static uint64_t value_of_key(const struct engine *engine, const uint64_t *values, unsigned key)
-{
-    return key < engine->options.mapping->amounts_n ? values[key] : 1;
-}
-
-/* Returns how much a request asks of a limit. */
-static uint64_t amount_of(const struct engine *engine, uint32_t slot, uint32_t limit)
-{
-    int key = engine->limit_keys[limit];
-
-    return key < 0 ? 1 : value_of_key(engine, slot_values(engine, slot), (unsigned)key);
-}
-
-/* ---- decisions ---- */
-
-/* Writes a value of CSV, in quotes if it needs them. */
-static void write_value(FILE *out, const char *text)
-{
-    if (!strpbrk(text, ",\"")) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
-static void write_decision(const struct engine *engine, const struct slot *slot,
-                           enum decision decision, uint64_t at_ns, int limit)
-{
-    const struct candidate *candidate = engine->candidate;
-    FILE *out = engine->options.decisions;
-
-    if (!out)
-        return;
-    fprintf(out, "%" PRIu64 ",%" PRIu64 ",%s,%" PRIu64 ",", slot->number, slot->arrived_ns,
-            decision_word(decision), at_ns);
-    write_value(out, candidate->sets[slot->set].name);
-    fputc(',', out);
-    write_value(out, limit >= 0 ? candidate->limits[limit].key : "");
-    fputc('\n', out);
-}
-
-static uint64_t used_of(const struct engine *engine, const uint64_t *values, unsigned key)
-{
-    int used = key < engine->options.mapping->amounts_n ? engine->used[key] : -1;
-
-    return used >= 0 ? values[used] : value_of_key(engine, values, key);
-}
-
-/* Reports what was used, where that is required, or differs. */
-static void report_use(struct engine *engine, uint32_t index)
-{
-    struct slot *slot = &engine->slots[index];
-    const int *limits = &engine->key_limits[(size_t)slot->set * ENGINE_KEYS_MAX];
-    const uint64_t *values = slot_values(engine, index);
-
-    for (unsigned key = 0; key < engine->keys_n; key++) {
-        uint64_t amount = value_of_key(engine, values, key);
-        uint64_t used = used_of(engine, values, key);
-        enum weir_limit_type type;
-
-        if (limits[key] < 0 || amount == 0)
-            continue;
-        type = engine->candidate->limits[limits[key]].type;
-        if (type == WEIR_LIMIT_CALL && used > amount)
-            used = amount;
-        if (type == WEIR_LIMIT_RATE || (type == WEIR_LIMIT_CALL && (amount > 1 || used != amount)))
-            weir_update(slot->acquisition, engine->keys[key], used);
-    }
-}
-
-static int on_granted(struct engine *engine, uint32_t index)
-{
-    struct slot *slot = &engine->slots[index];
-    const struct candidate_set *set;
-    uint64_t now_ns = engine->candidate->now_ns;
-
-    if (engine->candidate->sets_n > 1)
-        slot->set = find_set(engine, weir_acquisition_set(slot->acquisition));
-    set = &engine->candidate->sets[slot->set];
-    tally_grant(&engine->tally, now_ns, now_ns - slot->arrived_ns, slot->waits, slot->wait_class);
-    if (engine->candidate->is_taken_apart)
-        tally_taken(&engine->tally, slot->set, now_ns);
-    else
-        for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
-            tally_units(&engine->tally, i, amount_of(engine, index, i), now_ns);
-    write_decision(engine, slot, slot->waits ? DECISION_WAITED : DECISION_AT_ONCE, now_ns, -1);
-    slot->waits = false;
-    if (!engine->keeps_nothing)
-        return release_heap_add(&engine->releases, now_ns + slot->hold_ns, index);
-    if (slot->acquisition)
-        report_use(engine, index); /* all of it, or the library would warn */
-    finish_slot(engine, index);
-    return 0;
-}
-
-static enum decision decision_of(const struct engine *engine, int result)
-{
-    switch (result) {
-    case -EAGAIN:
-        return engine->options.mode == ENGINE_WAIT ? DECISION_MAX_WAIT : DECISION_BUSY;
-    case -ENOBUFS:
-        return DECISION_FULL;
-    case -ERANGE:
-        return DECISION_IMPOSSIBLE;
-    case -ETIMEDOUT:
-        return DECISION_TIMEOUT;
-    default:
-        return DECISION_NEVER;
-    }
-}
-
-static void on_refused(struct engine *engine, uint32_t index, int result,
-                       const struct weir_refusal *refusal)
-{
-    struct slot *slot = &engine->slots[index];
-    enum decision decision = decision_of(engine, result);
-    int limit;
-
-    slot->set = find_set(engine, refusal->set);
-    limit = find_limit(engine, slot->set, refusal->key);
-    if (limit >= 0)
-        engine->tally.limits[limit].refused++;
-    tally_refusal(&engine->tally, engine->candidate->now_ns, decision);
-    write_decision(engine, slot, decision, engine->candidate->now_ns, limit);
-    slot->waits = false;
-}
-
-/* Reports an error of the library that is no decision. */
-static int fail(const struct engine *engine, const struct slot *slot, int r,
-                const struct weir_refusal *refusal)
-{
-    fprintf(stderr, "%s: %s: event %" PRIu64 ": %s%s%s\n", engine->candidate->command,
-            engine->candidate->name, slot ? slot->number : 0, strerror(-r),
-            refusal && refusal->reason ? ": " : "",
-            refusal && refusal->reason ? refusal->reason : "");
-    return r;
-}
 
 /* ---- the passing of time ---- */
 
@@ -290,7 +27,7 @@ static void prefetch_waiters(struct engine *engine, uint32_t index)
     }
     for (engine->prefetched_n--; engine->prefetched_n < PREFETCHED_MAX; engine->prefetched_n++) {
         slot = &engine->slots[engine->prefetched];
-        if (!slot->waits || slot->next == NONE)
+        if (!slot->waits || slot->next == ENGINE_NO_SLOT)
             break;
         engine->prefetched = slot->next;
         __builtin_prefetch(&engine->slots[slot->next], 1);
@@ -309,11 +46,11 @@ static int on_completion(struct engine *engine, const struct weir_completion *co
     engine->waiting_n--;
     prefetch_waiters(engine, index);
     if (completion->result == 0)
-        return on_granted(engine, index);
-    if (decision_of(engine, completion->result) == DECISION_NEVER)
-        return fail(engine, slot, completion->result, NULL);
-    on_refused(engine, index, completion->result, &completion->refusal);
-    free_slot(engine, index);
+        return engine_granted(engine, index);
+    if (engine_decision(engine, completion->result) == DECISION_NEVER)
+        return engine_fail(engine, slot, completion->result, NULL);
+    engine_refused(engine, index, completion->result, &completion->refusal);
+    engine_free_slot(engine, index);
     return 0;
 }
 
@@ -337,8 +74,8 @@ static int reap(struct engine *engine)
             r = on_completion(engine, &done[i]);
     } while (n == 64 && r == 0);
     if (n < 0)
-        return fail(engine, NULL, n, NULL);
-    free_finished(engine);
+        return engine_fail(engine, NULL, n, NULL);
+    engine_free_finished(engine);
     for (uint32_t i = 0; engine->candidate->has_max_hold && i < engine->candidate->sets_n; i++)
         tally_taken(&engine->tally, i, engine->candidate->now_ns); /* less, if it was taken back */
     return r;
@@ -352,7 +89,8 @@ static void count_released(struct engine *engine, uint32_t index)
 
     for (uint32_t i = set->limits_first; i < set->limits_first + set->limits_n; i++)
         if (candidate->limits[i].type == WEIR_LIMIT_RESOURCE)
-            tally_released(&engine->tally, i, amount_of(engine, index, i), candidate->now_ns);
+            tally_released(&engine->tally, i, engine_amount_of(engine, index, i),
+                           candidate->now_ns);
 }
 
 static void release(struct engine *engine, uint32_t index)
@@ -362,8 +100,8 @@ static void release(struct engine *engine, uint32_t index)
 
     if (!candidate->is_taken_apart)
         count_released(engine, index);
-    report_use(engine, index);
-    free_slot(engine, index);
+    engine_report_use(engine, index);
+    engine_free_slot(engine, index);
     if (candidate->is_taken_apart)
         tally_taken(&engine->tally, set, candidate->now_ns);
 }
@@ -432,8 +170,8 @@ static unsigned fill_amounts(const struct engine *engine, const struct event *ev
 
     for (unsigned i = 0; i < engine->keys_n; i++)
         if (engine->has_key[i])
-            ret[n++] =
-                (struct weir_amount){engine->keys[i], value_of_key(engine, event->values, i)};
+            ret[n++] = (struct weir_amount){engine->keys[i],
+                                            engine_value_of_key(engine, event->values, i)};
     return n;
 }
 
@@ -447,7 +185,7 @@ static int find_binding(const struct engine *engine, uint32_t set,
     int r = weir_try_acquire(engine->candidate->sets[set].pool, request, &acquisition, &refusal);
 
     weir_release(&acquisition); /* which undoes a grant that no call has reported */
-    return r == -EAGAIN ? find_limit(engine, set, refusal.key) : -1;
+    return r == -EAGAIN ? engine_find_limit(engine, set, refusal.key) : -1;
 }
 
 /* Counts what a new waiter waits for, unless that is the first of several sets. A look takes the
@@ -463,7 +201,7 @@ static void count_binding(struct engine *engine, const struct slot *slot,
     if (waits_in_all(engine))
         return;
     if (engine->candidate->sets_n > 1)
-        set = find_set(engine, weir_acquisition_set(slot->acquisition));
+        set = engine_find_set(engine, weir_acquisition_set(slot->acquisition));
     binding = &engine->bindings[set];
     between_n = (uint64_t)engine->waiting_n * (engine->waiting_n > LONG_QUEUE ? 4 : 1);
     if (*binding < 0 || engine->unlooked_n++ >= between_n) {
@@ -481,7 +219,7 @@ static int start_waiting(struct engine *engine, uint32_t index, const struct wei
     if (engine->waiting_n > 0 && engine->slots[engine->last_waiter].waits) /* else it is unused */
         engine->slots[engine->last_waiter].next = index;
     engine->last_waiter = index;
-    slot->next = NONE;
+    slot->next = ENGINE_NO_SLOT;
     slot->waits = true;
     if (++engine->waiting_n > engine->tally.waiting_most)
         engine->tally.waiting_most = engine->waiting_n;
@@ -506,20 +244,20 @@ static int submit(struct engine *engine, uint32_t index, const struct weir_reque
                 engine->waiting_n);
         return r;
     }
-    if (r < 0 && decision_of(engine, r) == DECISION_NEVER)
-        return fail(engine, slot, r, &refusal);
+    if (r < 0 && engine_decision(engine, r) == DECISION_NEVER)
+        return engine_fail(engine, slot, r, &refusal);
     if (r == 0)
         r = weir_acquisition_result(slot->acquisition);
     if (r == -EINPROGRESS)
         return start_waiting(engine, index, request);
     if (r == 0)
-        return on_granted(engine, index);
-    if (decision_of(engine, r) == DECISION_NEVER)
-        return fail(engine, slot, r, &refusal);
+        return engine_granted(engine, index);
+    if (engine_decision(engine, r) == DECISION_NEVER)
+        return engine_fail(engine, slot, r, &refusal);
     if (slot->acquisition)
         weir_acquisition_refusal(slot->acquisition, &refusal);
-    on_refused(engine, index, r, &refusal);
-    finish_slot(engine, index);
+    engine_refused(engine, index, r, &refusal);
+    engine_finish_slot(engine, index);
     return 0;
 }
 
@@ -534,11 +272,11 @@ static int try_now(struct engine *engine, uint32_t index, const struct weir_requ
                 : weir_try_acquire(pool, request, &slot->acquisition, &refusal);
 
     if (r == 0)
-        return on_granted(engine, index);
-    if (decision_of(engine, r) == DECISION_NEVER)
-        return fail(engine, slot, r, &refusal);
-    on_refused(engine, index, r, &refusal);
-    finish_slot(engine, index);
+        return engine_granted(engine, index);
+    if (engine_decision(engine, r) == DECISION_NEVER)
+        return engine_fail(engine, slot, r, &refusal);
+    engine_refused(engine, index, r, &refusal);
+    engine_finish_slot(engine, index);
     return 0;
 }
 
@@ -551,7 +289,7 @@ int engine_feed(struct engine *engine, const struct event *event)
                                    .timeout_ns = engine->options.timeout_ns,
                                    .max_wait_ns = engine->options.max_wait_ns,
                                    .route = event->route};
-    uint32_t index = NONE;
+    uint32_t index = ENGINE_NO_SLOT;
     int r = move_clock(engine, event->at_ns);
 
     if (event->subject_size > 0) {
@@ -561,15 +299,15 @@ int engine_feed(struct engine *engine, const struct event *event)
     if (event->wait_class[0] != '\0')
         request.wait_class = event->wait_class;
     if (r == 0)
-        r = take_slot(engine, event, &index);
+        r = engine_take_slot(engine, event, &index);
     if (r < 0)
         return r;
     tally_arrival(&engine->tally, engine->candidate->now_ns);
     r = engine->options.mode == ENGINE_WAIT ? submit(engine, index, &request)
                                             : try_now(engine, index, &request);
     note_submitted(engine, &engine->slots[index]);
-    if (r == 0 && engine->finished_n == FINISHED_MAX)
-        r = engine->options.mode == ENGINE_WAIT ? reap(engine) : (free_finished(engine), 0);
+    if (r == 0 && engine->finished_n == ENGINE_FINISHED_MAX)
+        r = engine->options.mode == ENGINE_WAIT ? reap(engine) : (engine_free_finished(engine), 0);
     return r;
 }
 
@@ -580,7 +318,7 @@ static void end_waits(struct engine *engine)
         if (!engine->slots[i].waits)
             continue;
         engine->waiting_n--;
-        on_refused(engine, i, -ECANCELED, &(struct weir_refusal){.size = 0});
+        engine_refused(engine, i, -ECANCELED, &(struct weir_refusal){.size = 0});
     }
 }
 
@@ -620,11 +358,11 @@ int engine_open(struct engine *ret, struct candidate *candidate,
 {
     int r;
 
-    *ret = (struct engine){.options = *options, .candidate = candidate, .unused = NONE};
+    *ret = (struct engine){.options = *options, .candidate = candidate, .unused = ENGINE_NO_SLOT};
     r = tally_open(&ret->tally, candidate, candidate->now_ns);
     ret->tally.targets = options->targets;
     targets_clear(&ret->tally.targets);
-    ret->finished = calloc(FINISHED_MAX, sizeof(*ret->finished));
+    ret->finished = calloc(ENGINE_FINISHED_MAX, sizeof(*ret->finished));
     if (r == 0 && !ret->finished)
         r = -ENOMEM;
     if (r == 0)
@@ -653,5 +391,5 @@ void engine_close(struct engine *engine)
     free(engine->bindings);
     release_heap_free(&engine->releases);
     tally_close(&engine->tally);
-    *engine = (struct engine){.unused = NONE};
+    *engine = (struct engine){.unused = ENGINE_NO_SLOT};
 }
