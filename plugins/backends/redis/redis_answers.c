@@ -5,15 +5,13 @@
 #include "redis_apply.h"
 #include "redis_batches.h"
 #include "redis_calls.h"
-#include "redis_cluster.h"
 #include "redis_decisions.h"
-#include "redis_revision.h"
+#include "redis_errors.h"
 #include "redis_session.h"
 #include "redis_snapshots.h"
 #include "redis_tickets.h"
 
 #include <errno.h>
-#include <string.h>
 #include <weir/error.h>
 
 enum { STATUS_GRANTED, STATUS_WAITING, STATUS_REFUSED, STATUS_GONE };
@@ -28,30 +26,6 @@ enum {
     SESSION_TIMER,
     SESSION_NODES
 };
-
-/* Errors after which the connection is made anew: the server cannot answer for now, or is another
- * one. What was asked is asked again. */
-static const char *const answers_transient[] = {
-    "STALERUN",   "LOADING", "BUSY",      "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
-    "NOREPLICAS", "MISCONF", "UNBLOCKED", "MOVED",    "ASK",        "NOAUTH"};
-
-static const struct {
-    const char *error;
-    int code;
-} answers_codes[] = {
-    {"MISMATCH", -EEXIST},   {"BADDEF", -EINVAL},   {"BADARG", -EINVAL},
-    {"WRONGTYPE", -EUCLEAN}, {"CORRUPT", -EUCLEAN}, {"FORMAT", -EUCLEAN},
-    {"NOPERM", -EACCES},     {"OOM", -ENOMEM},      {"NOSET", -ENOENT},
-};
-
-static int answers_code(const struct redis_reply *reply)
-{
-    for (size_t i = 0; i < sizeof(answers_codes) / sizeof(*answers_codes); i++) {
-        if (redis_reply_is_error(reply, answers_codes[i].error))
-            return answers_codes[i].code;
-    }
-    return -EPROTO;
-}
 
 /* Returns what the core is told for a reason of a refusal. */
 static int answers_reason(int64_t reason)
@@ -69,13 +43,6 @@ static int answers_reason(int64_t reason)
 static void answers_malformed(struct redis_server *server)
 {
     redis_calls_break(server, "the server does not keep to the protocol");
-}
-
-/* Returns the ticket of a call, if the reply is about what it is now. */
-static struct redis_ticket *answers_ticket(const struct redis_call *call)
-{
-    struct redis_ticket *ticket = call->ticket;
-    return ticket && ticket->serial == call->serial && ticket->serial > 0 ? ticket : NULL;
 }
 
 static void answers_granted(struct redis_ticket *ticket, const struct redis_reply *reply)
@@ -107,7 +74,7 @@ static void answers_refused(struct redis_ticket *ticket, const struct redis_repl
 static void answers_acquire(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
-    struct redis_ticket *ticket = answers_ticket(call);
+    struct redis_ticket *ticket = redis_ticket_of_call(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
     if (status < 0 || status > STATUS_GONE)
         answers_malformed(server);
@@ -127,16 +94,10 @@ static void answers_acquire(struct redis_server *server, const struct redis_call
     }
 }
 
-static void answers_end(struct redis_ticket *ticket)
-{
-    redis_ticket_become(ticket, REDIS_ENDED); /* freed once the call is through */
-    ticket->unsent = 0;
-}
-
 static void answers_cancel(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
-    struct redis_ticket *ticket = answers_ticket(call);
+    struct redis_ticket *ticket = redis_ticket_of_call(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
     int64_t at = status == STATUS_GRANTED ? redis_reply_integer(reply, 2, 0) : 0;
     if (status < 0 || at < 0)
@@ -150,7 +111,7 @@ static void answers_cancel(struct redis_server *server, const struct redis_call 
         redis_ticket_send(ticket);
         return;
     }
-    answers_end(ticket);
+    redis_ticket_end(ticket);
     redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
 }
 
@@ -159,7 +120,7 @@ static void answers_cancel(struct redis_server *server, const struct redis_call 
 static void answers_resolve(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
-    struct redis_ticket *ticket = answers_ticket(call);
+    struct redis_ticket *ticket = redis_ticket_of_call(call);
     int64_t status = redis_reply_integer(reply, 0, 0);
     if (status < 0)
         answers_malformed(server);
@@ -175,14 +136,14 @@ static void answers_resolve(struct redis_server *server, const struct redis_call
         ticket->unsure = 0;
         redis_ticket_send(ticket);
     } else {
-        answers_end(ticket);
+        redis_ticket_end(ticket);
     }
 }
 
 static void answers_release(struct redis_server *server, const struct redis_call *call,
                             const struct redis_reply *reply)
 {
-    struct redis_ticket *ticket = answers_ticket(call);
+    struct redis_ticket *ticket = redis_ticket_of_call(call);
     if (redis_reply_integer(reply, 0, 0) < 0) {
         answers_malformed(server);
         return;
@@ -190,7 +151,7 @@ static void answers_release(struct redis_server *server, const struct redis_call
     if (ticket && call->kind == REDIS_CALL_RETURN)
         ticket->returns = 0;
     else if (ticket && ticket->state == REDIS_RELEASING)
-        answers_end(ticket);
+        redis_ticket_end(ticket);
     redis_session_set_timer(call->session, redis_reply_integer(reply, 1, 0));
 }
 
@@ -343,156 +304,6 @@ static void answers_list(struct redis_server *server, const struct redis_call *c
         answers_miss(call->session);
 }
 
-/* What follows for a round from an error. */
-static void answers_failed_round(const struct redis_call *call, int code)
-{
-    if (call->kind != REDIS_CALL_FETCH && call->kind != REDIS_CALL_COMMIT)
-        return;
-    if (code < 0)
-        redis_decisions_fail(call, code);
-    else
-        redis_decisions_repeat(call);
-}
-
-static int answers_is_snapshot(const struct redis_call *call)
-{
-    return call->kind == REDIS_CALL_SNAPSHOT || call->kind == REDIS_CALL_LOOK;
-}
-
-/* A call of the session failed: another one of its kind may follow. */
-static void answers_let_follow(struct redis_session *session, uint32_t kind)
-{
-    switch (kind) {
-    case REDIS_CALL_OPEN:
-        if (session->state == REDIS_OPENING)
-            session->state = REDIS_CLOSED;
-        break;
-    case REDIS_CALL_HEARTBEAT:
-        session->beating = 0;
-        break;
-    case REDIS_CALL_LIST:
-        session->list = 0;
-        break;
-    case REDIS_CALL_PUMP:
-        session->pump_ns = session->heartbeat_ns;
-        break;
-    default: /* it is repeated for its ticket, or not at all */
-        break;
-    }
-}
-
-/* A call that ends a ticket, or a part of it, failed. What the server has of it is to be ended as
- * the program has ended it, and not as an orphan, unless it never can be. */
-static void answers_failed_end(struct redis_ticket *ticket, uint32_t kind, int code)
-{
-    int is_for_good = code == -EEXIST || code == -EINVAL || code == -EUCLEAN;
-    if (!is_for_good)
-        redis_ticket_send_later(ticket);
-    else if (kind == REDIS_CALL_RETURN)
-        ticket->returns = 0;
-    else
-        answers_end(ticket);
-}
-
-/* Logs once why the server refuses calls of a session. */
-static void answers_complain(struct redis_server *server, struct redis_session *session, int code,
-                             const struct redis_reply *reply)
-{
-    char words[256];
-    const char *text = reply->text;
-    if (session->complained == code)
-        return;
-    session->complained = code;
-    if (redis_reply_is_error(reply, "MISMATCH")) {
-        text = strchr(reply->text, ' ');
-        redis_revision_explain(session->set->definition, text ? text + 1 : "", words,
-                               sizeof(words));
-        text = words;
-    }
-    redis_log(server, WEIR_LOG_ERROR, "set %.*s: %.200s", (int)session->key_size, session->key,
-              text);
-}
-
-/* The server has refused the call. */
-static void answers_failed(struct redis_server *server, const struct redis_call *call,
-                           const struct redis_reply *reply)
-{
-    struct redis_ticket *ticket = answers_ticket(call);
-    int code = answers_code(reply);
-    answers_complain(server, call->session, code, reply);
-    if (call->incarnation == call->session->incarnation)
-        answers_let_follow(call->session, call->kind);
-    answers_failed_round(call, code);
-    if (!ticket || ticket->state == REDIS_ENDED)
-        return;
-    if (call->kind == REDIS_CALL_RESOLVE && ticket->state == REDIS_QUEUED)
-        redis_ticket_ask_again(ticket);
-    else if (call->kind != REDIS_CALL_ACQUIRE && ticket->state != REDIS_ASKING)
-        answers_failed_end(ticket, call->kind, code);
-    else if (ticket->state == REDIS_ASKING)
-        redis_ticket_refuse(ticket, code, -1, -1);
-}
-
-static int answers_is_transient(const struct redis_reply *reply)
-{
-    for (size_t i = 0; i < sizeof(answers_transient) / sizeof(*answers_transient); i++) {
-        if (redis_reply_is_error(reply, answers_transient[i]))
-            return 1;
-    }
-    return 0;
-}
-
-static void answers_error(struct redis_server *server, const struct redis_call *call,
-                          const struct redis_reply *reply)
-{
-    struct redis_session *session = call->session;
-    if (redis_cluster_redirect(server, call, reply)) {
-        answers_failed_round(call, 0);
-        if (answers_is_snapshot(call))
-            redis_snapshots_answer(call, -EAGAIN, NULL);
-        if (call->kind == REDIS_CALL_REDEFINE)
-            redis_apply_answer(call, -EAGAIN, NULL);
-        if (call->kind == REDIS_CALL_BATCH)
-            redis_batches_refuse(call, -ENOTCONN, UINT64_MAX);
-        if (call->ticket && call->ticket->state != REDIS_ENDED)
-            redis_ticket_set_unsent(call->ticket);
-        return;
-    }
-    session->asks &= call->asks; /* the slot has arrived */
-    int is_missing = !strncmp(reply->text, "ERR Function not found", 22);
-    /* A library that lacks only that call is an earlier one, which other nodes use. */
-    int is_earlier = is_missing && call->kind == REDIS_CALL_REDEFINE;
-    int is_transient = (is_missing && !is_earlier) || answers_is_transient(reply);
-    if (answers_is_snapshot(call))
-        redis_snapshots_answer(call, is_transient ? -ENOTCONN : answers_code(reply), NULL);
-    if (call->kind == REDIS_CALL_BATCH)
-        redis_batches_refuse(call, is_transient ? -ENOTCONN : answers_code(reply), UINT64_MAX);
-    if (call->kind == REDIS_CALL_REDEFINE)
-        redis_apply_answer(call,
-                           is_earlier     ? -EOPNOTSUPP
-                           : is_transient ? -EAGAIN
-                                          : answers_code(reply),
-                           reply);
-    if (is_transient) {
-        answers_failed_round(call, 0);
-        server->needs_library |= is_missing;
-        redis_calls_break(server, is_missing ? NULL : reply->text);
-        if (call->ticket && call->ticket->state != REDIS_ENDED)
-            redis_ticket_set_unsent(call->ticket);
-    } else if (call->kind == REDIS_CALL_REDEFINE) {
-        return; /* what follows is the caller's */
-    } else if (!redis_reply_is_error(reply, "NOSESSION") && !redis_reply_is_error(reply, "NOSET")) {
-        answers_failed(server, call, reply);
-    } else {
-        answers_failed_round(call, 0);
-        if (session->incarnation == call->incarnation && session->state != REDIS_CLOSED)
-            redis_session_lose(session); /* what was asked in it is asked anew */
-        if (answers_ticket(call) && call->ticket->state == REDIS_ASKING)
-            redis_ticket_refuse(call->ticket, -EPROTO, -1, -1); /* it needs none, or has none */
-        redis_decisions_go(session);
-    }
-}
-
 static void answers_result(struct redis_server *server, const struct redis_call *call,
                            const struct redis_reply *reply)
 {
@@ -542,8 +353,8 @@ static void answers_let_go(const struct redis_call *call)
 
 void redis_answers_lose(const struct redis_call *call)
 {
-    struct redis_ticket *ticket = answers_ticket(call);
-    if (call->session && answers_is_snapshot(call))
+    struct redis_ticket *ticket = redis_ticket_of_call(call);
+    if (call->session && redis_call_is_snapshot(call))
         redis_snapshots_answer(call, -ENOTCONN, NULL);
     if (call->session && call->kind == REDIS_CALL_REDEFINE)
         redis_apply_answer(call, -EAGAIN, NULL);
@@ -593,11 +404,11 @@ void redis_answers_take(struct redis_server *server, const struct redis_call *ca
     }
     if (call->kind == REDIS_CALL_REDEFINE && reply->type != REDIS_ERROR)
         redis_apply_answer(call, 0, reply);
-    else if (answers_is_snapshot(call) &&
+    else if (redis_call_is_snapshot(call) &&
              (reply->type != REDIS_ERROR || redis_reply_is_error(reply, "NOSET")))
         redis_snapshots_answer(call, 0, reply);
     else if (reply->type == REDIS_ERROR)
-        answers_error(server, call, reply);
+        redis_errors_take(server, call, reply);
     else if (call->kind == REDIS_CALL_FETCH || call->kind == REDIS_CALL_COMMIT)
         answers_round(server, call, reply);
     else if (call->ticket || (has_session && !is_late))

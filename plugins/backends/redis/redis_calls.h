@@ -21,6 +21,12 @@ void redis_call_begin(struct redis_session *session, const char *function, size_
 /* Ends it, and counts it as sent now. Returns 0; or -ENOMEM: it was not made. */
 int redis_call_end(struct redis_server *server, const struct redis_call *call);
 
+/* Returns 1 for a call of a thread that looks at a set. */
+static inline int redis_call_is_snapshot(const struct redis_call *call)
+{
+    return call->kind == REDIS_CALL_SNAPSHOT || call->kind == REDIS_CALL_LOOK;
+}
+
 /* Sends what is in the outbox, as far as the link takes it. Lets the lock go meanwhile. */
 void redis_calls_flush(struct redis_server *server);
 /* Reads replies of the server at which the waiter's session is, and acts on them, until the waiter

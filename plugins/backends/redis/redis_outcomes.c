@@ -55,14 +55,6 @@ static int operation_is_current(const struct redis_operation *operation)
     }
 }
 
-static void operation_end(const struct redis_operation *operation)
-{
-    struct redis_ticket *ticket = operation->ticket;
-    redis_decisions_drop(ticket);
-    redis_ticket_become(ticket, REDIS_ENDED); /* freed once the call is through */
-    ticket->unsent = 0;
-}
-
 /* The server has what is left. */
 static void operation_returned(const struct redis_operation *operation)
 {
@@ -82,7 +74,7 @@ static void operation_granted(const struct redis_operation *operation, uint64_t 
     if (!operation_is_current(operation))
         return;
     if (operation->kind == REDIS_OPERATION_END) {
-        operation_end(operation);
+        redis_ticket_end(operation->ticket);
     } else if (operation->kind == REDIS_OPERATION_RETURN) {
         operation_returned(operation);
     } else if (operation->kind == REDIS_OPERATION_TAKE || redis_session_is_alive(ticket->session)) {
@@ -244,7 +236,7 @@ static int decisions_gone(struct redis_decisions *decisions, const struct redis_
     if (!operation_is_current(operation))
         return 0;
     if (operation->kind == REDIS_OPERATION_END) {
-        operation_end(operation);
+        redis_ticket_end(operation->ticket);
     } else if (operation->kind == REDIS_OPERATION_RETURN) {
         operation_returned(operation);
     } else {

@@ -161,6 +161,12 @@ struct redis_ticket *redis_ticket_of_hold(const struct redis_set *set, uint64_t 
                                                                                          : NULL;
 }
 
+struct redis_ticket *redis_ticket_of_call(const struct redis_call *call)
+{
+    struct redis_ticket *ticket = call->ticket;
+    return ticket && ticket->serial == call->serial && ticket->serial > 0 ? ticket : NULL;
+}
+
 struct redis_ticket *redis_ticket_at(const struct redis_session *session, int64_t slot,
                                      int64_t serial)
 {
@@ -201,10 +207,16 @@ void redis_ticket_settle(struct redis_ticket *ticket)
         redis_ticket_free(ticket);
 }
 
-static void redis_ticket_end(struct redis_ticket *ticket)
+void redis_ticket_end(struct redis_ticket *ticket)
 {
     ticket->unsent = 0;
     redis_ticket_become(ticket, REDIS_ENDED);
+}
+
+/* Ends a ticket, and frees it unless a call names it. */
+static void redis_ticket_end_now(struct redis_ticket *ticket)
+{
+    redis_ticket_end(ticket);
     redis_ticket_settle(ticket);
 }
 
@@ -214,7 +226,7 @@ void redis_ticket_lose(struct redis_ticket *ticket)
     const struct weir_backend_host *host = set->connection->host;
     if (ticket->state == REDIS_HELD)
         host->lost(host->context, set->context, ticket->token, redis_ticket_hold(ticket));
-    redis_ticket_end(ticket);
+    redis_ticket_end_now(ticket);
 }
 
 /* Has the ticket be sent by this instant, if that can be by then. */
@@ -413,7 +425,7 @@ void redis_ticket_grant(struct redis_ticket *ticket, uint64_t fence, uint64_t at
     ticket->unsent = ticket->unsure = 0;
     if (is_final) {
         redis_ticket_decide(ticket, &verdict);
-        redis_ticket_end(ticket);
+        redis_ticket_end_now(ticket);
         return;
     }
     redis_ticket_become(ticket, REDIS_HELD);
@@ -433,7 +445,7 @@ void redis_ticket_refuse(struct redis_ticket *ticket, int code, int64_t limit, i
                                            .retry_after_ns = ns,
                                            .is_too_late = ticket->is_too_late};
     redis_ticket_decide(ticket, &verdict);
-    redis_ticket_end(ticket);
+    redis_ticket_end_now(ticket);
 }
 
 void redis_ticket_fail(struct redis_ticket *ticket, int code)
@@ -450,7 +462,7 @@ void redis_ticket_cancel(struct redis_ticket *ticket)
 {
     redis_ticket_answer(ticket, 1);
     if (ticket->serial == 0 || ticket->mode == WEIR_BACKEND_TAKE) {
-        redis_ticket_end(ticket);
+        redis_ticket_end_now(ticket);
         return;
     }
     redis_ticket_become(ticket, REDIS_CANCELING);

@@ -19,6 +19,8 @@ int redis_ticket_new(struct redis_session *session, const struct weir_backend_as
 struct redis_ticket *redis_ticket_of_token(const struct redis_set *set, uint64_t token);
 /* Returns the ticket of a hold, while it is held, or NULL. */
 struct redis_ticket *redis_ticket_of_hold(const struct redis_set *set, uint64_t hold);
+/* Returns the ticket of a call, if that is about what the ticket is now; or NULL. */
+struct redis_ticket *redis_ticket_of_call(const struct redis_call *call);
 /* Returns the ticket in a slot with this serial number, or NULL. */
 struct redis_ticket *redis_ticket_at(const struct redis_session *session, int64_t slot,
                                      int64_t serial);
@@ -30,6 +32,8 @@ void redis_ticket_set_unsent(struct redis_ticket *ticket);
 void redis_ticket_send_later(struct redis_ticket *ticket);
 /* Changes the state, and what it is counted as. */
 void redis_ticket_become(struct redis_ticket *ticket, enum redis_ticket_state state);
+/* Ends a ticket, of which nothing is left to be sent. It is freed once no call names it. */
+void redis_ticket_end(struct redis_ticket *ticket);
 /* Frees a ticket that has ended, once no call names it. */
 void redis_ticket_settle(struct redis_ticket *ticket);
 
