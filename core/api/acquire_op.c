@@ -41,7 +41,7 @@ void acquire_op_fill_refusal(struct weir_refusal *ret, const weir_set *set, int 
     if (decision->forecast_ns < WEIR_BLOCKED)
         wait =
             decision->forecast_ns > decision->now_ns ? decision->forecast_ns - decision->now_ns : 0;
-    acquire_op_store_refusal(ret, set, decision->limiting ? decision->limiting->key : NULL, wait);
+    acquire_op_store_refusal(ret, set, decision_key(decision), wait);
 }
 
 void acquire_op_forecast(struct acquire_op *op, uint32_t record, enum forecast_walk walk)

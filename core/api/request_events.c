@@ -44,8 +44,8 @@ void acquire_op_tell_result(const struct acquire_op *op, const weir_acquisition 
 
     if (acquisition && acquisition->record && r >= 0)
         event.id = event_id(set, acquisition->record);
-    if (r != 0 && op->decision.limiting)
-        event.key = op->decision.limiting->key;
+    if (r != 0)
+        event.key = decision_key(&op->decision);
     event_tell(set, &event, &op->tag);
 }
 
@@ -58,11 +58,11 @@ int acquire_op_tell_failure(const struct acquire_op *op, int r)
 
 void acquire_op_tell_wait(const struct acquire_op *op, uint32_t record, uint64_t enqueued_ns)
 {
-    struct weir_event event = {
-        .type = WEIR_EVENT_WAIT, .amounts = op->amounts, .id = event_id_of(enqueued_ns, record)};
+    struct weir_event event = {.type = WEIR_EVENT_WAIT,
+                               .amounts = op->amounts,
+                               .id = event_id_of(enqueued_ns, record),
+                               .key = decision_key(&op->decision)};
 
-    if (op->decision.limiting)
-        event.key = op->decision.limiting->key;
     event_tell(op->set, &event, &op->tag);
 }
 

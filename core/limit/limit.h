@@ -47,8 +47,9 @@ struct limit {
 
 /*
  * A retired limit holds the place of one that the definition of a shared set has no more: records
- * may still have amounts of it. It grants and takes anything, keeps no state, and has no name by
- * which a request could ask it.
+ * may still have amounts of it. It takes anything, keeps no state, and has no name by which a
+ * request could ask it. It grants anything, or nothing ever again if the former limit has begun
+ * anew in another place: a waiter asks nothing of that, and must not be granted for nothing.
  */
 #define LIMIT_RETIRED UINT8_MAX /* in place of its listed number */
 
@@ -57,11 +58,15 @@ static inline bool limit_is_retired(const struct limit *limit)
     return limit->listed == LIMIT_RETIRED;
 }
 
+/* Returns whether a retired limit grants nothing. */
+bool limit_has_moved(const struct limit *limit);
+
 /* Returns new limits, in which limit `i` of `limits` is at places[i], and retired ones are at all
- * other places before the last one of these; how many there are in `*ret_n`. NULL: out of memory.
- * They share all that limits own, and are freed by os_free(). */
+ * other places before the last one of these, and at those of `moved`, bit k for place k, from which
+ * a limit has moved; how many there are in `*ret_n`. NULL: out of memory. They share all that
+ * limits own, and are freed by os_free(). */
 struct limit *limits_arrange(const struct limit *limits, uint32_t n, const uint8_t *places,
-                             uint32_t *ret_n);
+                             uint64_t moved, uint32_t *ret_n);
 
 /* The range of `max_hold`. */
 #define LIMIT_MAX_HOLD_MIN_NS UINT64_C(1000000)

@@ -12,10 +12,24 @@ static uint64_t retired_ready_at(const void *config, const void *state,
     return at->now_ns;
 }
 
+static uint64_t moved_ready_at(const void *config, const void *state, const struct weir_instant *at,
+                               uint64_t amount)
+{
+    (void)config, (void)state, (void)at, (void)amount;
+    return WEIR_NEVER;
+}
+
 static void retired_take(const void *config, void *state, const struct weir_instant *at,
                          uint64_t amount)
 {
     (void)config, (void)state, (void)at, (void)amount;
+}
+
+static uint64_t moved_available(const void *config, const void *state,
+                                const struct weir_instant *at)
+{
+    (void)config, (void)state, (void)at;
+    return 0;
 }
 
 static uint64_t retired_available(const void *config, const void *state,
@@ -33,26 +47,39 @@ static const struct weir_algorithm retired_algorithm = {
     .available = retired_available,
 };
 
+static const struct weir_algorithm moved_algorithm = {
+    .size = sizeof(moved_algorithm),
+    .flags = WEIR_ALGORITHM_MONOTONE,
+    .ready_at = moved_ready_at,
+    .take = retired_take,
+    .available = moved_available,
+};
+
+bool limit_has_moved(const struct limit *limit)
+{
+    return limit->algorithm == &moved_algorithm;
+}
+
 /* A request for it is for too much, and its key is none of a configuration, as it is not UTF-8. */
-static void limit_retire(struct limit *ret)
+static void limit_retire(struct limit *ret, bool has_moved)
 {
     static const char no_key[] = "\xff";
 
     *ret = (struct limit){.type = WEIR_LIMIT_RATE,
                           .key = no_key,
-                          .algorithm = &retired_algorithm,
+                          .algorithm = has_moved ? &moved_algorithm : &retired_algorithm,
                           .is_stateless = true,
                           .listed = LIMIT_RETIRED};
 }
 
 struct limit *limits_arrange(const struct limit *limits, uint32_t n, const uint8_t *places,
-                             uint32_t *ret_n)
+                             uint64_t moved, uint32_t *ret_n)
 {
     struct limit *arranged;
     uint32_t words = 0;
-    bool is_listed = true;
+    bool is_listed = !moved;
 
-    *ret_n = 0;
+    *ret_n = moved ? 64 - (uint32_t)__builtin_clzll(moved) : 0;
     for (uint32_t i = 0; i < n; i++) {
         *ret_n = places[i] >= *ret_n ? places[i] + 1u : *ret_n;
         is_listed &= places[i] == i;
@@ -62,7 +89,7 @@ struct limit *limits_arrange(const struct limit *limits, uint32_t n, const uint8
     if (!arranged)
         return NULL;
     for (uint32_t k = 0; k < *ret_n; k++)
-        limit_retire(&arranged[k]);
+        limit_retire(&arranged[k], moved >> k & 1);
     for (uint32_t i = 0; i < n; i++) {
         arranged[places[i]] = limits[i];
         arranged[places[i]].listed = is_listed ? 0 : (uint8_t)i;

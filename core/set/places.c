@@ -27,9 +27,9 @@ uint32_t places_room(uint32_t limits_n, uint32_t words)
 
 bool places_are_valid(const struct limit_places *places, uint32_t n, uint32_t room)
 {
-    uint64_t taken = 0;
+    uint64_t taken = places->moved;
 
-    if (places->n != n || n > WEIR_LIMITS_MAX)
+    if (places->n != n || n > WEIR_LIMITS_MAX || (room < 64 && places->moved >> room))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t place = places->of_limit[i];
@@ -52,7 +52,8 @@ static void places_raise_held(struct limit *limits, uint32_t n)
 int places_apply(weir_set *set, const struct limit_places *places)
 {
     uint32_t n, listed_n = set->limits.n;
-    struct limit *arranged = limits_arrange(set->limits.items, listed_n, places->of_limit, &n);
+    struct limit *arranged =
+        limits_arrange(set->limits.items, listed_n, places->of_limit, places->moved, &n);
     struct limit *interned = NULL;
 
     WEIR_INVARIANT(places->n == listed_n && !set->limits.is_arranged);
@@ -66,7 +67,7 @@ int places_apply(weir_set *set, const struct limit_places *places)
     limit_intern_release(&set->w->limits, set->limits.items);
     set->limits.items = interned;
     set->limits.n = (uint8_t)n;
-    set->limits.is_arranged = false;
+    set->limits.is_arranged = places->moved != 0;
     for (uint32_t i = 0; i < listed_n; i++)
         set->limits.is_arranged |= places->of_limit[i] != i;
     set->limits.has_lost_first = places->has_lost_first;
@@ -266,6 +267,27 @@ static int places_refuse(const struct places_choice *choice, uint32_t i, struct 
                      what);
 }
 
+uint64_t places_moved(const weir_set *set)
+{
+    uint64_t moved = 0;
+
+    for (uint32_t k = 0; k < set->limits.n; k++)
+        moved |= (uint64_t)limit_has_moved(&set->limits.items[k]) << k;
+    return moved;
+}
+
+/* Notes from where a limit that has a new place has moved. A request asks all limits with a key.
+ * One in shadow is not waited for. */
+static void places_note_moved(struct places_choice *choice, const struct limit *to)
+{
+    for (uint32_t k = 0; k < choice->before->limits.n; k++) {
+        const struct limit *from = places_limit(choice->before, k);
+
+        if (from && !from->shadow && !to->shadow && strcmp(from->key, to->key) == 0)
+            choice->places->moved |= UINT64_C(1) << k;
+    }
+}
+
 static int places_add(struct places_choice *choice, uint64_t free_places, struct weir_error *reterr)
 {
     for (uint32_t i = 0; i < choice->plan->limits_n; i++) {
@@ -276,8 +298,10 @@ static int places_add(struct places_choice *choice, uint64_t free_places, struct
         if (!places)
             return places_refuse(choice, i, reterr);
         places_take(choice, i, (uint32_t)__builtin_ctzll(places));
+        places_note_moved(choice, &choice->plan->limits[i]);
         free_places &= ~choice->taken;
     }
+    choice->places->moved &= ~choice->taken;
     return 0;
 }
 
@@ -289,7 +313,7 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     int r;
 
     WEIR_INVARIANT(set_is_shared(before) && plan->limits_n <= WEIR_LIMITS_MAX);
-    *ret = (struct limit_places){.n = plan->limits_n};
+    *ret = (struct limit_places){.n = plan->limits_n, .moved = places_moved(before)};
     places_keep(&choice, places_are_same);
     places_keep(&choice, places_can_carry);
     if (!before->is_keyed)
@@ -297,13 +321,14 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     ret->has_lost_first = before->limits.has_lost_first || !(choice.taken & 1);
     ret->lone_rates = places_of_lone_rates(before);
     if (__builtin_popcountll(choice.chosen) == (int)plan->limits_n)
-        return 0;
+        return 0; /* and no place of a retired limit was taken */
     r = places_find_free(ctx, before, &free_places);
     if (r == -ESTALE)
         return r;
     if (r < 0)
         return error_set(reterr, r, "set `%s` cannot be read: %s", set_own_name(before),
                          r == -EUCLEAN ? "it is damaged" : strerrordesc_np(-r));
+    ret->moved &= ~free_places; /* nothing waits there any more */
     return places_add(&choice, free_places, reterr);
 }
 

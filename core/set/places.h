@@ -8,6 +8,10 @@
  * The place of one that is gone has a retired limit (limit/limit.h): all can be taken of it and be
  * returned to it. Records have room for some more amounts than the first definition has limits.
  *
+ * A limit that begins anew gets another place if records could return to it what was taken of the
+ * former one. What waits for the former one asks nothing of the new one, so such waits end: amounts
+ * of a record do not change. They would otherwise be granted with the change, all at once.
+ *
  * A place is given to another limit once no record in use has an amount there. None can come later:
  * whichever commit makes a record HELD or WAITING, the record has amounts of those limits only that
  * the definition has, and the rest of it is 0.
@@ -68,6 +72,9 @@ bool places_can_carry(const struct limit *from, const struct limit *to);
  * which of two rates it was taken of (set_moved.c); but with subjects a reservation may be later
  * than the change, so that one that begins anew has another place. */
 bool places_can_go_on(const struct limit *from, const struct limit *to);
+
+/* Returns a bit for each place from which a limit of the set has moved. */
+uint64_t places_moved(const weir_set *set);
 
 /* Returns a bit for each place that a rate or call has alone, or had by an earlier definition of
  * the shared set. A thread that was stopped after such a grant stores that its record is HELD at

@@ -154,6 +154,14 @@ struct decision {
     uint64_t lease_rest;          /* granted: units taken beyond the amount */
 };
 
+/* Returns the key of the limit that refuses; NULL: none, or one that is gone. */
+static inline const char *decision_key(const struct decision *decision)
+{
+    const struct limit *limiting = decision->limiting;
+
+    return limiting && !limit_is_retired(limiting) ? limiting->key : NULL;
+}
+
 /* What a release returns to each limit. */
 struct release_args {
     const uint64_t *amounts; /* as acquired */

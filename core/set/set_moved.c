@@ -290,7 +290,8 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
     const struct segment *segment = before->participant->segment;
     struct limit_places places = {.n = set_listed_n(after),
                                   .has_lost_first = after->limits.has_lost_first,
-                                  .lone_rates = places_of_lone_rates(before)};
+                                  .lone_rates = places_of_lone_rates(before),
+                                  .moved = places_moved(after)};
     struct limit_base base[WEIR_LIMITS_MAX];
     uint64_t *content = ctx->saved_states;
     uint32_t number, n = set_content_min(after);

@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <weir/set.h>
 
-#define SEGMENT_LAYOUT         13u
+#define SEGMENT_LAYOUT         14u
 #define SEGMENT_PAGE           ((size_t)4096) /* alignment of parts, on all machines */
 #define SEGMENT_NAME_SIZE      256u
 #define SEGMENT_DEFINITION_MAX ((size_t)16384) /* with the NUL; a longer one is truncated */
@@ -92,6 +92,9 @@ struct limit_places {
     /* Bit of each place that a rate or call has had alone, by an earlier definition: none for a
      * resource (set/places.c). */
     uint64_t lone_rates;
+    /* Bit of each place that has no limit any more, as that has begun anew in another one: waits
+     * for it end. */
+    uint64_t moved;
     uint8_t of_limit[WEIR_LIMITS_MAX]; /* as the definition lists them */
 };
 

@@ -421,6 +421,55 @@ static void a_resource_gets_another_algorithm(void **state)
     assert_int_equal(logged_n, 0);
 }
 
+static const char revoking[] = "{ type: resource, key: slot, capacity: 1, max_hold: 1h,"
+                               " max_hold_action: revoke }";
+
+/* Nothing is granted because a limit begins anew in another place. What waits for it ends, first in
+ * line first; also what a later definition finds, and behind a waiter that goes on. */
+static void waits_for_a_limit_that_moves_end(void **state)
+{
+    enum { N = 5 };
+    static const char aimd[] = "{ type: resource, key: slot, algorithm: aimd, capacity: 4 }";
+    const char *const others[] = {revoking, aimd};
+
+    (void)state;
+    for (unsigned kind = 0; kind < 2; kind++) {
+        struct user a = user_open(SLOT(1) ", " DISK(1) ", " CALLS(9)),
+                    b = user_open(SLOT(1) ", " DISK(1) ", " CALLS(9));
+        weir_acquisition *held = have(&a, ask("slot", 1, "disk", 1)), *waiting[N], *ahead;
+        struct weir_refusal refusal = {.size = sizeof(refusal)};
+        char text[512];
+
+        ahead = wait_for(&a, ask("slot", 0, "disk", 1));
+        for (int i = 0; i < N; i++)
+            waiting[i] = wait_for(i % 2 ? &a : &b, ask("slot", 1, "disk", 0));
+        snprintf(text, sizeof(text), "%s, " DISK(1) ", " CALLS(9), others[kind]);
+        assert_int_equal(apply(text), 1);
+        snprintf(text, sizeof(text), "%s, " DISK(2) ", " CALLS(9), others[kind]);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(weir_acquisition_result(waiting[i]), -EINPROGRESS);
+        have_not(&b, ask("slot", 0, "disk", 1), "disk");
+        assert_int_equal(apply(text), 1);
+        expect_result(ahead, 0);
+        for (int i = 0; i < N; i++) {
+            expect_result(waiting[i], -ERANGE);
+            assert_int_equal(weir_acquisition_refusal(waiting[i], &refusal), 0);
+            assert_string_equal(refusal.key, "");
+            assert_int_equal(weir_release(&waiting[i]), 0);
+        }
+        waiting[0] = have(&b, ask("slot", 1, "disk", 0)); /* it has begun anew */
+        EXPECT_HELD(&a, {"slot", 1}, {"disk", 2}, {"calls", 0});
+        end(&held);
+        end(&ahead);
+        end(&waiting[0]);
+        EXPECT_HELD(&a, {"slot", 0}, {"disk", 0}, {"calls", 0});
+        user_close(&a);
+        user_close(&b);
+        assert_int_equal(logged_n, 0);
+        assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
+    }
+}
+
 /* More than a state word that processes share can count. */
 static void a_resource_grows_beyond_its_word(void **state)
 {
@@ -1021,9 +1070,15 @@ static void a_limit_gets_another_lease(void **state)
 static void hostile_places_are_refused(void **state)
 {
     static const struct limit_places hostile[] = {
-        {.n = 2, .of_limit = {0, 0}}, {.n = 2, .of_limit = {0, 255}},  {.n = 2, .of_limit = {0, 4}},
-        {.n = 1, .of_limit = {0}},    {.n = 3, .of_limit = {0, 1, 2}}, {.n = 0},
-        {.n = 2, .of_limit = {1, 0}}, /* where there is a limit of another key */
+        {.n = 2, .of_limit = {0, 0}},
+        {.n = 2, .of_limit = {0, 255}},
+        {.n = 2, .of_limit = {0, 4}},
+        {.n = 1, .of_limit = {0}},
+        {.n = 3, .of_limit = {0, 1, 2}},
+        {.n = 0},
+        {.n = 2, .of_limit = {1, 0}},             /* where there is a limit of another key */
+        {.n = 2, .of_limit = {0, 1}, .moved = 2}, /* from where a limit is */
+        {.n = 2, .of_limit = {0, 1}, .moved = UINT64_C(1) << 63},
     };
     struct weir_options options;
 
@@ -1068,7 +1123,7 @@ struct model_limit {
 /* An acquisition that waits or is held. */
 struct model_holder {
     weir_acquisition *acquisition;
-    bool is_waiting;
+    bool is_waiting, ends; /* ends: a limit that it asks has begun anew in another place */
     unsigned subject;
     uint64_t amounts[KEYS];
     unsigned epochs[KEYS]; /* 0: it asks nothing of the key */
@@ -1150,6 +1205,8 @@ static int model_fits(const struct model *model, const struct model_holder *hold
 {
     int fits = FITS;
 
+    if (holder->ends)
+        return NEVER_FITS;
     for (unsigned k = 0; k < KEYS; k++) {
         const struct model_limit *limit = &model->limits[k];
         uint64_t amount = model_amount(model, holder, k);
@@ -1340,6 +1397,18 @@ static void model_return(struct model *model, unsigned i)
     holder->amounts[k] -= n;
 }
 
+/* Waits for a limit that was exchanged for another one of its key end. */
+static void model_end_moved(struct model *model, const struct model *before)
+{
+    for (unsigned i = 0; i < model->holders_n; i++) {
+        struct model_holder *holder = &model->holders[i];
+
+        for (unsigned k = 0; k < KEYS && holder->is_waiting; k++)
+            holder->ends |= model_amount(before, holder, k) && model->limits[k].is_there &&
+                            model->limits[k].epoch != holder->epochs[k];
+    }
+}
+
 static void model_change(struct model *model)
 {
     struct model before = *model;
@@ -1360,6 +1429,7 @@ static void model_change(struct model *model)
     }
     if (r < 0)
         fail_msg("%s", error.message);
+    model_end_moved(model, &before);
     model->changes++;
 }
 
@@ -1458,6 +1528,7 @@ int main(void)
         place_test(a_waiter_of_a_limit_that_goes_is_granted),
         place_test(a_waiter_asks_nothing_of_a_limit_that_comes),
         place_test(a_waiter_keeps_its_place_from_others),
+        place_test(waits_for_a_limit_that_moves_end),
         place_test(a_resource_grows_beyond_its_word),
         place_test(a_limit_leaves_the_shadow),
         place_test(a_queue_knows_limits_that_came),
@@ -1487,6 +1558,7 @@ int main(void)
         place_test(a_waiter_keeps_its_place_from_others),
         place_test(a_limit_gets_another_type),
         place_test(a_resource_gets_another_algorithm),
+        place_test(waits_for_a_limit_that_moves_end),
         place_test(a_resource_grows_beyond_its_word),
         place_test(a_limit_leaves_the_shadow),
         place_test(a_queue_knows_limits_that_came),
