@@ -103,22 +103,40 @@ static struct weir_instant keyed_change_at(const struct keyed *keyed)
     return at;
 }
 
-/* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
- * with the change; one with a reservation ahead could not. The definitions in between are found
+/* Finds the next definitions after `from`, the last one first, at most CONVERT_PATH. They are found
  * from the later one: another thread may be about to store what succeeds the earlier one. */
+#define CONVERT_PATH 128u
+static uint32_t keyed_path(const struct keyed *from, const struct keyed *to,
+                           const struct keyed *ret[static CONVERT_PATH])
+{
+    uint32_t age = to->definition - from->definition, n = age < CONVERT_PATH ? age : CONVERT_PATH;
+
+    ret[0] = keyed_before(to, age - n);
+    for (uint32_t i = 1; i < n; i++)
+        ret[i] = keyed_before(ret[i - 1], 1);
+    return n;
+}
+
+/* Whether a key is forgotten as good as new must not show. So one that could have been begins anew
+ * with the change; one with a reservation ahead could not. */
 bool keyed_convert(const struct thread_ctx *ctx, const struct keyed *to, const struct keyed *from,
                    const uint64_t *states, uint64_t last_ns, uint64_t *ret)
 {
     const size_t n = to->set->limits.state_words - KEY_SET_WORDS;
+    const struct keyed *path[CONVERT_PATH], *next;
+    uint32_t path_n = 0;
     bool is_new = false;
 
     WEIR_INVARIANT(from->definition < to->definition && thread_ctx_is_ready(ctx, to->set));
     for (uint32_t i = 0; from->definition != to->definition; i ^= 1) {
-        const struct keyed *next = keyed_before(to, to->definition - from->definition - 1);
-        struct weir_instant at = keyed_change_at(next);
         uint64_t *converted = ctx->converted[i], instant;
-        bool is_ahead = at.now_ns < last_ns;
+        struct weir_instant at;
+        bool is_ahead;
 
+        path_n = path_n ? path_n : keyed_path(from, to, path);
+        next = path[--path_n];
+        at = keyed_change_at(next);
+        is_ahead = at.now_ns < last_ns;
         if (is_ahead)
             at.now_ns = last_ns;
         is_new = !is_ahead && key_states_use(from->set, states, &at, &instant) == KEY_AS_NEW;

@@ -11,7 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define CHILDREN_MAX 64
+
 static char directory[TMPDIR_SIZE];
+static pid_t children[CHILDREN_MAX]; /* that were not waited for; 0: none */
 
 void shared_begin(void)
 {
@@ -117,6 +120,14 @@ pid_t shared_fork(void (*body)(void *argument), void *argument)
     pid_t pid = child_fork();
 
     require(pid >= 0);
+    for (size_t i = 0; i < CHILDREN_MAX; i++) {
+        if (pid == 0)
+            children[i] = 0; /* those of its parent */
+        else if (children[i] == 0) {
+            children[i] = pid;
+            break;
+        }
+    }
     if (pid > 0)
         return pid;
     alarm(300);               /* no child waits for ever */
@@ -127,6 +138,31 @@ pid_t shared_fork(void (*body)(void *argument), void *argument)
     body(argument);
     fflush(NULL);
     _exit(0);
+}
+
+/* Forgets a child that was waited for. Returns whether another one has ended as no test asks: what
+ * a test kills dies of SIGKILL. */
+static bool shared_has_failed(pid_t *child)
+{
+    siginfo_t end = {0};
+
+    if (waitid(P_PID, (id_t)*child, &end, WEXITED | WNOHANG | WNOWAIT) < 0)
+        *child = 0;
+    if (end.si_pid == 0)
+        return false;
+    return end.si_code == CLD_EXITED ? end.si_status != 0 : end.si_status != SIGKILL;
+}
+
+void shared_check_children(void)
+{
+    for (size_t i = 0; i < CHILDREN_MAX; i++)
+        require(!children[i] || !shared_has_failed(&children[i]));
+}
+
+void shared_pause(void)
+{
+    shared_check_children();
+    pause_ns(MS);
 }
 
 void shared_wait(pid_t pid, int signal)
@@ -149,15 +185,22 @@ void shared_tell(const struct shared_pipe *pipe)
     require(write(pipe->fds[1], "!", 1) == 1);
 }
 
-/* The thread that was to report may have died of what is tested. That is to be a failure, and not a
- * test that waits for ever. */
+/* The thread, or the process, that was to report may have died of what is tested. That is to be a
+ * failure, and not a test that waits for ever. */
 void shared_hear(const struct shared_pipe *pipe)
 {
-    enum { PATIENCE_MS = 300000 };
+    enum { PATIENCE_S = 300 };
     struct pollfd fd = {pipe->fds[0], POLLIN, 0};
+    int heard = 0;
     char byte;
 
-    require(poll(&fd, 1, PATIENCE_MS) == 1);
+    for (int s = 0; heard == 0; s++) {
+        require(s < PATIENCE_S);
+        if (s > 0)
+            shared_check_children();
+        heard = poll(&fd, 1, 1000);
+    }
+    require(heard == 1);
     require(read(pipe->fds[0], &byte, 1) == 1);
 }
 

@@ -41,6 +41,10 @@ uint64_t shared_held(weir_pool *pool, size_t limit);
 
 /* Runs `body` in a child, which exits 0 unless it fails, and dies with its parent. */
 pid_t shared_fork(void (*body)(void *argument), void *argument);
+/* Ends the test, and says why, if a child has failed or crashed that was not waited for. */
+void shared_check_children(void);
+/* Pauses for a millisecond while the test waits for what a child is to do. */
+void shared_pause(void);
 /* Waits for it; it must have exited with 0, or been killed by `signal`. */
 void shared_wait(pid_t pid, int signal);
 

@@ -2,6 +2,7 @@
 /* Sets that processes share, in the small: what one does the other sees, whatever way it waits; and
  * a process that dies gives everything back. Two instances of one process are two participants like
  * any others. */
+#include "lib/child.h"
 #include "shared.h"
 
 #include <errno.h>
@@ -277,6 +278,41 @@ static void end(struct child *child)
     shared_pipe_close(&child->go);
 }
 
+static void fail_at_once(void *unused)
+{
+    (void)unused;
+    require(!"a child does what its test asks");
+}
+
+static void wait_for_a_byte(void *unused)
+{
+    struct shared_pipe ready = shared_pipe();
+
+    (void)unused;
+    require(freopen("/dev/null", "w", stderr));
+    (void)shared_fork(fail_at_once, NULL);
+    alarm(10); /* otherwise it would wait for five minutes */
+    shared_hear(&ready);
+}
+
+static void wait_for_a_change(void *unused)
+{
+    (void)unused;
+    require(freopen("/dev/null", "w", stderr));
+    (void)shared_fork(fail_at_once, NULL);
+    alarm(10); /* otherwise it would wait for ever */
+    for (;;)
+        shared_pause();
+}
+
+/* Of these tests themselves: the failure of a child is one of its test. */
+static void a_child_that_fails_is_not_waited_for(void **state)
+{
+    (void)state;
+    assert_true(child_exited(child_wait(shared_fork(wait_for_a_byte, NULL)), 1));
+    assert_true(child_exited(child_wait(shared_fork(wait_for_a_change, NULL)), 1));
+}
+
 static void what_the_dead_held_comes_back(void **state)
 {
     weir *w = shared_open(slots);
@@ -331,7 +367,7 @@ static void the_doorbell_of_a_dead_process_is_closed(void **state)
     assert_int_equal(find_doorbell(of_child), -1);
     pid = start(&child, slots, 2);
     while (!shared_stats(pool).waiting)
-        pause_ns(MS);
+        shared_pause();
     assert_int_equal(weir_release(&acquisition), 0);
     assert_true(find_doorbell(of_child) >= 0);
     assert_int_equal(access(of_child, F_OK), 0);
@@ -404,7 +440,7 @@ static void the_dead_leave_the_wait_queue(void **state)
         pid_t pid = start(&child, slots, how);
 
         while (!shared_stats(pool).waiting)
-            pause_ns(MS);
+            shared_pause();
         assert_int_equal(kill(pid, SIGKILL), 0);
         acquisition = get(pool, "slot", 1); /* the child, ahead of it, wanted two */
         shared_wait(pid, SIGKILL);
@@ -506,7 +542,7 @@ static pid_t start_stopped(weir_pool *pool, struct child *child, int how)
         pid_t pid = start(child, slots, how);
 
         while (!shared_stats(pool).waiting && shared_stats(pool).timed_out == ended)
-            pause_ns(MS / 10);
+            shared_pause();
         stop(pid);
         if (shared_stats(pool).waiting)
             return pid;
@@ -528,7 +564,7 @@ static void a_stopped_waiter_times_out(void **state)
 
         acquisition = get(pool, "slot", 1); /* the child, ahead of it, wanted two */
         while (shared_stats(pool).timed_out == ended)
-            pause_ns(MS);
+            shared_pause();
         assert_int_equal(shared_stats(pool).timed_out, ended + 1);
         weir_release(&acquisition);
         weir_release(&held);
@@ -554,7 +590,7 @@ static void a_stopped_head_holds_up_no_other_process(void **state)
     assert_int_equal(weir_take(pool, shared_ask(&memory, "n", 1, 0), NULL), 0);
     pid = start(&child, rates, 5);
     while (!shared_stats(pool).waiting && shared_stats(pool).granted < 2)
-        pause_ns(MS / 10);
+        shared_pause();
     stop(pid);
     acquisition = get(pool, "n", 1);
     assert_int_equal(shared_stats(pool).granted, 3);
@@ -592,7 +628,7 @@ static void a_cleanup_decides_nothing(void **state)
                              1);
         pid = start(&child, slots, 1);
         while (shared_stats(two.pools[0]).waiting < 2)
-            pause_ns(MS);
+            shared_pause();
         assert_int_equal(kill(pid, SIGKILL), 0);
         shared_wait(pid, SIGKILL);
         while (shared_stats(two.pools[0]).waiting > 1)
@@ -844,6 +880,7 @@ int main(void)
         shared_test(a_queue_learns_of_sets_that_came_later),
         shared_test(time_passes_as_ever),
         shared_test(timeouts_end_waits),
+        shared_test(a_child_that_fails_is_not_waited_for),
         shared_test(what_the_dead_held_comes_back),
         shared_test(the_doorbell_of_a_dead_process_is_closed),
         shared_test(the_next_to_ask_finds_the_dead),

@@ -130,6 +130,15 @@ static void listen_to(const char *name)
     }
 }
 
+/* An answer takes a second at most; on a busy machine some do not suffice for many sets. */
+static void listen_to_all(const char *name)
+{
+    said.is_whole = false;
+    for (unsigned i = 0; i < 20 && !said.is_whole; i++)
+        listen_to(name);
+    assert_true(said.is_whole);
+}
+
 /* Returns the n-th item of a kind, from 0, within the set; NULL: there is none. */
 static const struct published_item *item_of(const char *set, uint32_t kind, unsigned n)
 {
@@ -486,8 +495,7 @@ static void a_client_that_reads_nothing_holds_up_no_call(void **state)
     assert_int_equal(weir_pool_open(&pool, w, "s1", 0, NULL), 0);
     assert_int_equal(weir_try_acquire(pool, NULL, &held, NULL), 0);
     weir_release(&held);
-    listen_to(name);
-    assert_true(said.is_whole);
+    listen_to_all(name);
     assert_non_null(item_of("s999", PUBLISHED_STATS, 0));
     close(silent);
     weir_pool_close(pool);
@@ -553,8 +561,7 @@ static void a_client_that_reads_all_holds_up_no_end(void **state)
         pthread_t thread;
 
         assert_int_equal(sockets(name), 1);
-        listen_to(name);
-        assert_true(said.is_whole);
+        listen_to_all(name);
         reader.fd = connected(name);
         assert_int_equal(read(reader.fd, &byte, 1), 1);
         assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
@@ -584,8 +591,7 @@ static void of_many_the_oldest_are_told(void **state)
     for (unsigned i = 0; i < MANY; i++)
         assert_int_equal(weir_submit(pool, NULL, &held[i], NULL), 0);
     assert_int_equal(weir_submit(pool, NULL, &waits, NULL), 1);
-    listen_to(name);
-    assert_true(said.is_whole);
+    listen_to_all(name);
     last = STRUCT("many", PUBLISHED_HOLDER, PUBLISHED_HOLDERS_MAX / 2, struct published_holder);
     assert_int_equal(last->holder.waiting, 1);
     assert_int_equal(last->is_next, 1);

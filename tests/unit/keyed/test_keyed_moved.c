@@ -221,6 +221,26 @@ static void reloads_add_up(void **state)
     }
 }
 
+/* More definitions than are looked up at once: the first one has no key sets, so the word stays as
+ * it was. By the second nothing comes back. */
+static void many_reloads_add_up(void **state)
+{
+    (void)state;
+    open_keyed("max: 10", RATE("token_bucket", "10"));
+    assert_int_equal(take(TOKENS(7, "a")), 0);
+    reload("max: 10", "{ type: rate, key: tokens, algorithm: token_bucket, capacity: 10,"
+                      " window: 10000s }," SLOTS("1"));
+    advance(2 * SECOND);
+    for (int i = 0; i < 300; i++)
+        reload("max: 10", i % 2 ? RATE("token_bucket", "10") "," SLOTS("1")
+                                : RATE("token_bucket", "10") "," SLOTS("2"));
+    assert_int_equal(keys().known, 1);
+    assert_int_equal(left("a", 0), 3);
+    advance(2 * SECOND);
+    assert_int_equal(left("a", 0), 5);
+    world_close();
+}
+
 /* ---- holders ---- */
 
 static void what_is_held_stays_held(void **state)
@@ -777,6 +797,7 @@ int main(int argc, char **argv)
         leak_checked_test(an_algorithm_that_changed_begins_anew),
         leak_checked_test(limits_come_and_go),
         leak_checked_test(reloads_add_up),
+        leak_checked_test(many_reloads_add_up),
         leak_checked_test(what_is_held_stays_held),
         leak_checked_test(a_new_thread_releases_then_asks),
         leak_checked_test(a_limit_that_began_anew_gets_nothing_back),
