@@ -152,7 +152,7 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_try_acquire(weir_pool *pool,
  *   -ENOBUFS     max_waiters requests wait already; or a per-subject set has no room for another
  *                subject or its wait queue: max or the memory is used up, and no subject can be
  *                forgotten or evicted
- *   -ERANGE      an amount exceeds what its limit can ever grant
+ *   -ERANGE      an amount exceeds what its limit can ever grant, perhaps since a change
  *   -EDEADLK     the request is nested, and would wait for ever (struct weir_request)
  *   -ENOENT      strict, and a key is unknown
  *   -EINVAL      the request is malformed (its size, an unknown flag, a key that is NULL, a token

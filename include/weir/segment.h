@@ -109,12 +109,14 @@ enum {
  * Limits may come and go, and change in all that they are. One goes on as that of its key and type.
  * It begins anew with another type, algorithm, shadow, enforce, lease or max_hold_action, with
  * settings that its algorithm cannot carry over, and if it was gone meanwhile: what it granted
- * before gives nothing back, and what is held of it is not counted any more. A new limit asks
- * nothing of what is held or waits already. There is room for three limits more than the segment
- * was made with; those that are gone take it as long as something of them is held or waited for.
- * What stays as it is: classes of requests, lifetime and clock; and whether there are subjects. A
- * set with subjects has no more room for them than before, and the state of each, by all limits,
- * has to fit where it is; where each was one word, and needs more, there has to be memory for that.
+ * before gives nothing back, what is held of it is not counted any more, and requests that wait for
+ * it end with -ERANGE, unless it is or was in shadow. (A rate or call without subjects that gets
+ * another algorithm is waited for on.) A new limit asks nothing of what is held or waits already.
+ * There is room for three limits more than the segment was made with; those that are gone take it
+ * as long as something of them is held or waited for. What stays as it is: classes of requests,
+ * lifetime and clock; and whether there are subjects. A set with subjects has no more room for them
+ * than before, and the state of each, by all limits, has to fit where it is; where each was one
+ * word, and needs more, there has to be memory for that.
  *
  * `differs`, unless NULL, is called before the change, if there is any; it returns 0 to go on. Its
  * argument lives as long as the call, which may call it again if another process has changed the

@@ -27,6 +27,9 @@
     "{ type: call, key: calls, algorithm: fixed_window, capacity: " #capacity ", window: 1h,"      \
     " refund: true }"
 
+#define REVOKING(key)                                                                              \
+    "{ type: resource, key: " #key ", capacity: 1, max_hold: 1h, max_hold_action: revoke }"
+
 /* Alone it is the word of its set. */
 #define PACE "{ type: call, key: pace, algorithm: gcra, capacity: 9, window: 1h, refund: true }"
 
@@ -421,16 +424,13 @@ static void a_resource_gets_another_algorithm(void **state)
     assert_int_equal(logged_n, 0);
 }
 
-static const char revoking[] = "{ type: resource, key: slot, capacity: 1, max_hold: 1h,"
-                               " max_hold_action: revoke }";
-
 /* Nothing is granted because a limit begins anew in another place. What waits for it ends, first in
  * line first; also what a later definition finds, and behind a waiter that goes on. */
 static void waits_for_a_limit_that_moves_end(void **state)
 {
     enum { N = 5 };
     static const char aimd[] = "{ type: resource, key: slot, algorithm: aimd, capacity: 4 }";
-    const char *const others[] = {revoking, aimd};
+    const char *const others[] = {REVOKING(slot), aimd};
 
     (void)state;
     for (unsigned kind = 0; kind < 2; kind++) {
@@ -468,6 +468,29 @@ static void waits_for_a_limit_that_moves_end(void **state)
         assert_int_equal(logged_n, 0);
         assert_true(tmpdir_remove(directory) && tmpdir_make(directory, NULL));
     }
+}
+
+/* Where nothing waits any more, waits need not end. */
+static void a_place_from_which_a_limit_moved_gets_free(void **state)
+{
+    static const char moved[] = REVOKING(slot) ", " REVOKING(disk) ", " CALLS(9);
+    struct user a = user_open(SLOT(1) ", " DISK(1) ", " CALLS(9));
+    weir_acquisition *held = have(&a, ask("slot", 1, "disk", 1)), *waiting;
+
+    (void)state;
+    waiting = wait_for(&a, ask("slot", 0, "disk", 1));
+    assert_int_equal(apply(moved), 1);
+    expect_result(waiting, -ERANGE);
+    assert_int_equal(places_moved(set_current(set_of_user(&a))), 3);
+    assert_int_equal(weir_release(&waiting), 0);
+    end(&held);
+    assert_int_equal(apply(REVOKING(slot) ", " REVOKING(disk) ", " CALLS(9) ", " REVOKING(tape)),
+                     1);
+    held = have(&a, ask("slot", 1, "disk", 1));
+    assert_int_equal(places_moved(set_current(set_of_user(&a))), 0);
+    end(&held);
+    user_close(&a);
+    assert_int_equal(logged_n, 0);
 }
 
 /* More than a state word that processes share can count. */
@@ -1529,6 +1552,7 @@ int main(void)
         place_test(a_waiter_asks_nothing_of_a_limit_that_comes),
         place_test(a_waiter_keeps_its_place_from_others),
         place_test(waits_for_a_limit_that_moves_end),
+        place_test(a_place_from_which_a_limit_moved_gets_free),
         place_test(a_resource_grows_beyond_its_word),
         place_test(a_limit_leaves_the_shadow),
         place_test(a_queue_knows_limits_that_came),
@@ -1559,6 +1583,7 @@ int main(void)
         place_test(a_limit_gets_another_type),
         place_test(a_resource_gets_another_algorithm),
         place_test(waits_for_a_limit_that_moves_end),
+        place_test(a_place_from_which_a_limit_moved_gets_free),
         place_test(a_resource_grows_beyond_its_word),
         place_test(a_limit_leaves_the_shadow),
         place_test(a_queue_knows_limits_that_came),
