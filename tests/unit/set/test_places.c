@@ -482,6 +482,8 @@ static void a_place_from_which_a_limit_moved_gets_free(void **state)
     assert_int_equal(apply(moved), 1);
     expect_result(waiting, -ERANGE);
     assert_int_equal(places_moved(set_current(set_of_user(&a))), 3);
+    assert_null(decision_key(
+        &(struct decision){.limiting = &set_current(set_of_user(&a))->limits.items[0]}));
     assert_int_equal(weir_release(&waiting), 0);
     end(&held);
     assert_int_equal(apply(REVOKING(slot) ", " REVOKING(disk) ", " CALLS(9) ", " REVOKING(tape)),
