@@ -46,7 +46,7 @@ sets:
       - {{ type: rate, key: tokens, algorithm: token_bucket, capacity: 100, window: 1h }}
 """
 SEED = int(os.environ.get("WEIR_SEED") or time.time_ns() % 10**9)
-VARIANTS = int(os.environ.get("WEIR_OPERATIONS") or 60)
+VARIANTS = int(os.environ.get("WEIR_VARIANTS") or 60)
 
 
 class Publishing(Shared):
