@@ -21,10 +21,12 @@
 #include "set/set_ops.h"
 #include "set/try_now.h"
 
-/* Returns whether the instance is usable and tells no events: the slow path does. */
+/* Returns whether the instance is usable and tells no events: the slow path does. Relaxed, as in
+ * instance_is_closed(). */
 WEIR_ALWAYS_INLINE bool fast_path_is_quiet(weir *w)
 {
-    return !instance_is_forked(w) && instance_is_plain(w) && !probes_are_on();
+    return atomic_load_explicit(w->state, memory_order_relaxed) == INSTANCE_HERE &&
+           !probes_are_on();
 }
 
 /* Returns besides whether there is no loss of the TSC to report first. */
