@@ -408,7 +408,7 @@ static void acquire_leave_blocked(weir *w)
 {
     WEIR_INVARIANT(atomic_load_explicit(&instance_wait(w)->blocked_n, memory_order_relaxed) > 0);
     if (atomic_fetch_sub_explicit(&instance_wait(w)->blocked_n, 1, memory_order_seq_cst) == 1 &&
-        (atomic_load_explicit(&w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
+        (atomic_load_explicit(w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
         os_futex_wake((const uint32_t *)(uintptr_t)&instance_wait(w)->blocked_n, false);
     instance_unref(w, 1);
 }

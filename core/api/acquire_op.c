@@ -189,14 +189,14 @@ int acquire_op_prepare(struct acquire_op *op, weir_pool *pool, const struct weir
                        enum purpose purpose, struct weir_refusal *retref)
 {
     bool is_nested;
+    uint32_t state;
     int r;
 
     if (!pool)
         return -EINVAL;
-    if (instance_is_forked(pool->w))
-        return -ECHILD;
-    if (instance_is_closed(pool->w))
-        return -ESHUTDOWN;
+    state = atomic_load_explicit(pool->w->state, memory_order_relaxed); /* once for both */
+    if (state & INSTANCE_CLOSED || !(state & INSTANCE_HERE))
+        return state & INSTANCE_HERE ? -ESHUTDOWN : -ECHILD;
     op->retref = retref;
     op->acquisition_set = NULL;
     op->pool = pool;

@@ -4,8 +4,7 @@
  *
  * It serves sets with inline state or a small version block, requests with at most one key, and
  * threads that have used the set before. All preconditions are checked before anything changes. If
- * one fails, a step returns false: nothing has happened, and the slow path (acquire.h) decides or
- * reports the error. After true the call is complete, and `*ret` is its result.
+ * one fails, nothing has happened, and the slow path (acquire.h) decides or reports the error.
  *
  * In a shared set the record lies in the segment, and the recovery of a dead thread relies on it.
  * Owner and active set are still valid, because this thread context filled them in its current
@@ -21,26 +20,45 @@
 #include "set/set_ops.h"
 #include "set/try_now.h"
 
-/* Returns whether the instance is usable and tells no events: the slow path does. */
+/* Returns whether the instance is usable and tells no events: the slow path does. Relaxed, as in
+ * instance_is_closed(). */
 WEIR_ALWAYS_INLINE bool fast_path_is_quiet(weir *w)
 {
-    return !instance_is_forked(w) && instance_is_plain(w) && !probes_are_on();
+    return atomic_load_explicit(w->state, memory_order_relaxed) == INSTANCE_HERE &&
+           !probes_are_on();
 }
 
+/* What an instance of the fast path is compiled for: a representation of the state, shared or not,
+ * and whether the set goes by the system's clock, which then needs no look at the instance's. */
+struct fast_kind {
+    enum state_repr repr;
+    bool shared, by_system;
+};
+
 /* Returns besides whether there is no loss of the TSC to report first. */
-WEIR_ALWAYS_INLINE bool fast_path_is_open(weir *w)
+WEIR_ALWAYS_INLINE bool fast_path_is_open(struct fast_kind kind, weir *w)
 {
-    return fast_path_is_quiet(w) && !clock_must_report_tsc(&w->clock);
+    return fast_path_is_quiet(w) && (kind.by_system || !clock_must_report_tsc(&w->clock));
 }
 
 /* ---- the cache ---- */
+
+/* Notes what the fast path finds by an acquisition with a record filled by `ctx`. */
+static void acquisition_cache_bind(struct thread_ctx *ctx, weir_acquisition *acquisition)
+{
+    const weir_set *set = acquisition->set;
+
+    acquisition->fast_ctx = ctx;
+    acquisition->counters = thread_ctx_counters(ctx, set->number);
+    acquisition->known = set->is_robust ? NULL : set_record(set, acquisition->record);
+}
 
 void acquisition_cache_enable(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
     WEIR_INVARIANT(acquisition->set->w == ctx->w && acquisition->fd < 0);
     acquisition_mark_observed(acquisition);
     if (acquisition->record && !acquisition->within && !acquisition->tag && acquisition->set->fast)
-        acquisition->fast_ctx = ctx;
+        acquisition_cache_bind(ctx, acquisition);
 }
 
 WEIR_ALWAYS_INLINE void acquisition_cache_push(struct thread_ctx *ctx,
@@ -62,21 +80,23 @@ bool acquisition_cache_put(struct thread_ctx *ctx, weir_acquisition *acquisition
     acquisition_mark_observed(acquisition); /* as a later grant leaves it */
     acquisition_drop_tag(acquisition);
     acquisition->within = 0;
+    acquisition_cache_bind(ctx, acquisition);
     acquisition_cache_push(ctx, acquisition);
     return true;
 }
 
 /* Takes the first acquisition, which is granted now, out of the cache. */
-WEIR_ALWAYS_INLINE void acquisition_cache_pop(struct thread_ctx *ctx, weir_acquisition *acquisition)
+WEIR_ALWAYS_INLINE void acquisition_cache_pop(enum state_repr repr, struct thread_ctx *ctx,
+                                              weir_acquisition *acquisition)
 {
     WEIR_INVARIANT(acquisition == ctx->cache && ctx->cache_n > 0);
-    WEIR_INVARIANT(acquisition->record && acquisition->fd < 0);
+    WEIR_INVARIANT(acquisition->record && acquisition->fd < 0 && acquisition->fast_ctx == ctx);
     ctx->cache = acquisition->next;
     ctx->cache_n--;
-    acquisition->fast_ctx = ctx;
     /* Relaxed: no other thread knows of the acquisition yet. */
     atomic_store_explicit(&acquisition->queue, NULL, memory_order_relaxed);
-    acquisition->updated_limits = 0;
+    if (repr != REPR_COUNT) /* a resource is not updated */
+        acquisition->updated_limits = 0;
 }
 
 /* ---- steps ---- */
@@ -91,18 +111,19 @@ WEIR_ALWAYS_INLINE struct counters *fast_path_counters(const struct thread_ctx *
 }
 
 /* Refuses a request that an inline state does not admit. */
-WEIR_ALWAYS_INLINE bool fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
-                                         struct try_grant *grant, struct counters *counters,
-                                         struct weir_refusal *retref, int *ret)
+WEIR_ALWAYS_INLINE int fast_path_refuse(bool shared, struct thread_ctx *ctx, weir_set *set,
+                                        struct try_grant *grant, struct counters *counters,
+                                        struct weir_refusal *retref)
 {
     struct decision decision;
+    int r;
 
     if (grant->ready == WEIR_NEVER)
-        return false;
-    *ret = try_now_refuse(shared, ctx, set, grant, MODE_TRY, counters, retref ? &decision : NULL);
-    if (retref && *ret != ACQUIRE_RETRY)
-        acquire_op_fill_refusal(retref, set, *ret, &decision);
-    return *ret != ACQUIRE_RETRY;
+        return ACQUIRE_RETRY;
+    r = try_now_refuse(shared, ctx, set, grant, MODE_TRY, counters, retref ? &decision : NULL);
+    if (retref && r != ACQUIRE_RETRY)
+        acquire_op_fill_refusal(retref, set, r, &decision);
+    return r;
 }
 
 /* Resolves a valid request to amounts, not all 0. False: the slow path has to look at it. */
@@ -116,12 +137,23 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve(enum state_repr repr, const weir_set *
            !request_is_empty(set, amounts);
 }
 
+/* Reads the clock of a set that goes by the system's: while the processor waits for that, it makes
+ * the checks that follow, and those before while it waits for the previous commit. */
+WEIR_ALWAYS_INLINE void fast_path_read_clock(struct fast_kind kind, struct try_grant *grant)
+{
+    grant->is_timed = kind.by_system && repr_is_inline(kind.repr);
+    if (grant->is_timed)
+        grant->now_ns = kind.repr == REPR_COUNT ? os_now_coarse_ns() : os_now_ns();
+}
+
 /* ---- take ---- */
 
-WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_set *set,
-                                       const struct weir_request *request,
-                                       struct weir_refusal *retref, int *ret)
+/* Returns ACQUIRE_RETRY if the slow path is needed, as fast_path_acquire() does. */
+WEIR_ALWAYS_INLINE int fast_path_take(struct fast_kind kind, weir_set *set,
+                                      const struct weir_request *request,
+                                      struct weir_refusal *retref)
 {
+    const bool is_inline = repr_is_inline(kind.repr);
     struct thread_ctx *ctx = thread_ctx_self;
     struct counters *counters = fast_path_counters(ctx, set);
     uint64_t amounts[ACQUISITION_LIMITS];
@@ -129,48 +161,41 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
     enum try_result r;
 
     if (!counters)
-        return false;
+        return ACQUIRE_RETRY;
     request = request_validate_plain(request);
-    if (!request || !fast_path_is_open(set->w) ||
-        !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
-        return false;
-    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
-    if (repr_is_inline(repr) && r == TRY_REFUSED)
-        return fast_path_refuse(shared, ctx, set, &grant, counters, retref, ret);
+    if (!request || !fast_path_is_open(kind, set->w) ||
+        !fast_path_resolve(kind.repr, set, request, PURPOSE_TAKE, amounts))
+        return ACQUIRE_RETRY;
+    fast_path_read_clock(kind, &grant);
+    r = try_now(kind.repr, kind.shared, is_inline, ctx, set, &grant); /* commits here */
+    if (is_inline && r == TRY_REFUSED)
+        return fast_path_refuse(kind.shared, ctx, set, &grant, counters, retref);
     if (r != TRY_DONE)
-        return false;
-    counters_add_grant(counters, amounts, repr_is_inline(repr) ? 1 : set->limits.n, true);
-    *ret = 0;
-    return true;
+        return ACQUIRE_RETRY;
+    counters_add_grant(counters, amounts, is_inline ? 1 : set->limits.n, true);
+    return 0;
 }
 
 /* Takes from what the thread has leased. No clock is read, so no loss of the TSC is reported. */
+WEIR_ALWAYS_INLINE bool fast_path_take_rest(const weir_set *set, const struct weir_request *request)
+{
+    struct counters *counters = fast_path_counters(thread_ctx_self, set);
+    uint64_t amount;
+
+    if (!counters || !fast_path_is_quiet(set->w))
+        return false;
+    request = request_validate_plain(request);
+    return request && fast_path_resolve(REPR_WORD, set, request, PURPOSE_TAKE, &amount) &&
+           lease_take_rest(counters, set, amount);
+}
+
 static int fast_path_take_lease(weir_pool *pool, const struct weir_request *request,
                                 struct weir_refusal *retref, weir_set *set)
 {
-    const bool is_quiet = fast_path_is_quiet(set->w);
-    struct counters *counters = is_quiet ? fast_path_counters(thread_ctx_self, set) : NULL;
-    const struct weir_request *valid = request_validate_plain(request);
-    uint64_t amount = 0; /* for gcc, which does not see that it is stored */
-
-    if (counters && valid && fast_path_resolve(REPR_WORD, set, valid, PURPOSE_TAKE, &amount) &&
-        lease_take_rest(counters, set, amount))
-        return 0;
-    return acquire_take(pool, request, retref);
+    return fast_path_take_rest(set, request) ? 0 : acquire_take(pool, request, retref);
 }
 
 /* ---- acquire ---- */
-
-/* Returns the cached acquisition that may be granted next, or NULL. */
-WEIR_ALWAYS_INLINE weir_acquisition *fast_path_cached(const struct thread_ctx *ctx,
-                                                      const weir_set *set)
-{
-    weir_acquisition *acquisition = ctx ? ctx->cache : NULL;
-
-    if (!acquisition || acquisition->set != set || !fast_path_is_open(set->w))
-        return NULL;
-    return acquisition;
-}
 
 /* Resolves the request to several limits into a cached acquisition and its record. */
 WEIR_NOINLINE bool fast_path_resolve_anew(weir_acquisition *acquisition,
@@ -223,56 +248,59 @@ WEIR_ALWAYS_INLINE bool fast_path_resolve_again(weir_acquisition *acquisition,
     return true;
 }
 
-/* Resolves a valid request into a cached acquisition. */
-WEIR_ALWAYS_INLINE bool fast_path_resolve_acquire(enum state_repr repr, const weir_set *set,
-                                                  weir_acquisition *acquisition,
-                                                  const struct weir_request *request)
-{
-    uint64_t *values = acquisition->values;
+/* The slow path of a call, and what becomes of its request on the fast one. */
+struct slow_path {
+    slow_path_fn *call;
+    enum wait_mode mode;
+};
 
-    if (!repr_is_inline(repr))
-        return fast_path_resolve_again(acquisition, request) ||
-               fast_path_resolve_anew(acquisition, request);
-    if (!fast_path_resolve(repr, set, request, PURPOSE_ACQUIRE, values))
-        return false;
-    values[1] = values[0];
-    return true;
-}
+/* A call as its slow path needs it. It lies in memory, so that the fast one keeps no registers. */
+struct fast_call {
+    weir_pool *pool;
+    const struct weir_request *request;
+    weir_acquisition **ret;
+    struct weir_refusal *retref;
+    const struct slow_path *slow;
+};
 
-/* Acquires. Refuses with MODE_TRY only: otherwise the slow path has to wait. `mode` is looked at
- * where it decides. */
-WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, weir_set *set,
-                                          const struct weir_request *request,
-                                          const enum wait_mode *mode, weir_acquisition **retacq,
-                                          struct weir_refusal *retref, int *ret)
+/* Acquires. Refuses with MODE_TRY only: otherwise the slow path has to wait. */
+WEIR_ALWAYS_INLINE int fast_path_acquire(struct fast_kind kind, weir_set *set,
+                                         const struct fast_call *call)
 {
+    const bool is_inline = repr_is_inline(kind.repr);
     struct thread_ctx *ctx = thread_ctx_self;
-    weir_acquisition *acquisition = fast_path_cached(ctx, set);
+    weir_acquisition *acquisition = ctx ? ctx->cache : NULL; /* the one to be granted next */
     struct try_grant grant = {.is_owner = true, .is_cached = true};
+    const struct weir_request *request;
+    uint64_t amount = 0; /* for gcc, which does not see that it is stored */
     enum try_result r;
 
-    if (!acquisition || !retacq)
-        return false;
-    request = request_validate_plain(request);
-    if (!request || !fast_path_resolve_acquire(repr, set, acquisition, request))
-        return false;
-    if (!repr_is_inline(repr) && *mode != MODE_TRY && try_now_has_queue(set))
-        return false;
-    acquisition->strict = request->flags & WEIR_STRICT;
-    grant.amounts = acquisition->values;
+    if (!acquisition || acquisition->set != set || !fast_path_is_open(kind, set->w) || !call->ret)
+        return ACQUIRE_RETRY;
+    fast_path_read_clock(kind, &grant);
+    request = request_validate_plain(call->request);
+    if (!request ||
+        !(is_inline ? fast_path_resolve(kind.repr, set, request, PURPOSE_ACQUIRE, &amount)
+                    : fast_path_resolve_again(acquisition, request) ||
+                          fast_path_resolve_anew(acquisition, request)))
+        return ACQUIRE_RETRY;
+    if (!is_inline && call->slow->mode != MODE_TRY && try_now_has_queue(set))
+        return ACQUIRE_RETRY;
+    acquisition->strict = request->flags; /* which can be WEIR_STRICT only */
+    grant.amounts = is_inline ? &amount : acquisition->values;
+    if (is_inline)
+        acquisition->values[0] = acquisition->values[1] = amount;
     grant.record = acquisition->record;
-    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
-    if (repr_is_inline(repr) && r == TRY_REFUSED && *mode == MODE_TRY)
-        return fast_path_refuse(shared, ctx, set, &grant, thread_ctx_counters(ctx, set->number),
-                                retref, ret);
+    grant.known = acquisition->known;
+    r = try_now(kind.repr, kind.shared, is_inline, ctx, set, &grant); /* commits here */
+    if (is_inline && r == TRY_REFUSED && call->slow->mode == MODE_TRY)
+        return fast_path_refuse(kind.shared, ctx, set, &grant, acquisition->counters, call->retref);
     if (r != TRY_DONE)
-        return false;
-    acquisition_cache_pop(ctx, acquisition);
-    counters_add_grant(thread_ctx_counters(ctx, set->number), acquisition->values,
-                       repr_is_inline(repr) ? 1 : set->limits.n, false);
-    *retacq = acquisition;
-    *ret = 0;
-    return true;
+        return ACQUIRE_RETRY;
+    acquisition_cache_pop(kind.repr, ctx, acquisition);
+    counters_add_grant(acquisition->counters, grant.amounts, is_inline ? 1 : set->limits.n, false);
+    *call->ret = acquisition;
+    return 0;
 }
 
 /* ---- release ---- */
@@ -283,8 +311,6 @@ WEIR_ALWAYS_INLINE bool fast_path_lacks_update(enum state_repr repr, weir_acquis
 {
     bool is_missing = false;
 
-    if (repr == REPR_COUNT)
-        return false;
     if (repr == REPR_WORD)
         return acquisition_lacks_update(acquisition, 0);
     if (acquisition->named_limits && !(acquisition->named_limits & ~acquisition->updated_limits))
@@ -294,64 +320,63 @@ WEIR_ALWAYS_INLINE bool fast_path_lacks_update(enum state_repr repr, weir_acquis
     return is_missing;
 }
 
-/* Frees the record and returns its units, without an algorithm. False: nothing has changed. */
-WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
-                                            struct thread_ctx *ctx,
-                                            const weir_acquisition *acquisition)
+/* Counts a release, and keeps the acquisition for the next grant. */
+WEIR_ALWAYS_INLINE int fast_path_end_release(struct thread_ctx *ctx, weir_acquisition *acquisition)
 {
-    weir_set *set = acquisition->set;
-    const struct release_args args = {.amounts = acquisition->values, .used = acquisition->values};
-    struct release_op rel = {.args = &args, .record = acquisition->record, .is_owner = true};
-    struct acq_record *r = try_now_record(shared, set, acquisition->record);
-    enum try_result result;
-
-    rel.record_word = record_load(&r->word);
-    WEIR_INVARIANT(shared || record_state(rel.record_word) == RECORD_HELD);
-    /* A shared record is HELD as far as the segment can be trusted. */
-    if (shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
-        return false;
-    result = give_back_now(repr, shared, repr_is_inline(repr), ctx, set, r, &rel);
-    if (!shared && result == TRY_SLOW) {
-        /* Apart, and not a copy, so that `args` need not be in memory. */
-        const struct release_args rest = {.amounts = acquisition->values,
-                                          .used = acquisition->values};
-
-        set_return_units(ctx, set, &rest);
-    }
-    return !shared || result == TRY_DONE;
+    counter_add(&acquisition->counters->released, 1);
+    acquisition_cache_push(ctx, acquisition);
+    return 0;
 }
 
-WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
-                                          weir_acquisition *acquisition)
+/* Ends a release that the slow path has to complete; of a private set its record is FREE. */
+WEIR_NOINLINE int fast_path_release_slowly(struct thread_ctx *ctx, weir_acquisition *acquisition,
+                                           enum try_result r)
+{
+    const struct release_args args = {.amounts = acquisition->values, .used = acquisition->values};
+
+    if (r == TRY_LOST)
+        contention_lost_word(0);
+    if (acquisition->set->is_robust)
+        return acquisition_release(acquisition);
+    set_return_units(ctx, acquisition->set, &args);
+    return fast_path_end_release(ctx, acquisition);
+}
+
+/* Frees the record and returns its units, without an algorithm. */
+WEIR_ALWAYS_INLINE int fast_path_release(struct fast_kind kind, weir_acquisition *acquisition)
 {
     struct thread_ctx *ctx = thread_ctx_self;
     weir_set *set = acquisition->set;
+    const struct release_args args = {.amounts = acquisition->values, .used = acquisition->values};
+    struct release_op rel = {.args = &args, .record = acquisition->record, .is_owner = true};
+    struct acq_record *r;
+    enum try_result result;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(set->w))
-        return false;
-    if (acquisition->amounts_differ || (repr != REPR_COUNT && set->limits.has_opaque_resources))
-        return false;
+        !fast_path_is_open(kind, set->w))
+        return acquisition_release(acquisition);
+    /* A counted resource is not updated. Of a missing update the slow path warns. */
+    if (kind.repr != REPR_COUNT &&
+        (acquisition->amounts_differ || set->limits.has_opaque_resources ||
+         fast_path_lacks_update(kind.repr, acquisition)))
+        return acquisition_release(acquisition);
     WEIR_INVARIANT(ctx->w == set->w && acquisition->fd < 0);
+    WEIR_INVARIANT(kind.shared || acquisition->known == set_record(set, acquisition->record));
     WEIR_INVARIANT(!atomic_load_explicit(&acquisition->queue, memory_order_relaxed));
-    if (fast_path_lacks_update(repr, acquisition)) /* the slow path warns of it */
-        return false;
-    if (!fast_path_give_back(repr, shared, ctx, acquisition))
-        return false;
-    counter_add(&thread_ctx_counters(ctx, set->number)->released, 1);
-    acquisition_cache_push(ctx, acquisition);
-    return true;
+    r = kind.shared ? set_record(set, acquisition->record) : acquisition->known;
+    rel.record_word = record_load(&r->word);
+    WEIR_INVARIANT(kind.shared || record_state(rel.record_word) == RECORD_HELD);
+    /* A shared record is HELD as far as the segment can be trusted. */
+    if (kind.shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
+        return acquisition_release(acquisition);
+    result = give_back_now(kind.repr, kind.shared, repr_is_inline(kind.repr), ctx, set, r, &rel);
+    return result == TRY_DONE ? fast_path_end_release(ctx, acquisition)
+                              : fast_path_release_slowly(ctx, acquisition, result);
 }
 
 /* ---- instances ---- */
 
-/* The slow path of a call, and what becomes of its request on the fast one. */
-struct slow_path {
-    slow_path_fn *call;
-    enum wait_mode mode;
-};
-
-/* The operations of a set, by the representation of its state and whether there are leases. */
+/* The operations of a set, by its kind and whether there are leases. */
 struct fast_path {
     int (*take)(weir_pool *pool, const struct weir_request *request, struct weir_refusal *retref,
                 weir_set *set);
@@ -360,50 +385,55 @@ struct fast_path {
     int (*release)(weir_acquisition *acquisition);
 };
 
-/* Defines the operations for one representation of the state. */
-#define FAST_PATH_INSTANCE(name, repr, shared)                                                     \
+WEIR_NOINLINE int fast_path_acquire_slowly(const struct fast_call *call)
+{
+    return call->slow->call(call->pool, call->request, call->ret, call->retref);
+}
+
+/* Defines the operations of one kind. */
+#define FAST_PATH_INSTANCE(name, ...)                                                              \
     WEIR_NOINLINE int fast_path_take_##name(weir_pool *pool, const struct weir_request *request,   \
                                             struct weir_refusal *retref, weir_set *set)            \
     {                                                                                              \
-        int r;                                                                                     \
+        int r = fast_path_take((struct fast_kind){__VA_ARGS__}, set, request, retref);             \
                                                                                                    \
-        return fast_path_take(repr, shared, set, request, retref, &r)                              \
-                   ? r                                                                             \
-                   : acquire_take(pool, request, retref);                                          \
+        return r == ACQUIRE_RETRY ? acquire_take(pool, request, retref) : r;                       \
     }                                                                                              \
     WEIR_NOINLINE int fast_path_acquire_##name(                                                    \
         weir_pool *pool, const struct weir_request *request, weir_acquisition **ret,               \
         struct weir_refusal *retref, weir_set *set, const struct slow_path *slow)                  \
     {                                                                                              \
-        int r;                                                                                     \
+        const struct fast_call call = {pool, request, ret, retref, slow};                          \
+        int r = fast_path_acquire((struct fast_kind){__VA_ARGS__}, set, &call);                    \
                                                                                                    \
-        return fast_path_acquire(repr, shared, set, request, &slow->mode, ret, retref, &r)         \
-                   ? r                                                                             \
-                   : slow->call(pool, request, ret, retref);                                       \
+        return r == ACQUIRE_RETRY ? fast_path_acquire_slowly(&call) : r;                           \
     }                                                                                              \
     WEIR_NOINLINE int fast_path_release_##name(weir_acquisition *acquisition)                      \
     {                                                                                              \
-        return fast_path_release(repr, shared, acquisition) ? 0                                    \
-                                                            : acquisition_release(acquisition);    \
+        return fast_path_release((struct fast_kind){__VA_ARGS__}, acquisition);                    \
     }                                                                                              \
     static const struct fast_path fast_path_##name[] = {                                           \
         {fast_path_take_##name, fast_path_acquire_##name, fast_path_release_##name},               \
         {fast_path_take_lease, fast_path_acquire_##name, fast_path_release_##name}};
 
-FAST_PATH_INSTANCE(word_private, REPR_WORD, false)
-FAST_PATH_INSTANCE(word_shared, REPR_WORD, true)
-FAST_PATH_INSTANCE(count_private, REPR_COUNT, false)
-FAST_PATH_INSTANCE(count_shared, REPR_COUNT, true)
-FAST_PATH_INSTANCE(block_private, REPR_BLOCK, false)
-FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true)
+FAST_PATH_INSTANCE(word_private, REPR_WORD, false, true)
+FAST_PATH_INSTANCE(word_other_clock, REPR_WORD, false, false)
+FAST_PATH_INSTANCE(word_shared, REPR_WORD, true, false)
+FAST_PATH_INSTANCE(count_private, REPR_COUNT, false, true)
+FAST_PATH_INSTANCE(count_other_clock, REPR_COUNT, false, false)
+FAST_PATH_INSTANCE(count_shared, REPR_COUNT, true, false)
+FAST_PATH_INSTANCE(block_private, REPR_BLOCK, false, false)
+FAST_PATH_INSTANCE(block_shared, REPR_BLOCK, true, false)
 
 const struct fast_path *fast_path_for(const weir_set *set)
 {
-    static const struct fast_path *const paths[][2] = {
-        [INLINE_NONE] = {fast_path_block_private, fast_path_block_shared},
-        [INLINE_STATE] = {fast_path_word_private, fast_path_word_shared},
-        [INLINE_COUNT] = {fast_path_count_private, fast_path_count_private},
-        [INLINE_DCAS] = {fast_path_count_shared, fast_path_count_shared}};
+    static const struct fast_path *const paths[][3] = {
+        [INLINE_NONE] = {fast_path_block_private, fast_path_block_private, fast_path_block_shared},
+        [INLINE_STATE] = {fast_path_word_private, fast_path_word_other_clock,
+                          fast_path_word_shared},
+        [INLINE_COUNT] = {fast_path_count_private, fast_path_count_other_clock},
+        [INLINE_DCAS] = {[2] = fast_path_count_shared}};
+    bool by_system = set->w->clock.reads_system && !set->limits.clock_needs;
 
     if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
         set->limits.n > ACQUISITION_LIMITS)
@@ -412,7 +442,7 @@ const struct fast_path *fast_path_for(const weir_set *set)
         return NULL;
     if (set->inline_format == INLINE_NONE && !(set->head_unit && try_now_fits_stack(set)))
         return NULL;
-    return &paths[set->inline_format][set->is_robust][set->limits.has_lease];
+    return &paths[set->inline_format][set->is_robust ? 2 : !by_system][set->limits.has_lease];
 }
 
 /* Finds the set that the fast path may serve. Acquire: a reload exchanges it. */

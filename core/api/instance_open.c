@@ -83,8 +83,8 @@ static weir *instance_free(weir *w)
     deadline_heap_free(&instance_wait(w)->timer.heap);
     cq_free_all(w);
     region_close(&w->region);
-    if (w->fork_page)
-        os_wipe_page_free(w->fork_page);
+    if (w->state)
+        os_wipe_page_free(w->state);
     instance_destroy_locks(w);
     os_free(w->process_dir);
     os_free(w->clock.tsc);
@@ -299,10 +299,10 @@ static int instance_build(weir *w, const struct weir_options *options)
         w->clock.injected = *options->clock;
     w->clock.reads_system = !options->clock;
     wall_watch_init(w);
-    w->fork_page = os_wipe_page_alloc();
-    if (!w->fork_page)
+    w->state = os_wipe_page_alloc();
+    if (!w->state)
         return -ENOMEM;
-    w->fork_page[0] = 1;
+    atomic_store_explicit(w->state, INSTANCE_HERE, memory_order_seq_cst);
     r = region_open(&w->region);
     if (r == 0)
         r = plugin_search_new(&instance_of(w)->plugins, options->plugin_dirs);
@@ -424,7 +424,7 @@ weir *weir_close(weir *w)
     publisher_close(w, false);
     instance_lock(w);
     lock_take(&instance_wait(w)->timer.lock);
-    atomic_fetch_or_explicit(&w->state, INSTANCE_CLOSED, memory_order_seq_cst);
+    atomic_fetch_or_explicit(w->state, INSTANCE_CLOSED, memory_order_seq_cst);
     lock_release(&instance_wait(w)->timer.lock);
     instance_unlock(w);
     instance_shutdown_sets(w);

@@ -183,6 +183,7 @@ static void variant_copy_definition(weir_set *variant, const weir_set *set)
     variant->participant = set->participant;
     variant->limits = set->limits;
     variant->head_unit = set->head_unit;
+    variant->head = set->head;
     variant->number = set->number;
     variant->id = set->id;
     variant->inline_format = set->inline_format;

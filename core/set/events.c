@@ -91,9 +91,9 @@ static void event_listener_change(weir *w, const struct weir_listener *listener)
     w->listeners[!before].listener = *listener;
     atomic_store_explicit(&w->listener, !before, memory_order_seq_cst);
     if (listener->event)
-        atomic_fetch_or_explicit(&w->state, INSTANCE_LISTENED, memory_order_seq_cst);
+        atomic_fetch_or_explicit(w->state, INSTANCE_LISTENED, memory_order_seq_cst);
     else
-        atomic_fetch_and_explicit(&w->state, ~(uint32_t)INSTANCE_LISTENED, memory_order_seq_cst);
+        atomic_fetch_and_explicit(w->state, ~(uint32_t)INSTANCE_LISTENED, memory_order_seq_cst);
     while ((inside = atomic_load_explicit(former, memory_order_seq_cst)))
         os_futex_wait((const uint32_t *)(uintptr_t)former, false, inside, WEIR_FOREVER);
 }
@@ -127,7 +127,7 @@ void events_end(weir *w)
 {
     static const struct weir_listener none = {.size = sizeof(none)};
 
-    if (atomic_load_explicit(&w->state, memory_order_seq_cst) & INSTANCE_LISTENED)
+    if (atomic_load_explicit(w->state, memory_order_seq_cst) & INSTANCE_LISTENED)
         event_listener_change(w, &none);
 }
 
@@ -201,7 +201,7 @@ void event_tell(const weir_set *set, struct weir_event *event, const struct even
     event->subject = tag ? tag->subject : 0;
     event->trace = tag && event_has_trace(tag) ? &tag->trace : NULL;
     event_pass_probe(event);
-    if (atomic_load_explicit(&w->state, memory_order_relaxed) & INSTANCE_LISTENED)
+    if (atomic_load_explicit(w->state, memory_order_relaxed) & INSTANCE_LISTENED)
         event_call_listener(w, event);
 }
 

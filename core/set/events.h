@@ -10,7 +10,7 @@
 /* Returns whether events are told. Relaxed: a call may begin before a listener is known. */
 static inline bool events_are_on(weir *w)
 {
-    return (atomic_load_explicit(&w->state, memory_order_relaxed) & INSTANCE_LISTENED) ||
+    return (atomic_load_explicit(w->state, memory_order_relaxed) & INSTANCE_LISTENED) ||
            probes_are_on();
 }
 

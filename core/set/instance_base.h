@@ -31,8 +31,9 @@ _Static_assert(CLOCK_MAX_NS < GRANT_MARKER, "an instant is never taken for a mar
 
 /* States of an instance, bits. */
 enum {
-    INSTANCE_CLOSED = 1u << 0,
-    INSTANCE_LISTENED = 1u << 1 /* there is a listener, or was just now (events.h) */
+    INSTANCE_HERE = 1u << 0, /* the process is not a forked child */
+    INSTANCE_CLOSED = 1u << 1,
+    INSTANCE_LISTENED = 1u << 2 /* there is a listener, or was just now (events.h) */
 };
 
 /* A listener and how many threads are inside it. */
@@ -44,8 +45,7 @@ struct event_listener {
 struct weir {
     /* Held by: the opener until weir_close, threads that have a context, pools, acquisitions. */
     _Atomic uint64_t references;
-    _Atomic uint32_t state; /* INSTANCE_* */
-    uint8_t *fork_page;     /* first byte 1; 0 in a forked child */
+    _Atomic uint32_t *state; /* INSTANCE_*; a page of its own, zeros in a forked child */
     struct clock clock;
     struct log_sink log;
     uint64_t seed;
@@ -81,21 +81,16 @@ struct weir {
     uint32_t spare_depth;         /* how often its thread has taken it */
 };
 
+/* Relaxed: a child has one thread at first. */
 static inline bool instance_is_forked(const weir *w)
 {
-    return w->fork_page[0] != 1;
+    return !(atomic_load_explicit(w->state, memory_order_relaxed) & INSTANCE_HERE);
 }
 
 /* Relaxed: a late reading only makes the call one that came before weir_close. */
 static inline bool instance_is_closed(weir *w)
 {
-    return atomic_load_explicit(&w->state, memory_order_relaxed) & INSTANCE_CLOSED;
-}
-
-/* Returns true if the instance is neither closed nor listened to. Relaxed: as above. */
-static inline bool instance_is_plain(weir *w)
-{
-    return atomic_load_explicit(&w->state, memory_order_relaxed) == 0;
+    return atomic_load_explicit(w->state, memory_order_relaxed) & INSTANCE_CLOSED;
 }
 
 /* Returns true if the context is the calling thread's, or the spare one, or was never bound to a

@@ -30,6 +30,7 @@ struct weir_set {
     const struct set_ops *ops;       /* of its kind (set_ops.h) */
     const struct fast_path *fast;    /* api/fast_path.c; NULL: it has none */
     struct region *region;           /* of its state and records */
+    struct set_head *head;           /* in the region; not of a key set */
     struct participant *participant; /* NULL: a private set */
     struct limits limits;            /* items: interned */
     uint32_t head_unit;              /* unit of its struct set_head; 0: no limits, no state */

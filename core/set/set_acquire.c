@@ -360,7 +360,7 @@ static int set_acquire_recheck_closed(struct thread_ctx *ctx, weir_set *set, uin
                                       uint64_t word)
 {
     if (set_is_shared(set) ||
-        !(atomic_load_explicit(&set->w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
+        !(atomic_load_explicit(set->w->state, memory_order_seq_cst) & INSTANCE_CLOSED))
         return 1;
     if (!set_cancel_wait(ctx, set, record, word, RECORD_SHUT_DOWN))
         return 1;

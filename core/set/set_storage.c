@@ -182,6 +182,7 @@ static int set_storage_init(weir_set *set, const struct set_storage_plan *storag
     if (set->inline_format == INLINE_DCAS)
         content[DCAS_BITS_AT] = DCAS_MARK;
     r = set_storage_place(set, storage, content, n, reterr);
+    set->head = r == 0 ? region_block(set->region, set->head_unit) : NULL;
     os_free(content);
     return r;
 }

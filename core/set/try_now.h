@@ -32,7 +32,8 @@ enum { ACQUIRE_GRANTED = 0, ACQUIRE_ENQUEUED = 1, ACQUIRE_RETRY = 2 };
 enum try_result {
     TRY_DONE,
     TRY_REFUSED, /* not available now; or another thread has released the record */
-    TRY_SLOW     /* the slow path is needed */
+    TRY_SLOW,    /* the slow path is needed */
+    TRY_LOST     /* of a release with `once`: another thread committed first; likewise */
 };
 
 /* Where the state is. */
@@ -52,10 +53,12 @@ WEIR_ALWAYS_INLINE bool repr_is_inline(enum state_repr repr)
 /* One grant. */
 struct try_grant {
     const uint64_t *amounts;
-    uint32_t record; /* FREE, becomes HELD; 0: none */
+    struct acq_record *known; /* the cached record of a private set */
+    uint32_t record;          /* FREE, becomes HELD; 0: none */
     bool is_owner;   /* no other thread completes the grant of the record and releases it */
     bool is_cached;  /* the record is a cached one, without amount and thread */
     bool is_dated;   /* its time matters, even if nothing is decided by it; not on the fast path */
+    bool is_timed;   /* the caller has read the clock: now_ns, coarse for a counted resource */
     uint64_t now_ns; /* result: time of the decision */
     /* Results of an inline state: the word that was read, INFLATED_BIT if it was inflated or
      * invalid; and when a refused request would be granted. */
@@ -107,44 +110,38 @@ WEIR_ALWAYS_INLINE uint64_t inline_deflated_ns(const weir_set *set)
 /* Upper bound of the kernel's tick, ns. */
 #define INLINE_TICK_NS UINT64_C(20000000)
 
-/*
- * Returns the timestamp of the decision. A counted resource in the state word does not depend on
- * time: there the coarse clock suffices, as `granted_ns` is informational, unless the grant
- * `is_dated`. Its result is raised to the deflation if that came after the tick.
- */
-WEIR_ALWAYS_INLINE struct weir_instant try_now_clock(enum state_repr repr, const weir_set *set,
-                                                     bool is_dated)
-{
-    struct weir_instant at = {0};
-    uint64_t deflated_ns;
-
-    if (repr != REPR_COUNT || is_dated)
-        return clock_instant(&set->w->clock, set->limits.clock_needs);
-    at.now_ns = clock_now_coarse(&set->w->clock);
-    deflated_ns = inline_deflated_ns(set);
-    if (at.now_ns < deflated_ns && deflated_ns - at.now_ns < INLINE_TICK_NS)
-        at.now_ns = deflated_ns;
-    return at;
-}
-
 /* Contention, from thread and set (state/contention.h). Out of line: calls are rare. */
 void try_now_give_turn(const struct thread_ctx *ctx, const weir_set *set);
 void try_now_backoff(enum state_repr repr, const struct thread_ctx *ctx, const weir_set *set,
                      unsigned *losses);
 
-/* Prepares for a grant, and returns its timestamp. */
+/*
+ * Prepares for a grant, and returns its timestamp. A counted resource in the state word does not
+ * depend on time: there the coarse clock suffices, as `granted_ns` is informational, unless the
+ * grant `is_dated`. Its result is raised to the deflation if that came after the tick.
+ */
 WEIR_ALWAYS_INLINE struct weir_instant try_now_begin(enum state_repr repr,
                                                      const struct thread_ctx *ctx,
-                                                     const weir_set *set, bool is_dated)
+                                                     const weir_set *set,
+                                                     const struct try_grant *grant)
 {
-    struct weir_instant at;
+    struct weir_instant at = {.now_ns = grant->now_ns};
+    uint64_t deflated_ns;
 
-    if (repr_is_inline(repr))
-        return try_now_clock(repr, set, is_dated);
-    if (contention_is_contended(set->region, set->head_unit))
+    if (!repr_is_inline(repr) && contention_is_contended(set->region, set->head_unit))
         try_now_give_turn(ctx, set);
-    at = try_now_clock(repr, set, is_dated);
-    version_prefetch(set->region, set->head_unit);
+    if (repr != REPR_COUNT || grant->is_dated) {
+        if (!grant->is_timed)
+            at = clock_instant(&set->w->clock, set->limits.clock_needs);
+        if (!repr_is_inline(repr))
+            version_prefetch(set->region, set->head_unit);
+        return at;
+    }
+    if (!grant->is_timed)
+        at.now_ns = clock_now_coarse(&set->w->clock);
+    deflated_ns = inline_deflated_ns(set);
+    if (at.now_ns < deflated_ns && deflated_ns - at.now_ns < INLINE_TICK_NS)
+        at.now_ns = deflated_ns;
     return at;
 }
 
@@ -200,7 +197,8 @@ WEIR_ALWAYS_INLINE bool try_now_read_word(enum state_repr repr, bool shared, con
     enum inline_format inline_format = try_now_format(repr, shared);
 
     WEIR_INVARIANT(set->inline_format == inline_format);
-    ret->head = region_block(set->region, set->head_unit);
+    WEIR_INVARIANT(set->head == region_block(set->region, set->head_unit));
+    ret->head = set->head;
     ret->state_word = shm_load_acquire(&ret->head->state_word);
     *try_now_states(ret) = inline_state_decode(inline_format, ret->state_word);
     return shared ? (int64_t)ret->state_word > 0 : !(ret->state_word & INFLATED_BIT);
@@ -350,7 +348,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
 {
-    struct weir_instant at = try_now_begin(repr, ctx, set, grant->is_dated);
+    struct weir_instant at = try_now_begin(repr, ctx, set, grant);
     uint64_t content[STACK_VERSION_WORDS];
     struct stack_version version = {.content = content};
     struct acq_record *r = NULL;
@@ -358,19 +356,22 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
     version.has_write = shared && try_now_has_record(grant);
     SCHED_POINT(); /* after the clock, before the state */
     for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
+        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version), is_taken;
 
         if (repr_is_inline(repr))
             grant->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
+            if (once)
+                return TRY_SLOW;
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
             if (at.now_ns < try_now_last_ns(repr, set, &version))
                 return TRY_SLOW;
         }
-        grant->now_ns = at.now_ns;
-        if (!try_now_take(repr, set, content + CONTENT_STATES, &at, grant))
+        is_taken = try_now_take(repr, set, content + CONTENT_STATES, &at, grant);
+        grant->now_ns = at.now_ns; /* later than needed: no copy is kept meanwhile */
+        if (!is_taken)
             return TRY_REFUSED;
         if (try_now_is_doubtful(repr, set, &version, grant->amounts))
             return TRY_SLOW;
@@ -390,7 +391,7 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
         }
     }
     if (!shared && try_now_has_record(grant)) {
-        r = try_now_record(shared, set, grant->record);
+        r = grant->is_cached ? grant->known : try_now_record(shared, set, grant->record);
         try_now_prepare_hold(ctx, set, grant, r, &version);
     }
     if (try_now_has_record(grant) && (!shared || repr_is_inline(repr)))
@@ -485,10 +486,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
             return is_linked ? TRY_SLOW : TRY_DONE;
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
-        if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
-            return TRY_SLOW;
-        }
+        if (once)
+            return TRY_LOST;
     }
     if (is_linked && repr_is_inline(repr))
         try_now_apply_write(set, r, &version.write);

@@ -17,14 +17,16 @@ struct weir_acquisition {
     weir_set *set;
     /* Context of the thread that may release it on the fast path; NULL: slow path only. */
     struct thread_ctx *fast_ctx;
-    uint32_t record;  /* in the set's region; 0: nothing to release */
-    uint32_t waiter;  /* waiter id; 0: no wait timer */
-    uint32_t within;  /* record that it is nested in; 0: none */
-    int fd;           /* eventfd, or -1; owner: timer lock */
-    int lost_fd;      /* eventfd of weir_acquisition_lost_fd, or -1 */
-    bool is_timed;    /* known to the wait timer */
-    bool grants_only; /* fd signals grants only; owner: timer lock */
-    bool attached;    /* fd belongs to the program; owner: timer lock */
+    struct counters *counters; /* of that context */
+    struct acq_record *known;  /* of a private set */
+    uint32_t record;           /* in the set's region; 0: nothing to release */
+    uint32_t waiter;           /* waiter id; 0: no wait timer */
+    uint32_t within;           /* record that it is nested in; 0: none */
+    int fd;                    /* eventfd, or -1; owner: timer lock */
+    int lost_fd;               /* eventfd of weir_acquisition_lost_fd, or -1 */
+    bool is_timed;             /* known to the wait timer */
+    bool grants_only;          /* fd signals grants only; owner: timer lock */
+    bool attached;             /* fd belongs to the program; owner: timer lock */
     /* Owner of both, which have one memory location: timer lock. */
     bool signaled : 1;       /* decision was signaled */
     bool in_group : 1;       /* a member of `group`, which is not decided */

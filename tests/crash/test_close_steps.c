@@ -34,7 +34,7 @@ static void run_newcomer(void *unused)
 static void run_closer(void *unused)
 {
     (void)unused;
-    atomic_store(&world.w->state, 1);
+    atomic_store(world.w->state, INSTANCE_HERE | INSTANCE_CLOSED);
     SCHED_POINT();
     set_shutdown(world.threads[CLOSER], world.sets[set]);
 }
@@ -42,7 +42,7 @@ static void run_closer(void *unused)
 /* Nothing is left: no request waits; one does; one did, so that the set is inflated. */
 static void prepare(uint32_t state)
 {
-    atomic_store(&world.w->state, 0);
+    atomic_store(world.w->state, INSTANCE_HERE);
     world_restore();
     world_acquire(HOLDER, set, 0, 2, MODE_WAIT);
     if (state > 0)
@@ -115,7 +115,7 @@ static void each_set(const char *what, uint32_t first, uint32_t second)
     for (set = 0; set < SETS; set++)
         for (uint32_t state = 0; state < STATES; state++)
             rounds += each_step_of_both(state, first, second);
-    atomic_store(&world.w->state, 0);
+    atomic_store(world.w->state, INSTANCE_HERE);
     printf("%s: %lu rounds, %u saw it, %u heard of it\n", what, rounds, told, heard);
     assert_int_equal(world.failures, 0);
     assert_true(told && heard);

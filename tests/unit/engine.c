@@ -616,7 +616,7 @@ static int engine_ask(void *handle, const struct weir_backend_ask *ask)
     if (control->is_hostile)
         be_hostile(set, ask->token);
     if (control->closes)
-        *control->closes = 1;
+        *control->closes = control->closed;
     if (control->ends_failed)
         refuse(set, ask->token, control->ends_failed, UINT32_MAX);
     if (r == 0 && set->queue_n == ENGINE_QUEUE_MAX)

@@ -43,16 +43,17 @@ struct engine_control {
     int applies;              /* what `set_apply` returns: 1, 0 or a negative errno */
     bool applies_nonsense;    /* it tells differences of what there is not */
     int ends_failed;          /* negative errno that requests end with before fails_ask, or 0 */
-    _Atomic uint32_t *closes; /* set by requests, or NULL */
-    const char *says;         /* word about the engine for `check`, or why it fails */
-    int away;                 /* negative errno that requests fail with, or 0 */
-    int refuses;              /* negative errno that every request is refused with, or 0 */
-    bool is_slow;             /* requests are decided in `wait`, or by the engine's thread */
-    bool thread_rests;        /* the engine's thread decides no requests */
-    bool is_stuck;            /* requests are not decided */
-    bool is_deaf;             /* cancellations are lost */
-    bool is_over;             /* the session has ended, which was not reported */
-    bool is_hostile;          /* verdicts about other tokens, and of impossible values */
+    _Atomic uint32_t *closes; /* where requests store `closed`, or NULL */
+    uint32_t closed;
+    const char *says;  /* word about the engine for `check`, or why it fails */
+    int away;          /* negative errno that requests fail with, or 0 */
+    int refuses;       /* negative errno that every request is refused with, or 0 */
+    bool is_slow;      /* requests are decided in `wait`, or by the engine's thread */
+    bool thread_rests; /* the engine's thread decides no requests */
+    bool is_stuck;     /* requests are not decided */
+    bool is_deaf;      /* cancellations are lost */
+    bool is_over;      /* the session has ended, which was not reported */
+    bool is_hostile;   /* verdicts about other tokens, and of impossible values */
     uint64_t retry_after_ns;
     uint32_t is_too_late; /* of refusals */
     int fails_batch;

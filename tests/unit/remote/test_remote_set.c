@@ -993,9 +993,10 @@ static void closing_ends_a_wait_that_begins(void **state)
     (void)state;
     open_far(LIMITS(SLOTS(1)));
     holder = slots(1);
-    control.closes = &world.w->state;
+    control.closes = world.w->state;
+    control.closed = INSTANCE_HERE | INSTANCE_CLOSED;
     assert_int_equal(submit(ASK({"slot", 1}), &a), -ESHUTDOWN);
-    world.w->state = 0;
+    *world.w->state = INSTANCE_HERE;
     assert_null(a);
     assert_int_equal(control.waiting, 0);
     assert_int_equal(stats().waiting, 0);
