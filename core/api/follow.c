@@ -229,8 +229,7 @@ int set_follow(weir_set *set, bool must)
 
 /* ---- earlier definitions ---- */
 
-/* Makes definition `number` of a shared set; NULL `before`: the first one that this process knows.
- */
+/* Makes definition `number` of a shared set; NULL `before`: the first one known here. */
 static int recall_make(weir_set *newest, uint32_t number, weir_set *before, weir_set **ret,
                        struct weir_error *reterr)
 {

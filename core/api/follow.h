@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Successors of shared sets: what weir_segment_redefine() and the processes that follow it share.
- */
+/* Successors of shared sets: what weir_segment_redefine() and processes that follow share. */
 #ifndef WEIR_CORE_API_FOLLOW_H
 #define WEIR_CORE_API_FOLLOW_H
 

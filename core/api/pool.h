@@ -88,8 +88,7 @@ static inline struct instance_pool *pool_definition(const weir_pool *pool)
     return atomic_load_explicit(&pool->definition, memory_order_acquire);
 }
 
-/* Returns what a handle chooses by, as it is now; NULL: it has an only set. A call reads it once.
- */
+/* Returns what a handle chooses by now; NULL: it has an only set. A call reads it once. */
 static inline struct pool_choice *pool_choice(const weir_pool *pool)
 {
     return pool ? atomic_load_explicit(&pool->choice, memory_order_acquire) : NULL;

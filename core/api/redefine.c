@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir_segment_redefine(): changes the definition of a set that processes share while they use it.
- */
+/* weir_segment_redefine(): changes the definition of a set while processes share it. */
 #include "api/follow.h"
 #include "api/instance.h"
 #include "api/set_object.h"
@@ -216,7 +215,7 @@ static int redefine_commit(const struct redefinition *redefinition, struct set_p
     if (r == 0)
         r = follow_new_successor(before, plan, &after, redefinition->reterr);
     if (r == 0 && !(redefinition->flags & WEIR_REDEFINE_CHECK)) {
-        r = set_redefine(ctx, before, after, fingerprint->definition, fingerprint->hash);
+        r = set_redefine(ctx, before, after, &places, fingerprint->definition, fingerprint->hash);
         if (r < 0 && r != -ESTALE)
             error_set(redefinition->reterr, r, "the definition of set `%s` cannot be changed: %s",
                       error_text(redefinition->name).text,

@@ -8,7 +8,6 @@
 #include "keyed/keyed.h"
 #include "os/os.h"
 #include "remote/remote.h"
-#include "set/places.h"
 #include "shm/nameless.h"
 #include "state/wait_class.h"
 #include <errno.h>
@@ -30,7 +29,7 @@ static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan 
     for (uint32_t i = 0; i < plan->limits_n; i++)
         places[i] = (uint8_t)set_listed(set, i);
     if (set->limits.is_arranged)
-        arranged = limits_arrange(plan->limits, plan->limits_n, places, places_moved(set), &n);
+        arranged = limits_arrange(plan->limits, plan->limits_n, places, set->limits.moved, &n);
     if (arranged || !set->limits.is_arranged)
         interned = limit_intern(&w->limits, arranged ? arranged : plan->limits, n);
     os_free(arranged);

@@ -119,8 +119,7 @@ static bool warn_never_binds(const struct ast_set *ast, const struct set_plan *p
            (at > other_at || !warn_is_implied(&tighter, &bound));
 }
 
-/* Warns of a burst far above the capacity. Of another algorithm the word may mean something else.
- */
+/* Warns of a burst far above the capacity. Of another algorithm the word may mean another thing. */
 static void warn_of_burst(struct complaints *warnings, const struct ast_limit *ast,
                           const struct limit *limit)
 {

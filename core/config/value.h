@@ -9,8 +9,7 @@
 /* Returns whether the value was given, be it of a wrong kind. */
 bool value_is_given(const struct config_value *value);
 
-/* Adds a complaint about an unknown field that resembles one of `names`. Returns that one, or NULL.
- */
+/* Adds a complaint about an unknown field that resembles one of `names`. Returns that, or NULL. */
 const char *value_complain_similar(struct complaints *complaints, const struct config_value *field,
                                    const char *const *names, size_t n);
 
@@ -19,8 +18,7 @@ const char *value_complain_similar(struct complaints *complaints, const struct c
  * if the value has no text. `field` and `what` name the value in a complaint.
  */
 
-/* Checks that a person can read a name or key in a message and type it again. It must have a text.
- */
+/* Checks that a person can read a name or key in a message and type it. It must have a text. */
 bool value_check_name(struct complaints *complaints, const char *what,
                       const struct config_value *name);
 /* Checks that a path is absolute: another one would differ from process to process. Returns 0, also

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Subjects that change their definition: conversion of what a key has, with or without a request.
- */
+/* Subjects that change their definition: conversion of what a key has, also without a request. */
 #include "base/invariant.h"
 #include "keyed/keyed_internal.h"
 #include "set/instance_base.h"

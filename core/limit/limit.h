@@ -58,9 +58,6 @@ static inline bool limit_is_retired(const struct limit *limit)
     return limit->listed == LIMIT_RETIRED;
 }
 
-/* Returns whether a retired limit grants nothing. */
-bool limit_has_moved(const struct limit *limit);
-
 /* Returns new limits, in which limit `i` of `limits` is at places[i], and retired ones are at all
  * other places before the last one of these, and at those of `moved`, bit k for place k, from which
  * a limit has moved; how many there are in `*ret_n`. NULL: out of memory. They share all that
@@ -153,6 +150,7 @@ struct limits {
     struct limit *items;
     uint32_t state_words;          /* of a version */
     uint32_t own_words;            /* those that the limits use, from the first */
+    uint64_t moved;                /* see struct limit_places */
     uint8_t n;                     /* at most WEIR_LIMITS_MAX */
     bool has_resources : 1;        /* any of type resource */
     bool has_waits : 1;            /* any rate or call: only their waits can be forecast */

@@ -8,15 +8,8 @@
 static uint64_t retired_ready_at(const void *config, const void *state,
                                  const struct weir_instant *at, uint64_t amount)
 {
-    (void)config, (void)state, (void)amount;
-    return at->now_ns;
-}
-
-static uint64_t moved_ready_at(const void *config, const void *state, const struct weir_instant *at,
-                               uint64_t amount)
-{
-    (void)config, (void)state, (void)at, (void)amount;
-    return WEIR_NEVER;
+    (void)state, (void)amount;
+    return config ? WEIR_NEVER : at->now_ns; /* of one that has moved */
 }
 
 static void retired_take(const void *config, void *state, const struct weir_instant *at,
@@ -25,18 +18,11 @@ static void retired_take(const void *config, void *state, const struct weir_inst
     (void)config, (void)state, (void)at, (void)amount;
 }
 
-static uint64_t moved_available(const void *config, const void *state,
-                                const struct weir_instant *at)
-{
-    (void)config, (void)state, (void)at;
-    return 0;
-}
-
 static uint64_t retired_available(const void *config, const void *state,
                                   const struct weir_instant *at)
 {
-    (void)config, (void)state, (void)at;
-    return UINT64_MAX;
+    (void)state, (void)at;
+    return config ? 0 : UINT64_MAX;
 }
 
 static const struct weir_algorithm retired_algorithm = {
@@ -47,27 +33,16 @@ static const struct weir_algorithm retired_algorithm = {
     .available = retired_available,
 };
 
-static const struct weir_algorithm moved_algorithm = {
-    .size = sizeof(moved_algorithm),
-    .flags = WEIR_ALGORITHM_MONOTONE,
-    .ready_at = moved_ready_at,
-    .take = retired_take,
-    .available = moved_available,
-};
-
-bool limit_has_moved(const struct limit *limit)
-{
-    return limit->algorithm == &moved_algorithm;
-}
-
 /* A request for it is for too much, and its key is none of a configuration, as it is not UTF-8. */
 static void limit_retire(struct limit *ret, bool has_moved)
 {
-    static const char no_key[] = "\xff";
+    static char no_key[] = "\xff";
 
     *ret = (struct limit){.type = WEIR_LIMIT_RATE,
                           .key = no_key,
-                          .algorithm = has_moved ? &moved_algorithm : &retired_algorithm,
+                          .algorithm = &retired_algorithm,
+                          .config = has_moved ? no_key : NULL,
+                          .config_size = has_moved,
                           .is_stateless = true,
                           .listed = LIMIT_RETIRED};
 }

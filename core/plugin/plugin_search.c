@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds plugins by name, in the order that README.md describes. Every file is loaded at most once.
- */
+/* Finds plugins by name, in the order that README.md describes. A file is loaded at most once. */
 #include "base/str_map.h"
 #include "configured.h"
 #include "os/os.h"
@@ -63,8 +62,7 @@ int plugin_search_add_dir(struct plugin_search *plugins, const char *dir)
     return text_array_insert(&plugins->dirs, dir, plugins->default_dirs_n);
 }
 
-/* Adds the directories of WEIR_PLUGIN_PATH, a list with colons, the built-in and the installed one.
- */
+/* Adds the directories of WEIR_PLUGIN_PATH, a list with colons; the built-in; the installed. */
 static int plugin_default_dirs_add(struct plugin_search *plugins)
 {
     const char *path = os_getenv("WEIR_PLUGIN_PATH");

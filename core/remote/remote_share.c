@@ -42,8 +42,7 @@ static struct remote_share *share_of_nodes(const struct remote_set *remote, uint
     return share;
 }
 
-/* Makes the set. Records are the remote set's, so they have one size. The instance's lock is held.
- */
+/* Makes the set. Records are the remote set's, so of one size. The instance's lock is held. */
 static int share_make_set(struct remote_set *remote, struct remote_share *share)
 {
     struct set_plan plan;

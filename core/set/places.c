@@ -67,6 +67,7 @@ int places_apply(weir_set *set, const struct limit_places *places)
     limit_intern_release(&set->w->limits, set->limits.items);
     set->limits.items = interned;
     set->limits.n = (uint8_t)n;
+    set->limits.moved = places->moved;
     set->limits.is_arranged = places->moved != 0;
     for (uint32_t i = 0; i < listed_n; i++)
         set->limits.is_arranged |= places->of_limit[i] != i;
@@ -216,7 +217,10 @@ static int places_find_free(struct thread_ctx *ctx, weir_set *before, uint64_t *
     return r == 0 && (set_successor(before) || set_is_moved(before)) ? -ESTALE : r;
 }
 
-uint64_t places_of_lone_rates(const weir_set *set)
+/* Returns a bit for each place that a rate or call has alone, or had by an earlier definition of
+ * the shared set. A thread that was stopped after such a grant stores that its record is HELD at
+ * any time. What that says of a rate is never returned, but units of a resource would be. */
+static uint64_t places_of_lone_rates(const weir_set *set)
 {
     const struct segment *segment = set->participant->segment;
     uint32_t number, place = set_listed(set, 0);
@@ -267,15 +271,6 @@ static int places_refuse(const struct places_choice *choice, uint32_t i, struct 
                      what);
 }
 
-uint64_t places_moved(const weir_set *set)
-{
-    uint64_t moved = 0;
-
-    for (uint32_t k = 0; k < set->limits.n; k++)
-        moved |= (uint64_t)limit_has_moved(&set->limits.items[k]) << k;
-    return moved;
-}
-
 /* Notes from where a limit that has a new place has moved. A request asks all limits with a key.
  * One in shadow is not waited for. */
 static void places_note_moved(struct places_choice *choice, const struct limit *to)
@@ -313,7 +308,7 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     int r;
 
     WEIR_INVARIANT(set_is_shared(before) && plan->limits_n <= WEIR_LIMITS_MAX);
-    *ret = (struct limit_places){.n = plan->limits_n, .moved = places_moved(before)};
+    *ret = (struct limit_places){.n = plan->limits_n, .moved = before->limits.moved};
     places_keep(&choice, places_are_same);
     places_keep(&choice, places_can_carry);
     if (!before->is_keyed)

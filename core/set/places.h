@@ -73,14 +73,6 @@ bool places_can_carry(const struct limit *from, const struct limit *to);
  * than the change, so that one that begins anew has another place. */
 bool places_can_go_on(const struct limit *from, const struct limit *to);
 
-/* Returns a bit for each place from which a limit of the set has moved. */
-uint64_t places_moved(const weir_set *set);
-
-/* Returns a bit for each place that a rate or call has alone, or had by an earlier definition of
- * the shared set. A thread that was stopped after such a grant stores that its record is HELD at
- * any time. What that says of a rate is never returned, but units of a resource would be. */
-uint64_t places_of_lone_rates(const weir_set *set);
-
 /*
  * Chooses the places of the limits of `plan`, which is to succeed `before`, the newest definition.
  * Returns 0; -EOPNOTSUPP, with the reason: there are not as many places; -EBUSY, with the reason:

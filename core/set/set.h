@@ -21,6 +21,7 @@ struct wait_classes;
 struct set_origin;
 struct announce_slots;
 struct warnings;
+struct limit_places;
 
 /* Kept small, since most sets of a program are idle: limits are interned, rare parts are made on
  * demand, and the name follows the struct (set_own_name()). */
@@ -337,8 +338,8 @@ void set_fill_unopened(const weir_set *set, uint64_t *content);
  * process is changing it, or was stopped while it did); -ESTALE (another process has changed it);
  * -ENOSPC (the segment has no room for another definition), -EUCLEAN, or an error of the system.
  */
-int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, const char *text,
-                 uint64_t hash);
+int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after,
+                 const struct limit_places *places, const char *text, uint64_t hash);
 
 /* Gives the set its state if it is a successor without one: moves its predecessor, if need be. */
 void set_open(struct thread_ctx *ctx, weir_set *set);

@@ -285,13 +285,9 @@ weir_set *set_current(const weir_set *set)
 }
 
 static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const weir_set *after,
-                               const char *text, uint64_t hash)
+                               const struct limit_places *places, const char *text, uint64_t hash)
 {
     const struct segment *segment = before->participant->segment;
-    struct limit_places places = {.n = set_listed_n(after),
-                                  .has_lost_first = after->limits.has_lost_first,
-                                  .lone_rates = places_of_lone_rates(before),
-                                  .moved = places_moved(after)};
     struct limit_base base[WEIR_LIMITS_MAX];
     uint64_t *content = ctx->saved_states;
     uint32_t number, n = set_content_min(after);
@@ -305,10 +301,8 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
         return -ESTALE; /* there is a newer definition, or a newer segment */
     memset(content, 0, n * sizeof(*content));
     set_fill_unopened(after, content);
-    for (uint32_t i = 0; i < places.n; i++)
-        places.of_limit[i] = (uint8_t)set_listed(after, i);
     places_count_base(after, base);
-    r = segment_definition_write(segment, number, text, hash, &places, base, content, n);
+    r = segment_definition_write(segment, number, text, hash, places, base, content, n);
     if (r < 0)
         return r;
     set_close_state(ctx, before, CONTENT_MOVED);
@@ -316,15 +310,15 @@ static int set_redefine_locked(struct thread_ctx *ctx, weir_set *before, const w
     return set_is_broken(before) ? -EUCLEAN : 0;
 }
 
-int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after, const char *text,
-                 uint64_t hash)
+int set_redefine(struct thread_ctx *ctx, weir_set *before, weir_set *after,
+                 const struct limit_places *places, const char *text, uint64_t hash)
 {
     const struct segment *segment = before->participant->segment;
     int r = os_file_lock(segment->fd);
 
     if (r < 0)
         return r;
-    r = set_redefine_locked(ctx, before, after, text, hash);
+    r = set_redefine_locked(ctx, before, after, places, text, hash);
     os_file_unlock(segment->fd);
     if (r == 0)
         set_succeed(before, after);

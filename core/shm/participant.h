@@ -114,8 +114,7 @@ uint32_t participant_owner_pid(const struct participant *participant, uint32_t r
 void participant_release_slots(const struct segment *segment, uint32_t slot, uint64_t peer_id,
                                bool is_dead);
 
-/* Whether participant_next_dead() begins a round of probes of the processes that are not watched.
- */
+/* Whether participant_next_dead() begins a round of probes of processes that are not watched. */
 enum probe_round {
     PROBE_ON,     /* no, but goes on with the one that it has begun */
     PROBE_IF_DUE, /* if no process has for a while */

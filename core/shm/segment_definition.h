@@ -53,8 +53,7 @@ static inline uint32_t segment_definition_unit(const struct segment *segment, ui
     return (uint32_t)(segment_definition_at(&segment->layout, number) / REGION_UNIT_SIZE);
 }
 
-/* Returns the slot of the first version block of a later definition: behind those of the threads.
- */
+/* Returns the slot of the first version block of a later definition: after those of threads. */
 static inline uint64_t segment_definition_slot(const struct segment_layout *layout, uint32_t number)
 {
     return (layout->blocks_at >> layout->sizes.block_class) + layout->sizes.threads_n + number;

@@ -188,8 +188,7 @@ static void hold_notice_tell(const weir_set *set, struct hold_notice *notice, co
         event_tell(set, &notice->event, &notice->tag);
 }
 
-/* Tells and revokes what is due of a HELD record. `of`: its definition, as for max_hold_revoke().
- */
+/* Tells and revokes what is due of a HELD record. `of`: its definition, as in max_hold_revoke(). */
 static void hold_look_act(struct hold_look *look, weir_set *set, weir_set *of, uint32_t record,
                           uint64_t word, const struct max_hold *hold, uint64_t now_ns)
 {
