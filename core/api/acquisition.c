@@ -231,6 +231,8 @@ int weir_acquisition_result(weir_acquisition *acquisition)
         return -EINVAL;
     if (instance_is_forked(acquisition->set->w))
         return -ECHILD;
+    if (acquisition->direct && !atomic_load_explicit(&acquisition->notified, memory_order_acquire))
+        acquisition_look_direct(acquisition);
     r = acquisition_read_result(acquisition);
     if (acquisition->awaits_event && r != -EINPROGRESS)
         acquisition_tell_decision(acquisition, r, NULL);

@@ -77,6 +77,9 @@ int acquisition_skip_key(weir_acquisition *acquisition, const char *key);
 void acquisition_publish_within(weir_acquisition *acquisition);
 /* Returns the state of its record, or the one that an acquisition without a record would have. */
 enum record_state acquisition_state(const weir_acquisition *acquisition);
+/* Notes the decision on an acquisition with a direct doorbell, or takes back that it was rung
+ * without one, as any program of the user can. */
+void acquisition_look_direct(weir_acquisition *acquisition);
 /* Returns why a call needs a HELD acquisition, which this one is not: -EOWNERDEAD if it was
  * revoked, -EUCLEAN or -EINVAL. */
 int acquisition_not_held(const weir_acquisition *acquisition);

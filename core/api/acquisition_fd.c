@@ -4,7 +4,9 @@
 
 #include "os/os.h"
 #include "set/set_ops.h"
+#include "set/waiter.h"
 #include "wait/cq.h"
+#include "wait/direct_wait.h"
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -28,9 +30,20 @@ int acquisition_signal(weir_acquisition *acquisition)
     if (acquisition->grants_only && acquisition_state(acquisition) != RECORD_HELD)
         return 0;
     /* Adding 1 to an eventfd fails only if the program closed the descriptor. */
-    r = os_eventfd_add(acquisition->fd, 1);
+    r = acquisition->direct ? direct_wait_signal(acquisition) : os_eventfd_add(acquisition->fd, 1);
     acquisition->signaled = r == 0;
     return r;
+}
+
+void acquisition_look_direct(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    lock_take(&instance_wait(w)->timer.lock);
+    direct_wait_check(acquisition);
+    lock_release(&instance_wait(w)->timer.lock);
+    if (acquisition_state(acquisition) != RECORD_WAITING)
+        timer_notify(w, acquisition->waiter, waiter_word(w, acquisition->waiter));
 }
 
 /* Checks that `fd` is an eventfd. An anonymous inode has no file type bits; a write of 0 to it is
@@ -59,7 +72,10 @@ static int acquisition_set_fd(weir_acquisition *acquisition, int fd, bool attach
     if (acquisition->fd >= 0 && (attached || acquisition->grants_only != grants_only))
         return -EINVAL;
     if (acquisition->fd < 0) {
-        fd = attached ? fd : os_eventfd();
+        if (!attached)
+            fd = grants_only ? -1 : direct_wait_begin(acquisition);
+        if (fd < 0)
+            fd = os_eventfd();
         if (fd < 0)
             return fd;
         acquisition->fd = fd;

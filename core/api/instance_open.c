@@ -14,6 +14,7 @@
 #include "shm/participant.h"
 #include "shm/segment_dir.h"
 #include "wait/cq.h"
+#include "wait/direct_wait.h"
 #include <errno.h>
 #include <string.h>
 
@@ -75,6 +76,7 @@ static void instance_prepare_publishing(weir *w)
 static weir *instance_free(weir *w)
 {
     peer_events_close(&instance_wait(w)->timer);
+    direct_waits_close(instance_wait(w));
     remote_engines_stop(w);
     registry_free(w);
     remote_engines_free(w);
@@ -406,6 +408,7 @@ static void instance_await_blocked(weir *w)
 static weir *instance_close_in_child(weir *w)
 {
     peer_events_close_in_child(&instance_wait(w)->timer);
+    direct_waits_close_in_child(instance_wait(w));
     wall_watch_close(w);
     wake_fd_close(&instance_wait(w)->timer.wake_fd);
     publisher_close(w, true);

@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "set/set_ops.h"
 #include "wait/cq.h"
+#include "wait/direct_wait.h"
 #include <errno.h>
 
 /* Counts how long a HELD acquisition was held. */
@@ -126,7 +127,8 @@ static bool acquisition_was_signaled(weir_acquisition *acquisition)
     bool signaled;
 
     lock_take(&instance_wait(w)->timer.lock);
-    signaled = acquisition->signaled;
+    signaled =
+        acquisition->signaled || (acquisition->direct && direct_wait_is_signaled(acquisition));
     lock_release(&instance_wait(w)->timer.lock);
     return signaled;
 }
@@ -247,6 +249,15 @@ static void acquisition_warn_missing(const weir_acquisition *acquisition)
                          "was released without an update: its full amount counts as used");
 }
 
+static void acquisition_end_direct(weir_acquisition *acquisition)
+{
+    weir *w = acquisition->set->w;
+
+    lock_take(&instance_wait(w)->timer.lock);
+    direct_wait_end(acquisition);
+    lock_release(&instance_wait(w)->timer.lock);
+}
+
 static void acquisition_close_fds(const weir_acquisition *acquisition)
 {
     if (acquisition->fd >= 0 && !acquisition->attached)
@@ -265,6 +276,8 @@ static inline void acquisition_finish(struct thread_ctx *ctx, weir_acquisition *
         if (acquisition->lost_fd >= 0)
             (void)acquisition->set->ops->watch_loss(acquisition->set, acquisition->record, -1);
         acquisition_close_fds(acquisition);
+        if (acquisition->direct)
+            acquisition_end_direct(acquisition);
     }
     acquisition_free(ctx, acquisition);
     thread_ctx_return(ctx);

@@ -6,7 +6,6 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "set/instance_base.h"
-#include "shm/doorbell.h"
 #include "shm/doorbell_cache.h"
 #include "shm/participant.h"
 #include "shm/peer_id.h"
@@ -50,8 +49,7 @@ static bool peer_cleanup_run(struct thread_ctx *ctx, weir_set *set, uint32_t slo
             return false;
         SCHED_POINT();
     }
-    doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key,
-                    shm_load_seq_cst(&segment_peer(segment, slot)->doorbells));
+    participant_remove_doorbells(segment, slot, peer_id);
     doorbell_cache_forget(set->participant->doorbells, peer_key);
     SCHED_POINT();
     participant_release_slots(segment, slot, peer_id, true);

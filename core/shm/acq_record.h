@@ -74,10 +74,11 @@ struct acq_record {
     _Atomic uint32_t wait_target; /* wait_target_kind | WAIT_TARGET_* | queue number << 4 */
 
     /* Fields from here to `bucket_next` belong to the timer or completion queue of the record,
-     * under its lock. In a segment proxy records hold them; there only the deadline and
-     * RECORD_REFUSE_AT_DEADLINE are stored, for other processes to read. */
+     * under its lock. In a segment proxy records hold them; there only the deadline,
+     * RECORD_REFUSE_AT_DEADLINE and `data` are stored, for other processes. */
     _Atomic uint32_t bucket_prev_flags; /* previous record in the queue's bucket:28 | flags */
-    _Atomic uint64_t data;              /* address of the acquisition, or user_data */
+    /* Address of the acquisition, or user_data. In a segment: count of shm/direct_doorbell.h. */
+    _Atomic uint64_t data;
     union {
         _Atomic uint64_t deadline_ns; /* while waiting: deadline, ns; WEIR_FOREVER: none */
         /* Afterwards: next and previous completion of the queue. Atomic, since another thread that
@@ -202,6 +203,17 @@ static inline enum wait_target_kind wait_target_kind(uint32_t target)
 static inline uint32_t wait_target_cq(uint32_t target)
 {
     return target >> WAIT_TARGET_CQ_SHIFT;
+}
+
+/* Return of a shared record the number of its direct doorbell, 0: none; and of its wait timer. */
+static inline uint32_t wait_target_direct(uint32_t target)
+{
+    return wait_target_kind(target) == WAIT_TARGET_TIMER ? wait_target_cq(target) : 0;
+}
+
+static inline uint32_t wait_target_timer(uint32_t target)
+{
+    return wait_target_kind(target) == WAIT_TARGET_CQ ? wait_target_cq(target) : 0;
 }
 
 /* Stores the wait target. Release order: a thread that loads the number of a completion queue finds

@@ -120,9 +120,19 @@ int doorbell_open_other(int directory_fd, const char *stem, uint32_t slot, uint3
     return r < 0 ? r : doorbell_open_fifo(directory_fd, names.final);
 }
 
+int doorbell_open_read_end(int directory_fd, const char *stem, uint32_t slot, uint32_t timer)
+{
+    struct doorbell_names names;
+    int r = doorbell_name(&names, stem, slot, timer);
+
+    return r < 0 ? r : os_open_at(directory_fd, names.final, false);
+}
+
 int doorbell_write(int fd, uint32_t record)
 {
-    int r = os_write(fd, &record, sizeof(record)); /* at most PIPE_BUF: atomic */
+    const uint64_t one = 1;
+    int r = record == DOORBELL_DIRECT ? os_write(fd, &one, sizeof(one))
+                                      : os_write(fd, &record, sizeof(record)); /* atomic */
 
     return r == -EAGAIN ? 0 : r;
 }
@@ -176,13 +186,14 @@ static void doorbell_unlink(int directory_fd, const char *name, int *error)
         *error = r;
 }
 
-int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint64_t timers_n)
+int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint32_t first,
+                    uint64_t timers_n)
 {
     struct doorbell_names names;
     int error = 0;
 
-    for (uint32_t timer = 0; timer < timers_n && timer < DOORBELL_REMOVE_MAX; timer++) {
-        int r = doorbell_name(&names, stem, slot, timer);
+    for (uint32_t i = 0; i < timers_n && i < DOORBELL_REMOVE_MAX; i++) {
+        int r = doorbell_name(&names, stem, slot, first + i);
 
         if (r < 0)
             return r;

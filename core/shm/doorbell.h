@@ -61,6 +61,11 @@ int doorbell_ring(int directory_fd, const char *stem, uint32_t slot, uint32_t ti
 /* The first part of it, which returns a descriptor, and the second. */
 int doorbell_open_other(int directory_fd, const char *stem, uint32_t slot, uint32_t timer);
 int doorbell_write(int fd, uint32_t record);
+/* In place of a record: rings a direct doorbell (direct_doorbell.h), with what an eventfd is read
+ * as. */
+#define DOORBELL_DIRECT UINT32_MAX
+/* Opens once more the end of an own doorbell that is read. */
+int doorbell_open_read_end(int directory_fd, const char *stem, uint32_t slot, uint32_t timer);
 
 /*
  * Reads up to `n` numbers, at most DOORBELL_READ_MAX. Returns their count, or a negative errno, in
@@ -70,12 +75,13 @@ int doorbell_write(int fd, uint32_t record);
 int doorbell_read(int fd, uint32_t *ret, size_t n, bool *ret_overflowed);
 
 /*
- * Removes the doorbells of a dead process: those of the wait timers below `timers_n`, which may be
- * any number, but of no more than DOORBELL_REMOVE_MAX. doorbell_sweep finds the rest. Needs no
+ * Removes the doorbells of a dead process: those of `timers_n` wait timers from `first`, which may
+ * be any number, but of no more than DOORBELL_REMOVE_MAX. doorbell_sweep finds the rest. Needs no
  * descriptor, because the process that cleans up may have none left. Returns 0 or the first error,
  * after which it goes on.
  */
-int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint64_t timers_n);
+int doorbell_remove(int directory_fd, const char *stem, uint32_t slot, uint32_t first,
+                    uint64_t timers_n);
 
 /*
  * Removes the doorbells that have no reader: of one set, in all generations of its segment, or, if

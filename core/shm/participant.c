@@ -7,6 +7,7 @@
 #include "base/sched_point.h"
 #include "os/os.h"
 #include "shm/acq_record.h"
+#include "shm/direct_doorbell.h"
 #include "shm/doorbell.h"
 #include "shm/doorbell_cache.h"
 #include "shm/nameless.h"
@@ -149,7 +150,7 @@ void participant_beat(const struct participant *participant, uint32_t timer, uin
 bool participant_is_stalled(const struct participant *participant, uint32_t record, uint64_t now_ns)
 {
     const struct segment *segment = participant->segment;
-    uint32_t timer = wait_target_cq(record_wait_target(record_at(&participant->region, record)));
+    uint32_t timer = wait_target_timer(record_wait_target(record_at(&participant->region, record)));
     uint32_t i = participant_owner_key(participant, record) % PEERS_MAX;
     uint32_t beat = 0;
 
@@ -162,13 +163,14 @@ bool participant_is_stalled(const struct participant *participant, uint32_t reco
 /* A notification is a hint, as the decision is in the segment. A dead process does not wait. */
 void participant_notify_owner(const struct participant *participant, uint32_t record)
 {
-    const struct acq_record *r = record_at(&participant->region, record);
+    struct acq_record *r = record_at(&participant->region, record);
     uint32_t target = record_wait_target(r), peer_key = participant_owner_key(participant, record);
 
     if (wait_target_kind(target) == WAIT_TARGET_FUTEX)
         os_futex_wake(record_futex(r), true);
-    else if (peer_key && peer_key % PEERS_MAX < segment_peers_n(participant->segment))
-        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_cq(target), record);
+    else if (peer_key && peer_key % PEERS_MAX < segment_peers_n(participant->segment) &&
+             !direct_doorbell_ring(participant->doorbells, peer_key, r))
+        doorbell_cache_ring(participant->doorbells, peer_key, wait_target_timer(target), record);
 }
 
 /* ---- doorbells ---- */
@@ -200,6 +202,47 @@ void participant_close_doorbell(const struct participant *participant, uint32_t 
 
     doorbell_close(segment->directory_fd, fd, segment->doorbell_stem, participant->peer_key, timer);
     participant_doorbells_change(participant);
+}
+
+int participant_open_direct(const struct participant *participant, uint32_t number,
+                            struct direct_doorbell *ret)
+{
+    const struct segment *segment = participant->segment;
+
+    atomic_store_explicit(&segment_peer(segment, participant->slot)->direct_doorbells, number,
+                          memory_order_seq_cst);
+    return direct_doorbell_open(segment->directory_fd, segment->doorbell_stem,
+                                participant->peer_key, number, ret);
+}
+
+int participant_open_read_end(const struct participant *participant,
+                              const struct direct_doorbell *doorbell)
+{
+    const struct segment *segment = participant->segment;
+
+    return direct_doorbell_open_read_end(segment->directory_fd, segment->doorbell_stem,
+                                         participant->peer_key, doorbell);
+}
+
+void participant_close_direct(const struct participant *participant,
+                              const struct direct_doorbell *doorbell)
+{
+    const struct segment *segment = participant->segment;
+
+    direct_doorbell_close(segment->directory_fd, segment->doorbell_stem, participant->peer_key,
+                          doorbell);
+    participant_doorbells_change(participant);
+}
+
+void participant_remove_doorbells(const struct segment *segment, uint32_t slot, uint64_t peer_id)
+{
+    const struct peer_slot *peer = segment_peer(segment, slot);
+    uint32_t peer_key = peer_key_make(peer_id, slot);
+
+    doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key, 0,
+                    shm_load_seq_cst(&peer->doorbells));
+    direct_doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key,
+                           atomic_load_explicit(&peer->direct_doorbells, memory_order_seq_cst));
 }
 
 void participant_mark_broken(struct participant *participant)

@@ -20,6 +20,7 @@
 
 struct counters;
 struct definition_copy;
+struct direct_doorbell;
 struct doorbell_cache;
 struct segment;
 struct segment_shape;
@@ -144,6 +145,16 @@ bool participant_is_stalled(const struct participant *participant, uint32_t reco
  */
 int participant_open_doorbell(const struct participant *participant, uint32_t timer);
 void participant_close_doorbell(const struct participant *participant, uint32_t timer, int fd);
+
+/* Open and close a direct doorbell of this participant, with a number that it has not had yet. */
+int participant_open_direct(const struct participant *participant, uint32_t number,
+                            struct direct_doorbell *ret);
+int participant_open_read_end(const struct participant *participant,
+                              const struct direct_doorbell *doorbell);
+void participant_close_direct(const struct participant *participant,
+                              const struct direct_doorbell *doorbell);
+/* Removes all doorbells of a dead process, as doorbell_remove(). */
+void participant_remove_doorbells(const struct segment *segment, uint32_t slot, uint64_t peer_id);
 
 /* Notifies the owner of a record in another process, or a blocked thread of any process. */
 void participant_notify_owner(const struct participant *participant, uint32_t record);

@@ -6,7 +6,6 @@
 #include "base/invariant.h"
 #include "base/sched_point.h"
 #include "os/os.h"
-#include "shm/doorbell.h"
 #include "shm/nameless.h"
 #include "shm/peer_id.h"
 #include "shm/segment.h"
@@ -49,8 +48,7 @@ static int participant_take_slot(struct participant *participant, uint32_t i, ui
         return peer_slot_claim(slot, self_id, &participant->peer_id) ? 1 : -EAGAIN;
     if (!peer_id_is_dead(id))
         return 0;
-    doorbell_remove(segment->directory_fd, segment->doorbell_stem, peer_key_make(id, i),
-                    shm_load_seq_cst(&slot->doorbells));
+    participant_remove_doorbells(segment, i, id);
     SCHED_POINT();
     return peer_slot_take_over(slot, id, self_id, &participant->peer_id) ? 1 : -EAGAIN;
 }
@@ -109,8 +107,11 @@ int participant_claim_slot(struct participant *participant, uint64_t self_id)
         return r;
     participant->peer_key = peer_key_make(participant->peer_id, participant->slot);
     participant->peer_id_at = &segment_peer(segment, participant->slot)->id;
+    /* Those of earlier owners are gone. */
     atomic_store_explicit(&segment_peer(segment, participant->slot)->doorbells, 0,
-                          memory_order_seq_cst); /* those of earlier owners are gone */
+                          memory_order_seq_cst);
+    atomic_store_explicit(&segment_peer(segment, participant->slot)->direct_doorbells, 0,
+                          memory_order_seq_cst);
     atomic_fetch_add_explicit(&segment_header(segment)->registrations, 1, memory_order_seq_cst);
     SCHED_POINT();
     r = segment_confirm_attach(segment);

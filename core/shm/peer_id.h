@@ -34,7 +34,7 @@
 #define PEER_START_MASK      ((UINT64_C(1) << PEER_START_BITS) - 1)
 #define PEER_GENERATION_MASK ((UINT64_C(1) << PEER_GENERATION_BITS) - 1)
 
-#define PEER_BEATS       8u
+#define PEER_BEATS       7u
 #define PEER_BEAT_SHIFT  20 /* log2 of the unit of a beat, 1.05 ms */
 #define PEER_STALL_BEATS 36 /* a timer that has not run for longer stands still */
 
@@ -44,6 +44,7 @@ struct peer_slot {
     _Atomic uint64_t predecessor; /* peer id: see peer_slot_predecessor(); 0: none */
     /* When the wait timers of the process ran last; timer n has beat n % PEER_BEATS. */
     _Atomic uint32_t beats[PEER_BEATS];
+    _Atomic uint32_t direct_doorbells;  /* numbers of direct doorbells, up to this one */
     _Atomic uint64_t doorbells_changed; /* how often one was opened or closed */
     _Atomic uint64_t doorbells;         /* numbers of wait timers that may have one: those below */
 };

@@ -43,6 +43,7 @@ struct weir_acquisition {
     /* fast_path.c: bit i: limit i has the only key requested; 0: unknown. */
     uint8_t named_limits;
     uint8_t wait_class;      /* as in struct acquire_op */
+    _Atomic uint8_t direct;  /* number in direct_wait.c, from 1; 0: none; owner: timer lock */
     uint64_t updated_limits; /* bit i: limit i */
     struct event_tag *tag;   /* for events, owned; NULL: none */
     union {

@@ -63,6 +63,7 @@ struct instance_wait {
     _Atomic bool wall_is_watched;         /* a waiter may depend on the wall clock */
     _Atomic bool wall_has_stepped;        /* since heads were last looked at for that reason */
     _Atomic int64_t wall_offset_ns;       /* of an injected clock, when they were */
+    struct direct_waits *direct_waits;    /* direct_wait.c; under the timer's lock */
     struct loss_watch *loss_watches;      /* hold_watch.c; under the timer's lock */
     _Atomic bool holds_are_watched;       /* looks take place when they are scheduled */
     _Atomic bool holds_private;           /* a private set may have holders to look at */

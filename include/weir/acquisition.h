@@ -227,17 +227,17 @@ WEIR_PUBLIC WEIR_MUST_CHECK int weir_reserve(weir_pool *pool, const struct weir_
                                              struct weir_refusal *retref);
 
 /*
- * Returns an eventfd that becomes readable once the acquisition is decided. That is, once it is
+ * Returns a descriptor that becomes readable once the acquisition is decided. That is, once it is
  * granted, refused, timed out or canceled: weir_acquisition_result says which. It is so (POLLIN) at
- * once if the acquisition already is, and stays readable until read. The first call makes it, and
- * later ones return the same. It is close-on-exec and non-blocking, closed by weir_release and
- * never handed out again; the caller must not close it. A failure changes nothing: the acquisition
- * waits or is granted as before. A program that may be out of descriptors makes an eventfd before
- * it submits, and attaches it (weir_acquisition_attach). Returns the descriptor; -EMFILE, -ENFILE,
- * -ENOMEM, -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), -EINVAL (it has
- * a descriptor for grants, or `acquisition` is NULL), or the kernel's error of writing it; then
- * call again.
- * [one thread, changes]
+ * once if the acquisition already is, and stays readable until read: eight bytes, as of an eventfd.
+ * It is one, or a FIFO if another process may grant. The first call makes it, and later ones return
+ * the same. It is close-on-exec and non-blocking, closed by weir_release and never handed out
+ * again; the caller must not close it. A failure changes nothing: the acquisition waits or is
+ * granted as before. A program that may be out of descriptors makes an eventfd before it submits,
+ * and attaches it (weir_acquisition_attach). Returns the descriptor; -EMFILE, -ENFILE, -ENOMEM,
+ * -ECHILD, -EBUSY (a completion queue has yet to hand out its completion), -EINVAL (it has a
+ * descriptor for grants, or `acquisition` is NULL), or the kernel's error of writing it; then call
+ * again. [one thread, changes]
  */
 WEIR_PUBLIC int weir_acquisition_fd(weir_acquisition *acquisition);
 

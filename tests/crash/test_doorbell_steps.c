@@ -152,7 +152,7 @@ static void one_that_died_leaves_nothing(void **state)
             if (swept)
                 require(doorbell_sweep(directory_fd, NULL) == 0);
             else
-                require(doorbell_remove(directory_fd, STEM, 1, 1) == 0);
+                require(doorbell_remove(directory_fd, STEM, 1, 0, 1) == 0);
             require(is_empty());
             maker_is_dead = false;
         }

@@ -200,7 +200,7 @@ static void a_name_that_is_too_long_is_refused(void **state)
     memset(encoded, 'x', 260);
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
     assert_int_equal(doorbell_ring(directory_fd, encoded, 1, 1, 1), -ENAMETOOLONG);
-    assert_int_equal(doorbell_remove(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
+    assert_int_equal(doorbell_remove(directory_fd, encoded, 1, 0, 1), -ENAMETOOLONG);
     doorbell_close(directory_fd, -1, encoded, 1, 1);
     encoded[250] = '\0';
     assert_int_equal(doorbell_open(directory_fd, encoded, 1, 1), -ENAMETOOLONG);
@@ -393,12 +393,12 @@ static void the_doorbells_of_a_dead_process_go(void **state)
     make("s.1.0.bell");
     make("s.1.1.bell");
     make("s.1.1.new"); /* it died while it made it */
-    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 0, 2), 0);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_true(is_there(others[i]));
     assert_int_equal(entries(false), sizeof(others) / sizeof(others[0]));
-    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), 0);
-    assert_int_equal(doorbell_remove(directory_fd, "s", 11, 0), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 0, 2), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 11, 0, 0), 0);
     assert_int_equal(entries(true), sizeof(others) / sizeof(others[0]));
 }
 
@@ -408,7 +408,7 @@ static void their_removal_needs_no_descriptor(void **state)
     (void)state;
     make("s.1.0.bell");
     fake_os_fail_kind_from(1, FAKE_DESCRIPTOR, -EMFILE);
-    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 1), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 0, 1), 0);
     assert_false(fake_os_has_failed());
     fake_os_reset();
     assert_int_equal(entries(false), 0);
@@ -422,7 +422,7 @@ static void a_count_of_wait_timers_is_not_believed(void **state)
     (void)state;
     make("s.1.1023.bell");
     make("s.1.1024.bell");
-    assert_int_equal(doorbell_remove(directory_fd, "s", 1, UINT64_MAX), 0);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 0, UINT64_MAX), 0);
     assert_false(is_there("s.1.1023.bell"));
     assert_true(is_there("s.1.1024.bell"));
     assert_true(fake_os_counts().file - before <= 2 * DOORBELL_REMOVE_MAX);
@@ -434,7 +434,7 @@ static void one_that_cannot_be_removed_spares_no_other(void **state)
     (void)state;
     make("s.1.1.bell");
     assert_int_equal(mkdirat(directory_fd, "s.1.0.bell", 0700), 0);
-    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 2), -EISDIR);
+    assert_int_equal(doorbell_remove(directory_fd, "s", 1, 0, 2), -EISDIR);
     assert_int_equal(entries(false), 1);
 }
 
@@ -578,7 +578,7 @@ static void removal_that_fails_is_told(void **state)
         make("s.1.0.bell");
         make("s.1.1.bell");
         fake_os_fail_kind_at(n, ANY, 0);
-        r = doorbell_remove(directory_fd, "s", 1, 2);
+        r = doorbell_remove(directory_fd, "s", 1, 0, 2);
         assert_int_equal(r < 0, fake_os_has_failed());
         assert_true(n < 10);
     }
