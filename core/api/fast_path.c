@@ -134,7 +134,7 @@ WEIR_ALWAYS_INLINE bool fast_path_take(enum state_repr repr, bool shared, weir_s
     if (!request || !fast_path_is_open(set->w) ||
         !fast_path_resolve(repr, set, request, PURPOSE_TAKE, amounts))
         return false;
-    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
+    r = try_now(repr, shared, !shared || repr_is_inline(repr), ctx, set, &grant); /* commits here */
     if (repr_is_inline(repr) && r == TRY_REFUSED)
         return fast_path_refuse(shared, ctx, set, &grant, counters, retref, ret);
     if (r != TRY_DONE)
@@ -261,7 +261,7 @@ WEIR_ALWAYS_INLINE bool fast_path_acquire(enum state_repr repr, bool shared, wei
     acquisition->strict = request->flags & WEIR_STRICT;
     grant.amounts = acquisition->values;
     grant.record = acquisition->record;
-    r = try_now(repr, shared, repr_is_inline(repr), ctx, set, &grant); /* commits here */
+    r = try_now(repr, shared, !shared || repr_is_inline(repr), ctx, set, &grant); /* commits here */
     if (repr_is_inline(repr) && r == TRY_REFUSED && *mode == MODE_TRY)
         return fast_path_refuse(shared, ctx, set, &grant, thread_ctx_counters(ctx, set->number),
                                 retref, ret);
@@ -310,7 +310,7 @@ WEIR_ALWAYS_INLINE bool fast_path_give_back(enum state_repr repr, bool shared,
     /* A shared record is HELD as far as the segment can be trusted. */
     if (shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
         return false;
-    result = give_back_now(repr, shared, repr_is_inline(repr), ctx, set, r, &rel);
+    result = give_back_now(repr, shared, !shared || repr_is_inline(repr), ctx, set, r, &rel);
     if (!shared && result == TRY_SLOW) {
         /* Apart, and not a copy, so that `args` need not be in memory. */
         const struct release_args rest = {.amounts = acquisition->values,
@@ -328,7 +328,7 @@ WEIR_ALWAYS_INLINE bool fast_path_release(enum state_repr repr, bool shared,
     weir_set *set = acquisition->set;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(set->w))
+        !fast_path_is_quiet(set->w)) /* no clock is read, so no loss of the TSC is reported */
         return false;
     if (acquisition->amounts_differ || (repr != REPR_COUNT && set->limits.has_opaque_resources))
         return false;

@@ -342,10 +342,11 @@ WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
         return shm_cas_seq_cst(&version->head->state_word, version->state_word,
                                *try_now_states(version));
     return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
-                                version);
+                                *version);
 }
 
-/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: TRY_SLOW after a lost CAS. */
+/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: by one attempt, then TRY_SLOW.
+ */
 WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bool once,
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
@@ -358,13 +359,15 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
     version.has_write = shared && try_now_has_record(grant);
     SCHED_POINT(); /* after the clock, before the state */
     for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
+        bool is_read = try_now_read(repr, shared, ctx, set, once ? NULL : &losses, &version);
 
         if (repr_is_inline(repr))
             grant->word = version.state_word;
         if (!is_read)
             return TRY_SLOW;
         if (at.now_ns < try_now_last_ns(repr, set, &version)) {
+            if (once && !repr_is_inline(repr))
+                return TRY_SLOW;
             at = clock_instant(&set->w->clock, set->limits.clock_needs);
             if (at.now_ns < try_now_last_ns(repr, set, &version))
                 return TRY_SLOW;
@@ -385,7 +388,8 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            if (repr_is_inline(repr))
+                contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }
@@ -404,6 +408,7 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
                                         const struct release_op *rel, struct weir_instant *at,
                                         uint64_t granted_ns, uint64_t *content)
 {
+    const struct limit *limit = set->limits.items;
     uint64_t *states = content + CONTENT_STATES;
     uint32_t n = repr_is_inline(repr) ? 1 : set->limits.n;
 
@@ -426,10 +431,10 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
             content[CONTENT_LAST_NS] = at->now_ns;
         return true;
     }
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        uint64_t *state = states + set->limits.items[i].state_offset;
+    for (uint32_t i = 0; i < set->limits.n; i++, limit++) {
+        uint64_t *state = states + limit->state_offset;
 
-        if (set->limits.items[i].type != WEIR_LIMIT_RESOURCE)
+        if (limit->type != WEIR_LIMIT_RESOURCE)
             continue;
         if (shared && *state < rel->args->amounts[i]) {
             participant_mark_broken(set->participant);
@@ -466,7 +471,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     if (!changes)
         return TRY_DONE;
     for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
+        bool is_read = try_now_read(repr, shared, ctx, set, once ? NULL : &losses, &version);
 
         if (shared && repr_is_inline(repr))
             rel->word = version.state_word;
@@ -486,7 +491,8 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            if (repr_is_inline(repr))
+                contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }
