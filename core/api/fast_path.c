@@ -35,6 +35,12 @@ struct fast_kind {
     bool shared, by_system;
 };
 
+/* Of a shared block another thread's commit is no reason for the slow path, which takes longer. */
+WEIR_ALWAYS_INLINE bool fast_path_tries_once(struct fast_kind kind)
+{
+    return !kind.shared || repr_is_inline(kind.repr);
+}
+
 /* Returns besides whether there is no loss of the TSC to report first. */
 WEIR_ALWAYS_INLINE bool fast_path_is_open(struct fast_kind kind, weir *w)
 {
@@ -167,7 +173,8 @@ WEIR_ALWAYS_INLINE int fast_path_take(struct fast_kind kind, weir_set *set,
         !fast_path_resolve(kind.repr, set, request, PURPOSE_TAKE, amounts))
         return ACQUIRE_RETRY;
     fast_path_read_clock(kind, &grant);
-    r = try_now(kind.repr, kind.shared, is_inline, ctx, set, &grant); /* commits here */
+    r = try_now(kind.repr, kind.shared, fast_path_tries_once(kind), ctx, set,
+                &grant); /* commits here */
     if (is_inline && r == TRY_REFUSED)
         return fast_path_refuse(kind.shared, ctx, set, &grant, counters, retref);
     if (r != TRY_DONE)
@@ -292,7 +299,8 @@ WEIR_ALWAYS_INLINE int fast_path_acquire(struct fast_kind kind, weir_set *set,
         acquisition->values[0] = acquisition->values[1] = amount;
     grant.record = acquisition->record;
     grant.known = acquisition->known;
-    r = try_now(kind.repr, kind.shared, is_inline, ctx, set, &grant); /* commits here */
+    r = try_now(kind.repr, kind.shared, fast_path_tries_once(kind), ctx, set,
+                &grant); /* commits here */
     if (is_inline && r == TRY_REFUSED && call->slow->mode == MODE_TRY)
         return fast_path_refuse(kind.shared, ctx, set, &grant, acquisition->counters, call->retref);
     if (r != TRY_DONE)
@@ -353,7 +361,7 @@ WEIR_ALWAYS_INLINE int fast_path_release(struct fast_kind kind, weir_acquisition
     enum try_result result;
 
     if (acquisition->fast_ctx != ctx || ctx->cache_n >= ACQUISITION_CACHE_MAX ||
-        !fast_path_is_open(kind, set->w))
+        !fast_path_is_quiet(set->w)) /* no clock is read, so no loss of the TSC is reported */
         return acquisition_release(acquisition);
     /* A counted resource is not updated. Of a missing update the slow path warns. */
     if (kind.repr != REPR_COUNT &&
@@ -369,7 +377,7 @@ WEIR_ALWAYS_INLINE int fast_path_release(struct fast_kind kind, weir_acquisition
     /* A shared record is HELD as far as the segment can be trusted. */
     if (kind.shared && (record_state(rel.record_word) != RECORD_HELD || set_is_broken(set)))
         return acquisition_release(acquisition);
-    result = give_back_now(kind.repr, kind.shared, repr_is_inline(kind.repr), ctx, set, r, &rel);
+    result = give_back_now(kind.repr, kind.shared, fast_path_tries_once(kind), ctx, set, r, &rel);
     return result == TRY_DONE ? fast_path_end_release(ctx, acquisition)
                               : fast_path_release_slowly(ctx, acquisition, result);
 }

@@ -29,7 +29,8 @@ static int reload_limits_are_same(weir *w, const weir_set *set, struct set_plan 
     for (uint32_t i = 0; i < plan->limits_n; i++)
         places[i] = (uint8_t)set_listed(set, i);
     if (set->limits.is_arranged)
-        arranged = limits_arrange(plan->limits, plan->limits_n, places, set->limits.moved, &n);
+        arranged =
+            limits_arrange(plan->limits, plan->limits_n, places, limits_moved(&set->limits), &n);
     if (arranged || !set->limits.is_arranged)
         interned = limit_intern(&w->limits, arranged ? arranged : plan->limits, n);
     os_free(arranged);

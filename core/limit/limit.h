@@ -150,7 +150,6 @@ struct limits {
     struct limit *items;
     uint32_t state_words;          /* of a version */
     uint32_t own_words;            /* those that the limits use, from the first */
-    uint64_t moved;                /* see struct limit_places */
     uint8_t n;                     /* at most WEIR_LIMITS_MAX */
     bool has_resources : 1;        /* any of type resource */
     bool has_waits : 1;            /* any rate or call: only their waits can be forecast */
@@ -175,6 +174,17 @@ struct limits {
 };
 
 #define LIMITS_FAULT_REPORTED 0x80u /* besides the number: the log says it */
+
+/* Returns the places from which limits have moved: bit i is place i. */
+static inline uint64_t limits_moved(const struct limits *limits)
+{
+    uint64_t moved = 0;
+
+    for (uint32_t i = 0; i < limits->n; i++)
+        moved |= (uint64_t)(limit_is_retired(&limits->items[i]) && limits->items[i].config_size)
+                 << i;
+    return moved;
+}
 
 /* Returns the limits that are not retired: bit i is limit i. There is at least one. */
 static inline uint64_t limits_present(const struct limits *limits)

@@ -67,7 +67,6 @@ int places_apply(weir_set *set, const struct limit_places *places)
     limit_intern_release(&set->w->limits, set->limits.items);
     set->limits.items = interned;
     set->limits.n = (uint8_t)n;
-    set->limits.moved = places->moved;
     set->limits.is_arranged = places->moved != 0;
     for (uint32_t i = 0; i < listed_n; i++)
         set->limits.is_arranged |= places->of_limit[i] != i;
@@ -308,7 +307,7 @@ int places_choose(struct thread_ctx *ctx, weir_set *before, const struct set_pla
     int r;
 
     WEIR_INVARIANT(set_is_shared(before) && plan->limits_n <= WEIR_LIMITS_MAX);
-    *ret = (struct limit_places){.n = plan->limits_n, .moved = before->limits.moved};
+    *ret = (struct limit_places){.n = plan->limits_n, .moved = limits_moved(&before->limits)};
     places_keep(&choice, places_are_same);
     places_keep(&choice, places_can_carry);
     if (!before->is_keyed)

@@ -340,10 +340,11 @@ WEIR_ALWAYS_INLINE bool try_now_commit(enum state_repr repr, bool shared,
         return shm_cas_seq_cst(&version->head->state_word, version->state_word,
                                *try_now_states(version));
     return stack_version_commit(shared, set->region, thread_ctx_for_set(ctx, set->number)->unit,
-                                version);
+                                *version);
 }
 
-/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: TRY_SLOW after a lost CAS. */
+/* Grants if available now, else TRY_REFUSED. Counts nothing. `once`: by one attempt, then TRY_SLOW.
+ */
 WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bool once,
                                            const struct thread_ctx *ctx, const weir_set *set,
                                            struct try_grant *grant)
@@ -356,7 +357,8 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
     version.has_write = shared && try_now_has_record(grant);
     SCHED_POINT(); /* after the clock, before the state */
     for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version), is_taken;
+        bool is_read = try_now_read(repr, shared, ctx, set, once ? NULL : &losses, &version),
+             is_taken;
 
         if (repr_is_inline(repr))
             grant->word = version.state_word;
@@ -386,7 +388,8 @@ WEIR_ALWAYS_INLINE enum try_result try_now(enum state_repr repr, bool shared, bo
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once) {
-            contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
+            if (repr_is_inline(repr))
+                contention_lost_word(repr == REPR_COUNT ? 0 : at.now_ns);
             return TRY_SLOW;
         }
     }
@@ -405,6 +408,7 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
                                         const struct release_op *rel, struct weir_instant *at,
                                         uint64_t granted_ns, uint64_t *content)
 {
+    const struct limit *limit = set->limits.items;
     uint64_t *states = content + CONTENT_STATES;
     uint32_t n = repr_is_inline(repr) ? 1 : set->limits.n;
 
@@ -427,10 +431,10 @@ WEIR_ALWAYS_INLINE bool give_back_apply(enum state_repr repr, bool shared, const
             content[CONTENT_LAST_NS] = at->now_ns;
         return true;
     }
-    for (uint32_t i = 0; i < set->limits.n; i++) {
-        uint64_t *state = states + set->limits.items[i].state_offset;
+    for (uint32_t i = 0; i < set->limits.n; i++, limit++) {
+        uint64_t *state = states + limit->state_offset;
 
-        if (set->limits.items[i].type != WEIR_LIMIT_RESOURCE)
+        if (limit->type != WEIR_LIMIT_RESOURCE)
             continue;
         if (shared && *state < rel->args->amounts[i]) {
             participant_mark_broken(set->participant);
@@ -467,7 +471,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
     if (!changes)
         return TRY_DONE;
     for (unsigned losses = 0;; try_now_backoff(repr, ctx, set, &losses)) {
-        bool is_read = try_now_read(repr, shared, ctx, set, &losses, &version);
+        bool is_read = try_now_read(repr, shared, ctx, set, once ? NULL : &losses, &version);
 
         if (shared && repr_is_inline(repr))
             rel->word = version.state_word;
@@ -487,7 +491,7 @@ WEIR_ALWAYS_INLINE enum try_result give_back_now(enum state_repr repr, bool shar
         if (try_now_commit(repr, shared, ctx, set, &version))
             break;
         if (once)
-            return TRY_LOST;
+            return repr_is_inline(repr) ? TRY_LOST : TRY_SLOW;
     }
     if (is_linked && repr_is_inline(repr))
         try_now_apply_write(set, r, &version.write);

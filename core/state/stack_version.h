@@ -28,9 +28,15 @@ _Static_assert(sizeof(struct version_block) + STACK_VERSION_WORDS * sizeof(uint6
 struct stack_version {
     struct set_head *head;
     uint32_t block_class;
-    uint32_t content_n;
     uint64_t state_word; /* as read from the set */
-    bool has_write;      /* only in a shared set */
+    /* The thread's own block. On the fast path it is found before the decision, so that the commit
+     * need not wait for it. */
+    struct version_block *own;
+    _Atomic uint64_t *own_ref;
+    uint64_t own_word; /* the reference in `own_ref` */
+    uint32_t content_n;
+    bool has_write;  /* only in a shared set */
+    bool has_header; /* the own block's fields are written */
     struct deferred_write write;
     uint64_t *content; /* STACK_VERSION_WORDS; apart, so that the rest can be in registers */
 };
@@ -87,47 +93,22 @@ WEIR_ALWAYS_INLINE bool stack_version_is_complete(bool shared, const struct regi
             shm_load_relaxed(&block->notified) == state_word_version(word));
 }
 
-/* Reads a version of `content_n` words. Returns false if it is not fit for the stack, or does not
- * become complete soon. Lock-free. */
-WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *region,
-                                           uint32_t set_unit, uint32_t ctx, uint32_t content_n,
-                                           unsigned *losses, struct stack_version *version)
+WEIR_ALWAYS_INLINE void stack_version_find_own(bool shared, const struct region *region,
+                                               uint32_t ctx, struct stack_version *version)
 {
-    struct set_head *set = region_block(region, set_unit);
-    uint32_t block_class = block_class_of(shared, region, set);
-
-    WEIR_INVARIANT(content_n <= STACK_VERSION_WORDS);
-    version->head = set;
-    version->block_class = block_class;
-    version->content_n = content_n;
-    for (unsigned early = 0; early < HELP_AFTER;
-         contention_backoff(region, set_unit, ctx, losses)) {
-        uint64_t word = atomic_load_explicit(&set->state_word, memory_order_acquire);
-        const struct version_block *block = block_at(shared, region, block_class, word);
-        bool done = atomic_load_explicit(&block->completed, memory_order_acquire) ==
-                    state_word_version(word);
-
-        if (!stack_version_is_complete(shared, region, block, word, content_n))
-            return false;
-        stack_version_get_content(version->content, block, content_n);
-        atomic_thread_fence(memory_order_acquire);
-        if (shm_load_relaxed(&set->state_word) != word)
-            continue;
-        version->state_word = word;
-        if (done)
-            return true;
-        early++;
-    }
-    return false;
+    version->own_ref = block_own_ref(shared, region, ctx, version->block_class);
+    version->own_word = atomic_load_explicit(version->own_ref, memory_order_acquire);
+    version->own = block_at(shared, region, version->block_class, version->own_word);
 }
 
-/* Writes the block's fields before the content, for the version that `word` refers to. No reader
- * asks for the deferred writes of a version that was completed when committed. */
+/* Writes the own block's fields before the content. No reader asks for the deferred writes of a
+ * version that was completed when committed. */
 WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct region *region,
-                                                   uint32_t ctx, struct version_block *block,
-                                                   uint64_t word,
+                                                   uint32_t ctx,
                                                    const struct stack_version *version)
 {
+    struct version_block *block = version->own;
+    uint64_t word = state_word_next(version->own_word);
     bool has_write = shared && version->has_write;
 
     atomic_thread_fence(memory_order_release);
@@ -146,28 +127,71 @@ WEIR_ALWAYS_INLINE void stack_version_write_header(bool shared, const struct reg
     }
 }
 
+/* Reads a version of `content_n` words. Returns false if it is not fit for the stack, or does not
+ * become complete soon. Lock-free. Without `losses` by one attempt, which also begins the own
+ * block: no deferred write may follow. */
+WEIR_ALWAYS_INLINE bool stack_version_read(bool shared, const struct region *region,
+                                           uint32_t set_unit, uint32_t ctx, uint32_t content_n,
+                                           unsigned *losses, struct stack_version *version)
+{
+    struct set_head *set = region_block(region, set_unit);
+    uint32_t block_class = block_class_of(shared, region, set);
+
+    WEIR_INVARIANT(content_n <= STACK_VERSION_WORDS);
+    version->head = set;
+    version->content_n = content_n;
+    version->has_header = !losses;
+    version->block_class = block_class;
+    if (!losses)
+        stack_version_find_own(shared, region, ctx, version);
+    for (unsigned early = 0; early < HELP_AFTER;
+         contention_backoff(region, set_unit, ctx, losses)) {
+        uint64_t word = atomic_load_explicit(&set->state_word, memory_order_acquire);
+        const struct version_block *block = block_at(shared, region, block_class, word);
+        bool done = atomic_load_explicit(&block->completed, memory_order_acquire) ==
+                    state_word_version(word);
+
+        if ((shared || losses) &&
+            !stack_version_is_complete(shared, region, block, word, content_n))
+            return false;
+        stack_version_get_content(version->content, block, content_n);
+        atomic_thread_fence(memory_order_acquire);
+        if (!losses && (!done || shm_load_relaxed(&set->state_word) != word))
+            return false;
+        if (losses && shm_load_relaxed(&set->state_word) != word)
+            continue;
+        version->state_word = word;
+        if (!losses)
+            stack_version_write_header(shared, region, ctx, version);
+        if (done)
+            return true;
+        early++;
+    }
+    return false;
+}
+
 /* Commits the version from the thread's own block. Returns false, and has no effect, if another
  * thread committed first. */
 WEIR_ALWAYS_INLINE bool stack_version_commit(bool shared, const struct region *region, uint32_t ctx,
-                                             const struct stack_version *version)
+                                             struct stack_version version)
 {
-    _Atomic uint64_t *own_ref = block_own_ref(shared, region, ctx, version->block_class);
-    uint64_t mine = atomic_load_explicit(own_ref, memory_order_acquire);
-    struct version_block *block = block_at(shared, region, version->block_class, mine);
-    uint64_t word = state_word_next(mine);
+    uint64_t word;
 
-    WEIR_INVARIANT(region->segment ||
-                   (mine && state_word_slot(mine) != state_word_slot(version->state_word)));
-    stack_version_write_header(shared, region, ctx, block, word, version);
-    stack_version_put_content(block, version->content, version->content_n);
+    if (!version.has_header) {
+        stack_version_find_own(shared, region, ctx, &version);
+        stack_version_write_header(shared, region, ctx, &version);
+    }
+    word = state_word_next(version.own_word);
+    WEIR_INVARIANT(region->segment || version_may_replace(version.own_word, version.state_word));
+    stack_version_put_content(version.own, version.content, version.content_n);
     /* Sequentially consistent: in one order with the store that closes an instance. */
-    if (!shm_cas_seq_cst(&version->head->state_word, version->state_word, word))
+    if (!shm_cas_seq_cst(&version.head->state_word, version.state_word, word))
         return false;
-    if (shared && version->has_write)
-        version_apply_write(shared, region, version->write);
-    shm_store_relaxed(own_ref, block_ref_of_word(version->state_word));
+    if (shared && version.has_write)
+        version_apply_write(shared, region, version.write);
+    shm_store_relaxed(version.own_ref, block_ref_of_word(version.state_word));
     if (shared)
-        shm_store_release(&block->completed, state_word_version(word));
+        shm_store_release(&version.own->completed, state_word_version(word));
     return true;
 }
 

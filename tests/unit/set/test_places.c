@@ -481,7 +481,7 @@ static void a_place_from_which_a_limit_moved_gets_free(void **state)
     waiting = wait_for(&a, ask("slot", 0, "disk", 1));
     assert_int_equal(apply(moved), 1);
     expect_result(waiting, -ERANGE);
-    assert_int_equal(set_current(set_of_user(&a))->limits.moved, 3);
+    assert_int_equal(limits_moved(&set_current(set_of_user(&a))->limits), 3);
     assert_null(decision_key(
         &(struct decision){.limiting = &set_current(set_of_user(&a))->limits.items[0]}));
     assert_int_equal(weir_release(&waiting), 0);
@@ -489,7 +489,7 @@ static void a_place_from_which_a_limit_moved_gets_free(void **state)
     assert_int_equal(apply(REVOKING(slot) ", " REVOKING(disk) ", " CALLS(9) ", " REVOKING(tape)),
                      1);
     held = have(&a, ask("slot", 1, "disk", 1));
-    assert_int_equal(set_current(set_of_user(&a))->limits.moved, 0);
+    assert_int_equal(limits_moved(&set_current(set_of_user(&a))->limits), 0);
     end(&held);
     user_close(&a);
     assert_int_equal(logged_n, 0);
