@@ -270,6 +270,7 @@ static void expect(int r, const char *what, const int *allowed)
     require(!"an error that is expected");
 }
 
+/* Damage can make a record one that was revoked: then -EOWNERDEAD. */
 #define EXPECT(r, ...) expect(r, progress->call, (const int[]){-EUCLEAN, __VA_ARGS__, 0})
 
 static void *wait_blocked(void *argument)
@@ -578,7 +579,7 @@ static void call_try(struct side *side)
 
     EXPECT(CALL(weir_try_acquire(side->pool, &request, &acquisition, &refusal)), -EAGAIN, -ENOBUFS,
            -ERANGE, -ENOMEM);
-    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO, -EOWNERDEAD);
 }
 
 static void call_acquire(struct side *side)
@@ -590,7 +591,7 @@ static void call_acquire(struct side *side)
 
     EXPECT(CALL(weir_acquire(side->pool, &request, &acquisition, &refusal)), -ETIMEDOUT, -EAGAIN,
            -ENOBUFS, -ERANGE, -ENOMEM, -ECANCELED, -ESHUTDOWN);
-    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO, -EOWNERDEAD);
 }
 
 static void call_submit(struct side *side)
@@ -610,7 +611,7 @@ static void call_submit(struct side *side)
     CALL(poll(&fd, 1, 1));
     EXPECT(CALL(weir_cancel(acquisition)), -EALREADY);
     CALL(weir_acquisition_result(acquisition));
-    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO, -EOWNERDEAD);
 }
 
 static void call_queue(struct side *side)
@@ -636,8 +637,8 @@ static void call_release(struct side *side)
     for (uint32_t i = 0; i < HELD; i++) {
         if (side->held[i])
             EXPECT(CALL(weir_update(side->held[i], shape->keys[(1 + i) % shape->keys_n], i)),
-                   -EINVAL, -ERANGE);
-        EXPECT(CALL(weir_release(&side->held[i])), -EPROTO);
+                   -EINVAL, -ERANGE, -EOWNERDEAD);
+        EXPECT(CALL(weir_release(&side->held[i])), -EPROTO, -EOWNERDEAD);
     }
 }
 
@@ -694,7 +695,7 @@ static void call_reserve(struct side *side)
            -ERANGE, -ENOMEM);
     if (acquisition)
         EXPECT(CALL(weir_cancel(acquisition)), -EALREADY);
-    EXPECT(CALL(weir_release(&acquisition)), -EPROTO);
+    EXPECT(CALL(weir_release(&acquisition)), -EPROTO, -EOWNERDEAD);
 }
 
 static void call_waiting(struct side *side)
