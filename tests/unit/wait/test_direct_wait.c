@@ -105,13 +105,18 @@ static bool is_readable(int fd, int ms)
 }
 
 /* How often it was signaled since the last look, as an eventfd is read. */
-static uint64_t signals(weir_acquisition *acquisition)
+static uint64_t signals_at(int fd)
 {
     uint64_t all = 0, n;
 
-    while (read(weir_acquisition_fd(acquisition), &n, sizeof(n)) == sizeof(n))
+    while (read(fd, &n, sizeof(n)) == sizeof(n))
         all += n;
     return all;
+}
+
+static uint64_t signals(weir_acquisition *acquisition)
+{
+    return signals_at(weir_acquisition_fd(acquisition)); /* which notes a decision, too */
 }
 
 static void release(weir_acquisition *acquisition)
@@ -204,6 +209,43 @@ static void a_grant_that_is_seen_first_is_signaled(void **state)
     user_close(&b);
 }
 
+/* The result finds that another process has rung. */
+static void a_grant_that_is_asked_for_is_signaled_once(void **state)
+{
+    struct user a = user_open(), b = user_open();
+    weir_acquisition *held = have(&a), *waiting = wait_directly(&b);
+    int fd = weir_acquisition_fd(waiting);
+
+    (void)state;
+    release(held);
+    assert_int_equal(weir_acquisition_result(waiting), 0);
+    assert_int_equal(signals_at(fd), 1);
+    release(waiting);
+    user_close(&a);
+    user_close(&b);
+}
+
+/* An acquisition that has ended, and was not released. */
+static void one_with_an_open_descriptor_serves_no_other(void **state)
+{
+    struct user a = user_open(), b = user_open();
+    weir_acquisition *held = have(&a), *canceled = wait_directly(&b), *waiting;
+    int fd = weir_acquisition_fd(canceled);
+
+    (void)state;
+    assert_int_equal(weir_cancel(canceled), 0);
+    assert_int_equal(signals_at(fd), 1);
+    waiting = wait_directly(&b);
+    release(held);
+    assert_true(is_readable(weir_acquisition_fd(waiting), 20000));
+    assert_false(is_readable(fd, 0));
+    be_granted(waiting);
+    release(waiting);
+    release(canceled);
+    user_close(&a);
+    user_close(&b);
+}
+
 static void other_ends_are_signaled_once(void **state)
 {
     struct user a = user_open(), b = user_open();
@@ -230,10 +272,11 @@ static void a_signal_is_notice(void **state)
 {
     struct user a = user_open(), b = user_open();
     weir_acquisition *held = have(&a), *waiting = wait_directly(&b);
+    int fd = weir_acquisition_fd(waiting);
 
     (void)state;
     release(held);
-    assert_true(is_readable(weir_acquisition_fd(waiting), 0));
+    assert_true(is_readable(fd, 0));
     release(waiting);
     assert_int_equal(stats_of(&b).canceled, 0);
     held = have(&a);
@@ -499,6 +542,8 @@ int main(void)
         place_test(no_thread_runs_in_between),
         place_test(it_is_signaled_once),
         place_test(a_grant_that_is_seen_first_is_signaled),
+        place_test(a_grant_that_is_asked_for_is_signaled_once),
+        place_test(one_with_an_open_descriptor_serves_no_other),
         place_test(other_ends_are_signaled_once),
         place_test(a_signal_is_notice),
         place_test(a_doorbell_serves_one_wait_after_another),
