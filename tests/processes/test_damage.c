@@ -281,7 +281,7 @@ static void *wait_blocked(void *argument)
     weir_acquisition *acquisition = NULL;
     int r = weir_acquire(side->pool, &request, &acquisition, NULL);
 
-    EXPECT(r, -ESHUTDOWN, -ECANCELED, -ETIMEDOUT, -EAGAIN, -ENOBUFS, -ENOMEM, -ERANGE);
+    EXPECT(r, -ESHUTDOWN, -ECANCELED, -ETIMEDOUT, -EAGAIN, -ENOBUFS, -ENOMEM, -ERANGE, -EOWNERDEAD);
     side->ended = true;
     weir_release(&acquisition);
     return NULL;
@@ -590,7 +590,7 @@ static void call_acquire(struct side *side)
     weir_acquisition *acquisition = NULL;
 
     EXPECT(CALL(weir_acquire(side->pool, &request, &acquisition, &refusal)), -ETIMEDOUT, -EAGAIN,
-           -ENOBUFS, -ERANGE, -ENOMEM, -ECANCELED, -ESHUTDOWN);
+           -ENOBUFS, -ERANGE, -ENOMEM, -ECANCELED, -ESHUTDOWN, -EOWNERDEAD);
     EXPECT(CALL(weir_release(&acquisition)), -EPROTO, -EOWNERDEAD);
 }
 
