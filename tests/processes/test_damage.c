@@ -705,7 +705,7 @@ static void call_waiting(struct side *side)
     if (!side->waiting)
         return;
     EXPECT(CALL(weir_acquisition_result(side->waiting)), -EINPROGRESS, -ETIMEDOUT, -EAGAIN,
-           -ENOBUFS, -ECANCELED, -ESHUTDOWN);
+           -ENOBUFS, -ECANCELED, -ESHUTDOWN, -EOWNERDEAD);
     EXPECT(CALL(weir_acquisition_refusal(side->waiting, &refusal)), -EINVAL);
 }
 
