@@ -20,8 +20,8 @@
 #include "set/set_ops.h"
 #include "set/try_now.h"
 
-/* Returns whether the instance is usable and tells no events: the slow path does. Relaxed, as in
- * instance_is_closed(). */
+/* Returns whether the instance is usable and tells no events: the slow path does. Relaxed: a late
+ * reading only makes the call one that came before weir_close, or before a listener was known. */
 WEIR_ALWAYS_INLINE bool fast_path_is_quiet(weir *w)
 {
     return atomic_load_explicit(w->state, memory_order_relaxed) == INSTANCE_HERE &&
@@ -441,7 +441,8 @@ const struct fast_path *fast_path_for(const weir_set *set)
                           fast_path_word_shared},
         [INLINE_COUNT] = {fast_path_count_private, fast_path_count_other_clock},
         [INLINE_DCAS] = {[2] = fast_path_count_shared}};
-    bool by_system = set->w->clock.reads_system && !set->limits.clock_needs;
+    const bool by_system = set->w->clock.reads_system && !set->limits.clock_needs;
+    const struct fast_path *path;
 
     if (!set->ops->has_fast_path || set->limits.counts_holds || set->limits.has_max_hold ||
         set->limits.n > ACQUISITION_LIMITS)
@@ -450,7 +451,9 @@ const struct fast_path *fast_path_for(const weir_set *set)
         return NULL;
     if (set->inline_format == INLINE_NONE && !(set->head_unit && try_now_fits_stack(set)))
         return NULL;
-    return &paths[set->inline_format][set->is_robust ? 2 : !by_system][set->limits.has_lease];
+    path = paths[set->inline_format][set->is_robust ? 2 : !by_system];
+    WEIR_INVARIANT(path);
+    return &path[set->limits.has_lease];
 }
 
 /* Finds the set that the fast path may serve. Acquire: a reload exchanges it. */

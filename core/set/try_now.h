@@ -33,7 +33,7 @@ enum try_result {
     TRY_DONE,
     TRY_REFUSED, /* not available now; or another thread has released the record */
     TRY_SLOW,    /* the slow path is needed */
-    TRY_LOST     /* of a release with `once`: another thread committed first; likewise */
+    TRY_LOST     /* of a release with `once`: as TRY_SLOW, since another thread committed first */
 };
 
 /* Where the state is. */

@@ -271,7 +271,13 @@ static void expect(int r, const char *what, const int *allowed)
 }
 
 /* Damage can make a record one that was revoked: then -EOWNERDEAD. */
-#define EXPECT(r, ...) expect(r, progress->call, (const int[]){-EUCLEAN, __VA_ARGS__, 0})
+/* The call is made before it is named. */
+#define EXPECT(r, ...)                                                                             \
+    do {                                                                                           \
+        int result_ = (r);                                                                         \
+                                                                                                   \
+        expect(result_, progress->call, (const int[]){-EUCLEAN, __VA_ARGS__, 0});                  \
+    } while (0)
 
 static void *wait_blocked(void *argument)
 {
